@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import signal
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +101,17 @@ def pytest_collect_directory(path: Path, parent: pytest.Collector) -> None:
         for fixtures, folders in SERVERS.items():
             if path.name in folders:
                 parent.config.pluginmanager.import_plugin(fixtures)
+
+
+@pytest.fixture(autouse=True)
+def _logging_left_as_found() -> Iterator[None]:
+    """A test that sets up the program's logs leaves the next one its own."""
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    yield
+    root.handlers, root.level = handlers, level
+    if "structlog" in sys.modules:
+        sys.modules["structlog"].reset_defaults()
 
 
 def left_out() -> frozenset[str]:

@@ -5,11 +5,9 @@ from __future__ import annotations
 import io
 import json
 import logging
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import structlog
 import uvicorn
 from aiokafka.errors import (
     GroupCoordinatorNotAvailableError,
@@ -32,18 +30,6 @@ class Terminal(io.StringIO):
     def isatty(self) -> bool:
         """Say that it is one."""
         return True
-
-
-@pytest.fixture(autouse=True)
-def left_as_found() -> Iterator[None]:
-    """Leave the logging of other tests as it was."""
-    root = logging.getLogger()
-    handlers, level = list(root.handlers), root.level
-    root.handlers = []
-    yield
-    root.handlers = handlers
-    root.setLevel(level)
-    structlog.reset_defaults()
 
 
 @pytest.fixture

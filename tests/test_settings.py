@@ -220,6 +220,14 @@ def test_open_paths_are_a_list_with_commas(monkeypatch: pytest.MonkeyPatch) -> N
     assert Settings().open_paths == ()
 
 
+@pytest.mark.parametrize("more", ["?a=1", "#b", "/base?", "/base/#"])
+def test_paths_of_calls_can_stand_behind_an_advertised_url(more: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BATONPASS_ADVERTISED_URL", f"http://coordinator.example:8420{more}")
+    with pytest.raises(Failure) as refused:
+        settings_of({})
+    assert "no ? or #" in refused.value.problem["errors"][0]["reason"]
+
+
 @pytest.mark.parametrize("login", ["u:Zq7Secret@", "Zq7Secret@", ":Zq7Secret@"])
 def test_an_advertised_url_has_no_secret_in_it(login: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BATONPASS_ADVERTISED_URL", f"http://{login}coordinator.example:8420")

@@ -97,7 +97,10 @@ class Reply(NamedTuple):
 
 
 class _Body(dict[str, Any]):
-    """The fields of an answer. One that every coordinator gives and this answer does not shows that it is none's."""
+    """The fields of an answer, or of an object in it.
+
+    One that every coordinator gives and this answer does not, or in another form, shows that it is none's.
+    """
 
     def __init__(self, fields: Mapping[str, Any], foreign: Unreachable) -> None:
         super().__init__(fields)
@@ -105,6 +108,13 @@ class _Body(dict[str, Any]):
 
     def __missing__(self, field: str) -> Any:
         raise self._foreign
+
+    def objects(self, field: str) -> list[dict[str, Any]]:
+        """Return the objects of a list."""
+        found = self[field]
+        if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+            raise self._foreign
+        return found
 
 
 class CoordinatorClient:
@@ -221,7 +231,7 @@ class CoordinatorClient:
         after: Any = ""
         while after is not None:
             page = await self.get(path, limit=PAGE, after=after)
-            found += page[name]
+            found += page.objects(name)
             after = page.get("next")
         return found
 
@@ -301,16 +311,17 @@ class CoordinatorClient:
             self._at = (at + 1) % len(self._urls)
 
     def _read(self, answer: httpx.Response) -> Any:
+        foreign = self._foreign(answer, _NoField)
         try:
-            body = answer.json() if answer.content else None
-        except ValueError:
+            body = answer.json(object_hook=lambda fields: _Body(fields, foreign)) if answer.content else None
+        except (ValueError, RecursionError):
             raise self._foreign(answer) from None
         if answer.is_success:
             if body is None and answer.status_code == HTTPStatus.NO_CONTENT:
                 return None
             if not isinstance(body, dict):
                 raise self._foreign(answer)
-            return _Body(body, self._foreign(answer, _NoField))
+            return body
         if not isinstance(body, dict) or "detail" not in body:
             raise self._foreign(answer)
         raise Refused(answer.status_code, body)

@@ -8,6 +8,7 @@ and ALL_PROXY, in either case of letters, except the hosts of NO_PROXY: names wi
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import re
 import ssl
@@ -18,6 +19,7 @@ from urllib.request import getproxies, proxy_bypass
 
 import httpx2 as httpx
 
+LOG: Final = logging.getLogger("httpx2")
 PORT_MAX: Final = 65_535
 SCHEMES: Final = frozenset({"http", "https", "socks5", "socks5h"})
 
@@ -37,6 +39,9 @@ def http_client(
     Raises:
         ValueError: when the environment names a proxy for one of them, or authorities, that cannot be used.
     """
+    if LOG.level == logging.NOTSET and not LOG.isEnabledFor(logging.DEBUG):
+        # The library writes a line for each request at INFO, and a worker sends one for each heartbeat.
+        LOG.setLevel(logging.WARNING)
     bounds = limits or httpx.Limits(max_connections=100, max_keepalive_connections=20)
     if transport is not None:
         return httpx.AsyncClient(transport=transport, limits=bounds, trust_env=False, **more)

@@ -36,6 +36,77 @@ NOTICES: Final[Mapping[str, str]] = {
 }
 """What breaks no law and is worth a look, by the name of the finding."""
 
+BROKEN: Final[Mapping[str, tuple[str, str]]] = {
+    "L1": (
+        (
+            "Two members may have processed the same records at the same time. A sink that checks the fencing token refused"
+            " the older one; any other sink may have records twice, or older values over newer ones."
+        ),
+        (
+            "See whether two members still claim the task; stop the one whose assignment lacks it. Then check what the"
+            " sinks took in these minutes."
+        ),
+    ),
+    "L4": (
+        "A coordinator wrote after another one had taken over. Members may have been told different things.",
+        (
+            "See which coordinators are alive, and end the one that is not the owner. If both had the same database, send"
+            " the finding and the day's records to the project: it is a defect."
+        ),
+    ),
+    "L2": (
+        (
+            "The stored tables contradict each other: rows are missing, damaged or changed. Records of streams are not"
+            " touched by that, but the coordinator starts from these rows, and what is said of the group is not proven."
+        ),
+        (
+            "Find out who or what changed rows: a statement by hand, a restore of single tables, a disk. Do not restart"
+            " coordinators before you know; restore the whole database, never single tables."
+        ),
+    ),
+    "L10": (
+        (
+            "A decision comes out differently when it is made again: its input was changed afterwards, or the program is"
+            " not deterministic. Data are not affected by that alone."
+        ),
+        "If L2 is broken in the group too, begin there. Else keep the day's rows and send them to the project.",
+    ),
+    "L7": (
+        (
+            "A task went to a member that had to restore it first, although its owner was there. No data are lost; the task"
+            " stood still for longer than it had to."
+        ),
+        "See whether the task runs again. Then send the finding to the project: it is a defect.",
+    ),
+    "L8": (
+        (
+            "A task was handed over more often than needed, or more copies were made than allowed. Data are right; brokers,"
+            " disks and workers had more to do."
+        ),
+        "See whether it goes on; pause the group if it does. Then send the finding to the project.",
+    ),
+    "L9": (
+        (
+            "The group does not come to rest, or its state contradicts itself. Data are right as long as no other law is"
+            " broken."
+        ),
+        "See what the group waits for. If L2 is broken in the group too, begin there.",
+    ),
+    "L3": (
+        "After a restart a coordinator did not go on from what was stored. Members may have been told different things.",
+        "Treat it as a break of L2.",
+    ),
+    "L5": (
+        "A member was given up for a silence that was the coordinator's own. Its tasks stood still for a while.",
+        "See whether the member is back. Then send the finding to the project.",
+    ),
+    "L6": (
+        "A member had to stop tasks of which no move spoke. They stood still for a moment.",
+        "See whether it goes on. Then send the finding to the project.",
+    ),
+}
+"""For each law, the worst first: what it means for the data that it was broken, and what to do about it now."""
+
 
 def require_known(name: str) -> None:
     """Refuse a finding whose name has no meaning here.

@@ -1,5 +1,6 @@
 """Files that only their owner can read: those with a secret in them, and locks."""
 
+import errno
 import os
 from pathlib import Path
 from typing import IO
@@ -23,9 +24,12 @@ def read_private(path: Path) -> str:
     Raises:
         OSError: when that is not possible; ``FileNotFoundError`` when there is none.
     """
-    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW)) as file:
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), encoding="utf-8") as file:
         os.fchmod(file.fileno(), 0o600)
-        return file.read()
+        try:
+            return file.read()
+        except UnicodeDecodeError:
+            raise OSError(errno.EILSEQ, f"{path.name} is damaged, it is not text", str(path)) from None
 
 
 def open_lock(path: Path) -> IO[str]:

@@ -396,9 +396,11 @@ class Settings(BaseSettings):
 
     @field_validator("advertised_url")
     @classmethod
-    def _without_user(cls, given: AnyHttpUrl | None) -> AnyHttpUrl | None:
+    def _base_alone(cls, given: AnyHttpUrl | None) -> AnyHttpUrl | None:
         if given is not None and (given.username is not None or given.password is not None):
             raise ValueError("it may have no user or password before its @")
+        if given is not None and (given.query is not None or given.fragment is not None):
+            raise ValueError("it may have no ? or #: the paths of calls are put behind it")
         return given
 
     @field_validator("open_paths", mode="before")

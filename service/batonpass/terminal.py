@@ -11,11 +11,14 @@ import logging
 import os
 import sys
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, TypeAlias
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.text import Text
+
+Renderer: TypeAlias = Console
+"""What asks a renderable for its parts (``__rich_console__``). It is not for printing: that is ``screen``."""
 
 PLAIN_WIDTH: Final = 200
 """Columns where there is no terminal: wide enough that nothing which a script may look for is cut."""

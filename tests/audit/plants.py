@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from tests.audit.planted import MIDNIGHT, MINUTE_MS, Forger, folded, lived, scenario
@@ -32,7 +33,7 @@ class Plant:
         law: of the finding that it must give; "" where nobody notices, and the day must get its verdict all the same.
         words: what the finding says.
         subject: the task and the member that it names, where it must name them.
-        times: how many findings it gives.
+        times: how many findings it gives; None: any number, as several rows follow from the one.
         also: laws of what else is said of the group; nothing else may be.
         traced: whether the day has its traces.
         sql: carried out when the rows are written; ``:name`` is the group.
@@ -42,7 +43,7 @@ class Plant:
     law: str
     words: str = ""
     subject: tuple[str | None, str | None] = (None, None)
-    times: int = 1
+    times: int | None = 1
     also: frozenset[str] = frozenset()
     traced: bool = False
     sql: str = ""
@@ -68,12 +69,25 @@ def middle(day: GroupRows, table: str, **wanted: Any) -> tuple[int, Row]:
     return found[len(found) // 2]
 
 
+_INSTANT: Final = re.compile(r"\b179[45]\d{9}\b")
+
+
+def shift(day: GroupRows, by: timedelta) -> None:
+    """Have everything of a day be so much later, in rows and in what they hold."""
+    by_ms = by // timedelta(milliseconds=1)
+
+    def later(value: Any) -> Any:
+        if isinstance(value, datetime):
+            return value + by
+        return _INSTANT.sub(lambda found: str(int(found[0]) + by_ms), value) if isinstance(value, str) else value
+
+    for table, found in day.tables.items():
+        day.tables[table] = [tuple(map(later, row)) for row in found]
+
+
 def begun_today(day: GroupRows) -> None:
-    """Have the group be declared after midnight, not a while before."""
-    for table in ("record_log", "assignment_events", "traces", "generations"):
-        for place, row in enumerate(day.tables[table]):
-            at = row[COLUMNS[table].index("at")]
-            put(day, table, place, at=max(at, MIDNIGHT))
+    """Have the group be declared at midnight, not a while before."""
+    shift(day, MIDNIGHT - day.tables["record_log"][0][COLUMNS["record_log"].index("at")])
 
 
 def declared(change: Callable[[Any], Any]) -> Callable[[GroupRows], None]:
@@ -191,17 +205,13 @@ def head_at(version: Callable[[int], int]) -> Callable[[GroupRows], None]:
 
 def go_on_from_snapshot(day: GroupRows) -> int:
     """Have the first half of the log lie in the day before, with a snapshot; return its version."""
-    version = day.tables["traces"][len(day.tables["traces"]) // 2][2] if day.tables["traces"] else 0
-    version = version or middle(day, "assignment_events")[1]["version"]
-    yesterday = MIDNIGHT - timedelta(hours=2)
-    for table in ("record_log", "assignment_events", "traces", "generations"):
-        of = COLUMNS[table].index("seq" if table == "record_log" else "version")
-        last = version if table == "record_log" else version - 1
-        for place, row in enumerate(day.tables[table]):
-            if row[of] <= last:
-                put(day, table, place, at=yesterday)
+    log, at = day.tables["record_log"], COLUMNS["record_log"].index("at")
+    begun = [row["version"] for _, row in rows(day, "assignment_events") if row["at"] >= MIDNIGHT]
+    version: int = next(one for one in begun[len(begun) // 2 :] if log[one - 1][at] < log[one][at])
+    shift(day, MIDNIGHT - log[version][at])
     packed = zlib.compress(encode_group(folded(day, version)))
-    day.tables["snapshots"] = [(day.group_id, version, GROUP_VERSION, yesterday, packed)]
+    taken_at = day.tables["record_log"][version - 1][at]
+    day.tables["snapshots"] = [(day.group_id, version, GROUP_VERSION, taken_at, packed)]
     return version
 
 
@@ -415,11 +425,11 @@ FEW_STEPS: Final = (
 )
 
 
-def planted_days() -> Iterator[GroupRows]:
+def planted_days(plants: Mapping[str, Plant]) -> Iterator[GroupRows]:
     """Yield a day for each plant, and a clean one."""
     base = lived("untouched")
     yield base
-    for name, plant in PLANTS.items():
+    for name, plant in plants.items():
         if plant.traced:
             day = rows_of(replace(scenario(name, FEW_STEPS), until_ms=60 * MINUTE_MS), MIDNIGHT.date(), sample_every=30)
         else:

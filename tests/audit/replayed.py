@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -63,7 +63,10 @@ def replayed(rows: GroupRows) -> GroupReplay:
         elif rank == HISTORY:
             names = ("task_id", "member_id", "kind", "role_before", "role", "at", "generation", "member_epoch", "token")
             lines = [
-                [_ms(row[name]) if name == "at" else row[name] for name in (*names, "state", "warm", "why")]
+                [
+                    _ms(row[name]) if isinstance(row[name], datetime) else row[name]
+                    for name in (*names, "state", "warm", "why", "heard_at")
+                ]
                 for row in one
             ]
             again.history(version, msgspec.json.encode(lines), _ms(one[0]["at"]))

@@ -225,7 +225,7 @@ def sample_result(day: date = DAY) -> AuditResult:
             GroupDay("quiet", measures(records=0, generations=0, moves=0, downtime_ms=0, availability=None), {}),
         ),
         findings=FINDINGS,
-        findings_left_out=3,
+        left_out={"L1": 3},
         records=21_880,
         decisions_replayed=21_700,
         decisions_differing=0,

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.audit.conftest import Audited
 from tests.audit.planted import DAY
 from typer.testing import CliRunner
 
@@ -47,6 +48,18 @@ def test_a_clean_day_is_exit_code_0_and_json_has_everything(spark: SparkSession,
     assert body["day"] == str(DAY)
     assert (body["fatal"], body["notices"], body["findings"]) == (0, 0, [])
     assert body["groups"][0]["measures"]["tasks_max"] == 8
+
+
+@pytest.mark.needs("spark")
+def test_a_day_is_audited_from_its_export(audited: Audited) -> None:
+    wanted = ["--from", str(audited.out), "--day", str(DAY)]
+    code, out, err = audit(*wanted, "--group", "two-owners", "--no-what-if")
+    assert code == 1, err
+    assert "L1, L2 and L9 were broken, in 1 group." in out
+    code, _, err = audit(*wanted[:2], "--day", "2026-11-02")
+    assert (code, "no whole export of 2026-11-02" in " ".join(err.split())) == (2, True), err
+    code, _, err = audit(*wanted, "--nightly")
+    assert (code, "--from reads one exported day" in err) == (2, True), err
 
 
 def test_a_day_that_is_not_there_is_exit_code_2(planted_url: str) -> None:

@@ -56,10 +56,11 @@ def test_a_doubled_record_does_not_make_up_for_a_missing_one() -> None:
     ]
 
 
-def test_what_was_missing_before_the_day_was_found_on_its_day() -> None:
+def test_what_is_missing_before_the_day_is_found_every_night_that_needs_it() -> None:
+    """The day begins in a state that nobody knows, whenever the record was lost."""
     rows = [row(seq) for seq in (1, 3, 4, 6, 7)]
-    assert sentences(rows, first=6) == [("L2", f"record 5 is missing before {clock(6)}")]
-    assert sentences(rows, first=7) == []
+    lost = [("L2", f"record {seq - 1} is missing before {clock(seq)}") for seq in (3, 6)]
+    assert sentences(rows, first=6) == sentences(rows, first=7) == lost
 
 
 def test_a_record_with_a_wrong_date_is_found() -> None:
@@ -147,13 +148,13 @@ def test_every_record_of_a_deposed_coordinator_is_found() -> None:
     assert [one["sequences"] for one in found(rows, first=4)] == [[3, 4], [5, 6]]
 
 
-def test_an_unreadable_record_is_fatal_on_its_day_and_a_snapshot_a_notice() -> None:
+def test_an_unreadable_record_is_fatal_on_every_day_that_needs_it_and_a_snapshot_a_notice() -> None:
     """What a record said is lost to every reader; what a snapshot said may be known from the records."""
     rows = [row(3, "unreadable", place=-1, word="bad sum"), row(4), row(5, "unreadable", word="no kind"), row(6)]
     of_snapshot = ("unreadable-snapshot", "the snapshot of version 3: bad sum")
     assert sentences(rows, base=3, first=5) == [of_snapshot, ("L2", "record 5 cannot be read: no kind")]
-    assert sentences(rows, base=3, first=6) == [of_snapshot]
-    assert {one["severity"] for one in found(rows, base=3, first=6)} == {"notice"}
+    assert sentences(rows, base=3, first=6) == sentences(rows, base=3, first=5)
+    assert [one["severity"] for one in found(rows, base=3, first=6)] == ["notice", "fatal"]
     assert sentences([row(1, "unreadable")]) == [("L2", "record 1 cannot be read: ?")]
 
 

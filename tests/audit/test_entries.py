@@ -127,7 +127,7 @@ def test_a_snapshot_says_which_tasks_are_parked() -> None:
     stored = [StoredRecord(row[4], row[5], row[6].encode()) for row in log]
     whole = evolve(Group(GroupId("calm")), decode_records(stored))
     first = min(whole.tasks)
-    whole = replace(whole, tasks=whole.tasks.updated({first: whole.tasks[first]._replace(parked=True)}))
+    whole = replace(whole, tasks=whole.tasks.updated({first: whole.tasks[first].with_marks(parked=True)}))
     standing = read_standing(9, 1, GROUP_VERSION, zlib.compress(encode_group(whole)))
     assert [row.task for row in standing if row.what == "parked"] == [first]
 

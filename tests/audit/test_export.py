@@ -20,7 +20,8 @@ from batonpass.postgres import tables
 DAY = datetime.now(UTC).date() - timedelta(days=3)
 GROUPS = ("it's", "orders")
 EACH = 3
-EXPORTED = ("record_log", "generations", "assignment_events", "traces", "samples")
+EXPORTED = ("record_log", "group_heads", "snapshots", "generations", "assignment_events", "traces", "samples")
+AROUND = tuple(f"around/{name}" for name in EXPORTED if name not in {"group_heads", "samples"})
 # For each group and each of three days, rows at its first instant, in its middle, and at its last one.
 FILL = """
     with rows as (
@@ -38,6 +39,7 @@ FILL = """
              '[]', '[["a"]]' from rows),
     traced as (insert into traces select of_group, at, n, 1, 'v1', '', '{{}}' from rows),
     sampled as (insert into samples select of_group, at, '[]' from rows),
+    kept as (insert into snapshots select of_group, n, 2, at, '\\x00' from rows where n = 5),
     fresh as (insert into fresh_changes select of_group, at, n, 2, '0_2', 'm', 'granted', 'none', 'active', '', 1, 1, 1,
               null, '' from rows)
     insert into assignment_events select of_group, at, n, 1, '0_1', 'm', 'granted', 'none', 'active', '', 1, 1, 1, true,
@@ -75,8 +77,14 @@ async def test_every_row_of_the_day_is_taken_and_no_other(
     filled: AsyncEngine, database_url: str, tmp_path: Path
 ) -> None:
     outcome = await exported(database_url, DAY, tmp_path)
-    assert outcome.rows == {name: len(GROUPS) * EACH * (2 if name == "assignment_events" else 1) for name in EXPORTED}
-    assert files_of(tmp_path) == sorted(f"log/{name}/day={DAY}/rows.parquet" for name in EXPORTED)
+    of_day = {name: len(GROUPS) * EACH * (2 if name == "assignment_events" else 1) for name in EXPORTED}
+    of_day |= {"group_heads": len(GROUPS), "snapshots": len(GROUPS)}
+    assert {name: outcome.rows[name] for name in EXPORTED} == of_day
+    # Beside it is what an audit of the day needs of the days around it.
+    before, behind = len(GROUPS) * EACH, len(GROUPS)
+    beside = {"record_log": before + behind, "snapshots": 0, "generations": behind, "assignment_events": 2 * behind}
+    assert {name: outcome.rows[f"around/{name}"] for name in beside} == beside
+    assert files_of(tmp_path) == sorted(f"log/{name}/day={DAY}/rows.parquet" for name in (*EXPORTED, *AROUND))
     records = pq.read_table(tmp_path / "log" / "record_log").to_pylist()
     assert {(one["group_id"], one["seq"]) for one in records} == {(name, seq) for name in GROUPS for seq in (4, 5, 6)}
     assert {one["payload"] for one in records} == {'{"b": 1, "a":  [1, "\\u0000"]}'}
@@ -111,7 +119,7 @@ async def test_a_day_without_anything_is_exported_too(engine: AsyncEngine, datab
     """The day is marked, so that no job waits for it."""
     outcome = await exported(database_url, DAY, tmp_path)
     assert set(outcome.rows.values()) == {0}
-    assert len(files_of(tmp_path)) == len(EXPORTED)
+    assert len(files_of(tmp_path)) == len((*EXPORTED, *AROUND))
     assert await sql(engine, "select day from exported_days") == [(DAY,)]
 
 
@@ -145,9 +153,9 @@ async def test_an_export_that_fails_marks_nothing_and_leaves_whole_files(
 
 async def test_the_place_to_export_to_may_be_a_uri(filled: AsyncEngine, database_url: str, tmp_path: Path) -> None:
     await exported(database_url, DAY, f"file://{tmp_path}/there/")
-    assert len(files_of(tmp_path / "there" / "log")) == len(EXPORTED)
+    assert len(files_of(tmp_path / "there" / "log")) == len((*EXPORTED, *AROUND))
     assert await sql(filled, "select place from exported_days") == [(f"file://{tmp_path}/there/log",)]
-    with pytest.raises(OSError, match="no place to export to"):
+    with pytest.raises(OSError, match="no place to write to"):
         await exported(database_url, DAY, "gopher://there")
 
 

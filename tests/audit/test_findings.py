@@ -35,7 +35,7 @@ def test_findings_of_all_sources_are_in_the_order_of_the_log() -> None:
     first = [finding("b", "L1", 1), finding("a", "L2", 5), late]
     others = [finding("a", "L1", 3), finding("a", "L1", 1, severity=Severity.NOTICE)]
     kept, left_out = cut([(one, 1) for one in first], others)
-    assert left_out == 0
+    assert not left_out
     assert kept == (others[0], late, others[1], first[1], first[0])
 
 
@@ -44,10 +44,10 @@ def test_what_is_beyond_the_limit_is_counted() -> None:
         [(finding("a", "L1", at), 70) for at in range(3)], [finding("a", "L1", 100 + at) for at in range(4)], 5
     )
     assert [one.at[0] for one in kept] == [0, 1, 2, 100, 101]
-    assert left_out == 69
+    assert left_out == {"L1": 69}
     kept, left_out = cut([(finding("a", "L1", 1), 1), (finding("a", "L2", 1), 4)], [], 5)
     assert len(kept) == 2
-    assert left_out == 3
+    assert left_out == {"L2": 3}
 
 
 FIRST, SECOND, OTHER = (str(UUID(int=number)) for number in (1, 2, 3))

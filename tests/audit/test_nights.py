@@ -238,7 +238,7 @@ def test_options_that_make_no_sense_together_are_refused_before_anything_begins(
 def test_each_audit_is_done_as_the_nights_were_asked_for() -> None:
     """The database goes through the environment, which no list of processes shows."""
     plain = Audit(NOWHERE, DAY)
-    assert options_of(plain, as_json=False) == []
+    assert options_of(plain, as_json=False) == ["--what-if-seconds", "120"]
     odd = Audit(
         *(NOWHERE, DAY, None, "there"), what_if=False, replay=False, export=False,
         objective=0.999, spark={"spark.master": "local[1]"},
@@ -246,7 +246,8 @@ def test_each_audit_is_done_as_the_nights_were_asked_for() -> None:
     words = options_of(odd, as_json=True)
     assert words == [
         *("--out", "there", "--objective", "0.999"),
-        *("--conf", "spark.master=local[1]", "--no-what-if", "--no-replay", "--no-export", "--json"),
+        *("--conf", "spark.master=local[1]", "--no-what-if", "--no-replay", "--no-export"),
+        *("--what-if-seconds", "120", "--json"),
     ]
 
 

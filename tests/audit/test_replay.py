@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from tests.audit.replayed import replayed
 from tests.audit.small_day import DAY, SCENARIO
-from tests.runtime.stories import STORIES, StoryScene, fails_to_be_placed, hands_over
+from tests.runtime.stories import STORIES, StoryScene, fails_to_be_placed, hands_over, is_suspected
 from tests.runtime.test_historian import Written, played
 
 from batonpass.audit.findings import FINDINGS_PER_LAW
@@ -111,6 +111,20 @@ def test_other_words_of_another_version_are_no_fault() -> None:
     assert made_again(scene.group.id, written, traced=True, code="code-2").findings == []
 
 
+def test_histories_of_a_version_that_did_not_tell_when_a_member_was_last_heard_are_no_fault(
+    written: list[Written],
+) -> None:
+    """It told neither of members for whom nobody waits."""
+    name = is_suspected().group.id
+    earlier = []
+    for one in written:
+        changes = tuple(change._replace(heard_ms=None) for change in one.history.changes if change.kind != "waived")
+        earlier.append(replace(one, history=replace(one.history, changes=changes)))
+    assert any(change.kind == "waived" for one in written for change in one.history.changes)
+    assert made_again(name, earlier, traced=True, code="code-0").findings == []
+    assert made_again(name, earlier, traced=True).findings != []
+
+
 @pytest.mark.parametrize("named", [(), (PROBE,), ("join",)])
 def test_what_nothing_had_asked_for_a_probe_placed_also_where_no_trigger_is_named(
     written: list[Written], named: tuple[str, ...]
@@ -182,7 +196,16 @@ def test_a_hole_ends_the_replay(rows: GroupRows) -> None:
 
 
 def test_of_many_findings_the_first_of_each_law_are_kept_and_the_others_counted(rows: GroupRows) -> None:
-    lines = len(rows.tables["assignment_events"])
-    again = replayed(replace(rows, tables={**rows.tables, "assignment_events": []}))
+    lines = rows.tables["assignment_events"]
+    kept = [one for one in lines if one[1] == lines[0][1]]
+    again = replayed(replace(rows, tables={**rows.tables, "assignment_events": kept}))
     assert [one.law for one in again.findings] == ["L2"] * FINDINGS_PER_LAW
-    assert again.left_out == lines - FINDINGS_PER_LAW > 0
+    assert sum(again.left_out.values()) == len(lines) - len(kept) - FINDINGS_PER_LAW > 0
+
+
+def test_histories_that_begin_late_are_one_finding(rows: GroupRows) -> None:
+    lines = rows.tables["assignment_events"]
+    last = [one for one in lines if one[1] == lines[-1][1]]
+    again = replayed(replace(rows, tables={**rows.tables, "assignment_events": last}))
+    (one,) = again.findings
+    assert f"the log has {len(lines) - len(last)} changes" in one.detail

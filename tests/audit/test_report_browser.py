@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 from tests.audit.sample import sample_result
-from tests.audit.test_report import NASTY, named_so
+from tests.audit.test_report import NASTY, bad_day, named_so
 from tests.programs import chromium
 
 from batonpass.audit.report import write_report
@@ -61,4 +61,16 @@ def test_markup_of_users_stays_text(browser: Browser, tmp_path: Path) -> None:
     assert page.evaluate("document.querySelectorAll('main img, main script, svg a, svg image[href^=x]').length") == 0
     labels = page.evaluate("Array.from(document.querySelectorAll('.ytick text'), t => t.textContent)")
     assert any("<script>window.hurt=1</script>" in one for one in labels)
+    page.close()
+
+
+def test_all_of_a_bad_day_is_said_on_two_screens(browser: Browser, tmp_path: Path) -> None:
+    """Two screens of a large display; what is more is folded, and opens where it stands."""
+    page, messages = opened(browser, write_report(bad_day(), tmp_path / "day.html"), width=1920)
+    assert messages == []
+    assert page.evaluate("document.querySelectorAll('.card[open]').length") == 0
+    bottom = page.evaluate("document.querySelector('#findings').getBoundingClientRect().bottom")
+    assert bottom <= 2 * 1_200, bottom
+    page.locator(".card summary").first.click()
+    assert page.locator(".card[open] li").first.is_visible()
     page.close()

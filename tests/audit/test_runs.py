@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import adbc_driver_postgresql.dbapi as adbc
@@ -22,7 +23,7 @@ from tests.postgres.test_upkeep import sql
 
 from batonpass.audit import runs
 from batonpass.audit.database import libpq_url
-from batonpass.audit.findings import AuditResult, GroupDay
+from batonpass.audit.findings import AuditResult, Before, GroupDay
 from batonpass.audit.runs import Run, Stopped, beating, reason_of, recorded, stoppable, to_json
 from batonpass.postgres.audits import PostgresAudits
 from batonpass.runtime.audits import AuditState
@@ -333,3 +334,25 @@ def test_signals_are_as_they_were_afterwards() -> None:
     thread.start()
     thread.join()
     assert errors == []
+
+
+async def test_a_verdict_may_be_written_again_with_advice_and_the_next_day_knows_it(
+    engine: AsyncEngine, database_url: str
+) -> None:
+    eve = replace(sample_result(), recommendations=())
+
+    def twice(run: Run) -> None:
+        run.finish(eve, report=None)
+        run.finish(sample_result(), report="with advice")
+
+    assert await asyncio.to_thread(runs.before, database_url, DAY + timedelta(days=1)) == Before()
+    await asyncio.to_thread(during, database_url, twice)
+    assert await states(engine) == ["failed"]
+    assert await sql(engine, "select report from audit_runs") == ["with advice"]
+    assert await sql(engine, "select count(*) from audit_findings") == [len(FINDINGS)]
+    assert await sql(engine, "select count(*) from audit_daily where measures ->> 'recommendation' is not null") == [1]
+    found = await asyncio.to_thread(runs.before, database_url, DAY + timedelta(days=1))
+    assert found == Before(frozenset((one.group, one.law) for one in FINDINGS), {DAY: 0.999_38})
+    later = await asyncio.to_thread(runs.before, database_url, DAY + timedelta(days=30))
+    assert later == Before(None, {DAY: 0.999_38})
+    assert await asyncio.to_thread(runs.before, database_url, DAY + timedelta(days=31)) == Before()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 import threading
 import time
 from types import SimpleNamespace
@@ -71,3 +74,50 @@ def test_progress_is_reported_while_parts_are_done(spark: SparkSession) -> None:
     before = len(lines)
     spark.range(0, 6, 1, 6).mapInArrow(slow, "id long").collect()
     assert len(lines) == before
+
+
+@pytest.mark.needs("spark")
+def test_a_spark_that_cannot_carry_out_an_audit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    import pyspark  # noqa: PLC0415 - needs Spark
+
+    from batonpass.audit import session  # noqa: PLC0415 - the same
+
+    for settings in ({"spark.master": "sc://there:15002"}, {"spark.remote": "sc://there:15002"}):
+        with pytest.raises(session.UnfitSpark, match="Spark Connect"), session.opened(settings):
+            pass
+    monkeypatch.setattr(pyspark, "__version__", "3.5.9")
+    with pytest.raises(session.UnfitSpark, match=r"4\.0 or later, and this is 3\.5\.9"), session.opened():
+        pass
+
+
+BUSY = """
+import sys, time
+from functools import partial
+from batonpass.audit.runs import stoppable
+from batonpass.audit.session import end_now, opened
+
+def slowly(batches):
+    for batch in batches:
+        print("at work", file=sys.stderr, flush=True)
+        time.sleep(300)
+        yield batch
+
+with opened({"spark.master": "local[1]"}) as session, stoppable(partial(end_now, session)):
+    session.range(0, 1, 1, 1).mapInArrow(slowly, "id long").toArrow()
+"""
+
+
+@pytest.mark.needs("spark")
+@pytest.mark.timeout(240)
+def test_a_signal_ends_an_audit_while_a_part_is_at_work() -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", BUSY], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stderr is not None
+        assert any("at work" in line for line in process.stderr)
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=60)
+        assert process.returncode == 128 + signal.SIGTERM
+    finally:
+        process.kill()

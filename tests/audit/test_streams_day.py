@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import datetime
 
 import pytest
@@ -13,7 +14,7 @@ from batonpass.audit.entries import read_entries
 from batonpass.audit.fold import GroupFold
 from batonpass.audit.measures import Generation
 from batonpass.audit.plan import GroupPlan
-from batonpass.audit.whatif import INCOMPLETE, Facts, day_batch, recommendations, trial_batches
+from batonpass.audit.whatif import INCOMPLETE, Facts, PlayTrials, day_batch, recommendations
 from batonpass.codec.records import StoredRecord
 from batonpass.days.rows import EPOCH, GroupRows
 
@@ -86,7 +87,7 @@ def test_the_what_if_says_that_it_does_not_simulate_it(rows: GroupRows) -> None:
         for payload in (one["payload"].encode(),)
     ]
     days = day_batch(Facts("g", Sampled(), None, records), begin_ms=BEGIN_MS, end_ms=END_MS)
-    lines = [tuple(row.values()) for batch in trial_batches([days]) for row in batch.to_pylist()]
+    lines = [tuple(row.values()) for batch in PlayTrials(math.inf)([days]) for row in batch.to_pylist()]
     found = recommendations(lines)
     assert found.recommendations == ()
     (notice,) = found.findings

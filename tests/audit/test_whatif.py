@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import zlib
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,7 @@ from batonpass.audit.findings import GroupDay, Severity
 from batonpass.audit.plan import plan_day
 from batonpass.audit.tables import DayTables
 from batonpass.audit.trials import attempt, grid
-from batonpass.audit.whatif import DAYS, NO_DAY, TRIALS, Facts, day_batch, recommend, trial_batches
+from batonpass.audit.whatif import DAYS, NO_DAY, TRIALS, Facts, PlayTrials, day_batch, recommend
 from batonpass.codec.groups import GROUP_VERSION, encode_group
 from batonpass.codec.records import StoredRecord, decode_record
 from batonpass.core.state.evolve import evolve
@@ -84,13 +85,15 @@ def test_a_day_with_a_hole_has_a_reason_instead_of_a_scenario(rows: GroupRows) -
     ):
         rows_of_it = day_rows(found)
         assert rows_of_it == [{"group_id": "small", "place": NO_DAY, "settings": "", "day": why}]
-        (tried,) = trial_batches([pa.RecordBatch.from_pylist(rows_of_it, schema=DAYS)])
+        (tried,) = PlayTrials(math.inf)([pa.RecordBatch.from_pylist(rows_of_it, schema=DAYS)])
         assert tried.to_pylist() == [{"group_id": "small", "place": NO_DAY, "trial": why, "day": ""}]
 
 
 def test_a_trial_carries_the_story_once(rows: GroupRows) -> None:
     first, second = day_rows(facts(rows))[:2]
-    (one,) = (batch.to_pylist()[0] for batch in trial_batches([pa.RecordBatch.from_pylist([first], schema=DAYS)]))
+    (one,) = (
+        batch.to_pylist()[0] for batch in PlayTrials(math.inf)([pa.RecordBatch.from_pylist([first], schema=DAYS)])
+    )
     assert set(one) == set(TRIALS.names)
     day = msgspec.json.decode(one["day"], type=DayScenario)
     assert day.scenario.steps == ()
@@ -111,7 +114,8 @@ async def test_a_day_in_a_database_is_tried(
     tables = DayTables(spark, database_url, plan)
     day = GroupDay("small", {"downtime_ms": 1, "moves": 1, "records": rows.version})
     large = GroupDay("large", {"downtime_ms": 2, "records": 200_001})
-    (found,), (left_out,) = recommend(tables, [day, large, GroupDay("gone", {"downtime_ms": 9})])
+    (found,), (left_out,), late = recommend(tables, [day, large, GroupDay("gone", {"downtime_ms": 9})], budget_s=900)
+    assert late == 0
     assert left_out.group == "large"
     assert left_out.severity is Severity.NOTICE
     assert "200,001 records" in left_out.detail
@@ -123,4 +127,8 @@ async def test_a_day_in_a_database_is_tried(
     none = next(one for one in found.grid if one.settings["num_standby_replicas"] == 0)
     assert none.downtime_ms > found.present.downtime_ms
     assert found.recommended.downtime_ms <= found.present.downtime_ms
-    assert recommend(tables, []) == ((), ())
+    assert recommend(tables, []) == ((), (), 0)
+    nothing, reasons, late = recommend(tables, [day], budget_s=0)
+    assert (nothing, late) == ((), len(found.grid))
+    assert "no time was left" in reasons[0].detail
+    assert recommend(tables, [GroupDay("small", {"downtime_ms": 0, "moves": 0})]) == ((), (), 0)

@@ -81,7 +81,7 @@ def hand_over(at_rest: Moment) -> dict[str, tuple[Moment, Heartbeat]]:
     behind = warming.then(_says(warming, new, task, TaskReport("warmup", lag=50_000)), 1_000)
     level = _says(behind, new, task, TaskReport("warmup", lag=0))
     demoted = behind.then(level, 1_000)
-    assert demoted.group.tasks[task].next_owner == new, "nothing was handed over"
+    assert demoted.group.tasks[task].handover.next_owner == new, "nothing was handed over"
     confirms = _says(demoted, old, task, TaskReport("standby", lag=0, final_position=(("", 905),)))
     granted = demoted.then(confirms, 1_000)
     assert granted.group.tasks[task].owner == new, "nothing was granted"

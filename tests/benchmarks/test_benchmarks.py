@@ -66,8 +66,8 @@ def test_one_step_places_what_the_whole_decision_places() -> None:
     """The step is what is compared with an assignor."""
     empty = prepare(SMALL).empty
     work, decision = one_step(empty), empty.decide(Tick())
-    targets = {task_id: task.target for task_id, task in work.group.tasks.items()}
-    assert targets == {task_id: task.target for task_id, task in decision.after.tasks.items()}
+    targets = {task_id: task.target.owner for task_id, task in work.group.tasks.items()}
+    assert targets == {task_id: task.target.owner for task_id, task in decision.after.tasks.items()}
     assert tuple(work.reasons) == decision.reasons
 
 

@@ -29,7 +29,12 @@ from batonpass.sockets import free_port
 REFUSED, BAD_INPUT, UNREACHABLE, NOT_ALLOWED, NOT_THERE = 1, 2, 3, 4, 5
 
 
-@pytest.mark.parametrize("body", [{}, [], "here", None])
+WRONG: tuple[object, ...] = (5, "here", [5], {})
+
+
+@pytest.mark.parametrize(
+    "body", [{}, [], "here", None, *({"groups": said, "members": said, "tasks": said} for said in WRONG)]
+)
 @pytest.mark.parametrize(
     "command", [("groups",), ("members", "orders"), ("explain", "orders", "0_0"), ("watch", "orders")]
 )
@@ -39,6 +44,17 @@ def test_what_answers_and_is_no_coordinator_is_said_to_be_none(
     """JSON alone says nothing: whatever listens there may answer that."""
     for place in ("", "/orders", "/orders/members", "/orders/tasks", "/orders/tasks/0_0", "/orders/tasks/0_0/explain"):
         server.on("GET", f"/v1/groups{place}", (200, body))
+    found = server.run(*command)
+    assert (found.exit_code, found.stdout) == (UNREACHABLE, "")
+    assert "answered 200 in words that are not a coordinator's" in found.stderr
+
+
+@pytest.mark.parametrize("command", [("groups",), ("members", "orders")])
+def test_objects_without_a_coordinators_fields_are_none_of_a_coordinator(
+    server: Canned, command: tuple[str, ...]
+) -> None:
+    for place in ("", "/orders/members"):
+        server.on("GET", f"/v1/groups{place}", (200, {"groups": [{}], "members": [{}]}))
     found = server.run(*command)
     assert (found.exit_code, found.stdout) == (UNREACHABLE, "")
     assert "answered 200 in words that are not a coordinator's" in found.stderr

@@ -7,6 +7,9 @@ from typing import Any
 import pytest
 from tests.cli.canned import Canned
 from tests.cli.test_operators import MEMBERS
+from tests.schemas.history_examples import RUN
+
+from batonpass.cli.explain import _run
 
 EXPLAINED: dict[str, Any] = {
     "sentences": ["It moves.", "4 copies warm up."],
@@ -42,3 +45,9 @@ def test_members_that_went_keep_their_names(server: Canned) -> None:
     server.on("GET", "/v1/groups/orders/members", (200, {"members": MEMBERS, "next": None}))
     server.on("GET", "/v1/groups/orders/events", (200, {"events": [event]}))
     assert "0_1 waits for the lease of orders-9." in server.run("explain", "orders").stdout
+
+
+@pytest.mark.parametrize(("at_most_ms", "words"), [(2_400, "up to 2.4 s"), (None, "at least 223 ms")])
+def test_how_long_nobody_ran_a_task_is_told_as_exactly_as_it_is_known(at_most_ms: int | None, words: str) -> None:
+    run = RUN | {"gap_ms": 223, "gap_is_lower_bound": True, "gap_at_most_ms": at_most_ms}
+    assert _run(run, {})[4] == words

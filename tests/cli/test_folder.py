@@ -196,9 +196,19 @@ def test_a_folder_with_other_files_is_left_alone(tmp_path: Path) -> None:
     take(volume)
 
 
+def test_a_secret_that_is_no_text_is_named(tmp_path: Path) -> None:
+    folder = UpFolder(tmp_path)
+    folder.token_file.write_bytes(b"\xff\xfe")
+    with pytest.raises(Failure, match="token is damaged, it is not text"):
+        folder.token(lambda: "another")
+
+
 @pytest.mark.parametrize(
     ("written", "words"),
-    [("{", "is damaged"), ("[]", "is damaged"), ('{"format": 2, "batonpass": "9.0"}', r"newer Batonpass \(9\.0\)")],
+    [
+        *((said, "is damaged") for said in ("{", "[]", '{"format": 1e999}', '{"format": NaN}', "[" * 100_000)),
+        ('{"format": 2, "batonpass": "9.0"}', r"newer Batonpass \(9\.0\)"),
+    ],
 )
 def test_a_folder_of_another_version_is_left_alone(tmp_path: Path, written: str, words: str) -> None:
     (tmp_path / "batonpass.json").write_text(written)

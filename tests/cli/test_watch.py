@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from tests.cli.test_operators import M1, M3, MEMBERS, group
 
 from batonpass.cli.exits import Exit
 from batonpass.cli.watch import EVENTS_SHOWN, Seen, event_line, picture
+from batonpass.zones import zone_named
 
 EVENT: dict[str, Any] = {
     "position": 9,
@@ -44,7 +46,7 @@ def test_events_are_lines_without_a_terminal(server: Canned) -> None:
         assert found.exit_code == Exit.NOT_THERE
         assert shown in found.stdout
         assert "Group orders: " in found.stderr
-        assert "Its events follow, a line each." in found.stderr
+        assert "Its events follow, a line each; times are UTC." in found.stderr
 
 
 def test_an_event_is_one_line() -> None:
@@ -67,10 +69,44 @@ def test_an_event_is_one_line() -> None:
 )
 def test_a_picture_shows_who_has_what(report: dict[str, Any], words: str) -> None:
     one = MEMBERS[0] | {"reports": {"0_0": report}, "revoking": ["0_2"]}
-    console = Console(width=200)
-    with console.capture() as captured:
-        console.print(picture(Seen(group(), [one], more=True), [EVENT] * EVENTS_SHOWN))
-    shown = captured.get()
-    for part in (f"{words} (gives up 0_2)", "0_1 (lag ?)", "held back by warmup-budget: 0_3", "more than these"):
+    shown = drawn(Seen(group(), [one], None), [EVENT] * EVENTS_SHOWN, height=60)
+    for part in (f"{words} (gives up 0_2)", "0_1 (lag ?)", "held back by warmup-budget: 0_3"):
         assert part in shown
     assert shown.count("handover-done") == EVENTS_SHOWN
+
+
+def drawn(seen: Seen, events: list[dict[str, Any]], *, width: int = 200, height: int = 24) -> str:
+    """Return what is drawn in a window of this size."""
+    console = Console(width=width, height=height)
+    with console.capture() as captured:
+        console.print(picture(seen, events, {M1: "orders-1"}))
+    return captured.get()
+
+
+def test_a_large_group_shows_counts_and_exceptions_and_keeps_its_events_in_view() -> None:
+    """In a window of 80 by 24, however much there is to say, and what does not fit is counted."""
+    waiting = [{"task": f"0_{number}", "state": "waiting"} for number in range(8)]
+    explained = {
+        "tasks": {"running": 1_990, "handing-over": 2, "waiting": 2_000},
+        "members": [{"member": M1, "what": "suspected"}],
+        "waiting": waiting,
+        "waiting_total": 2_000,
+    }
+    seen = Seen(group(members=100, tasks=4_000), [], explained)
+    shown = drawn(seen, [EVENT] * EVENTS_SHOWN, width=80, height=40)
+    assert "Tasks: 1,990 running, 2 handing over, 2,000 waiting." in shown
+    assert "member orders-1: suspected" in shown
+    assert "task 0_7: waiting" in shown
+    assert "and 1,992 more tasks" in shown
+    lines = drawn(seen, [EVENT] * EVENTS_SHOWN, width=80, height=18).splitlines()
+    assert len(lines) <= 18
+    assert "handover-done" in lines[-2] + lines[-1]
+    assert any("more lines: in a taller window" in line for line in lines)
+    assert "Events (UTC):" in [line.strip() for line in lines]
+
+
+def test_times_have_the_readers_zone_and_a_date_unless_it_is_today(server: Canned) -> None:
+    assert re.match("04 May (2026 )?21:00:00 handover-done", event_line(EVENT, zone=zone_named("Asia/Tokyo")).plain)
+    found = server.run("watch", "orders", "--zone", "Vienna")
+    assert found.exit_code == Exit.BAD_INPUT
+    assert "there is no time zone 'Vienna' on this machine; write UTC, or for example Europe/Vienna" in found.stderr

@@ -133,3 +133,13 @@ def test_what_was_stored_is_stored_again_under_the_same_names() -> None:
     assert again["group"]["members"] == members
     # A setting that has come since then has its default.
     assert again["group"]["config"] == json.loads(msgspec.json.encode(GroupConfig())) | payload["group"]["config"]
+
+
+def test_a_group_with_every_field_of_this_program_is_current() -> None:
+    """Only such a group can be compared with what its records come to: a field that was not written has a default."""
+    payload = encode_group(Group(GroupId("g")))
+    assert codec.is_current(GROUP_VERSION, payload)
+    assert not codec.is_current(GROUP_VERSION - 1, payload)
+    stored = json.loads(payload)
+    del stored["group"]["hosts"]
+    assert not codec.is_current(GROUP_VERSION, json.dumps(stored).encode())

@@ -10,7 +10,7 @@ import pytest
 from batonpass.codec.records import StoredRecord, UnwritableRecord, decode_record, encode_record
 from batonpass.core.state.evolve import evolve
 from batonpass.core.state.ids import GroupId, MemberId, TaskId
-from batonpass.core.state.model import ActiveState, Group, Member
+from batonpass.core.state.model import ActiveState, Group, Member, Target
 from batonpass.core.state.records import (
     ActiveReported,
     EpochsRaised,
@@ -145,7 +145,7 @@ async def test_any_text_comes_back(log: RecordLog, detail: str) -> None:
 
 async def test_what_is_read_is_in_the_order_in_which_it_was_written(log: RecordLog) -> None:
     """The order of mappings counts, too (L10)."""
-    changes = {TaskId(f"0_{number}"): (MemberId("m1"), (), "") for number in (10, 9, 100, 2)}
+    changes = {TaskId(f"0_{number}"): Target(MemberId("m1")) for number in (10, 9, 100, 2)}
     record = TargetPlaced(1, 1, 1, changes)
     await append(log, ORDERS, [record], 0)
     (found,) = (await log.read(ORDERS)).records

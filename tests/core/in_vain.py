@@ -48,10 +48,10 @@ def given_to_who_is_not_there(transition: Transition) -> list[str]:
                     task, was = after.tasks[task_id], before.tasks.get(task_id)
                     had = {
                         task.owner,
-                        task.next_owner,
-                        task.away_owner,
-                        task.pin,
-                        *((was.target, was.owner) if was is not None else ()),
+                        task.handover.next_owner,
+                        task.handover.away_owner,
+                        task.marks.pin,
+                        *((was.target.owner, was.owner) if was is not None else ()),
                     }
                     if not is_there(transition, target) and target not in had:
                         found.append(f"{task_id} belongs to {target}, which is not there as {free} are")
@@ -72,9 +72,11 @@ def stopped_in_vain(transition: Transition) -> list[str]:
     before, after = transition.before, transition.after
     has_to_confirm = {member_id: set(member.revoking) for member_id, member in before.members.items()}
     is_to_get = {
-        task_id: task.next_owner
+        task_id: task.handover.next_owner
         for task_id, task in before.tasks.items()
-        if task.owner is None and task.next_owner is not None and not _has_a_limit(transition, task.next_owner)
+        if task.owner is None
+        and task.handover.next_owner is not None
+        and not _has_a_limit(transition, task.handover.next_owner)
     }
     found: list[str] = []
     for record in transition.records:
@@ -90,7 +92,7 @@ def stopped_in_vain(transition: Transition) -> list[str]:
                 for task_id in (*record.revoked, *record.demoted):
                     if not _is_willing(transition, record.member_id, task_id):
                         continue
-                    taker = after.tasks[task_id].next_owner
+                    taker = after.tasks[task_id].handover.next_owner
                     if taker is not None and transition.now_ms < after.grants_from_ms:
                         found.append(f"{task_id} for {taker}, while nothing is granted until {after.grants_from_ms}")
                     if taker is not None and not is_there(transition, taker):
@@ -114,7 +116,7 @@ def left_at_deadline(transition: Transition) -> list[str]:
         for task in after.tasks.pick([task_id for task_id in left if task_id in after.table.index_of]):
             stay = [one for one in task.standbys if after.members[one].drain is None and is_there(transition, one)]
             ready = [one for one in stay if is_caught_up_copy(after, soft, one, task.id, on_disk=True)]
-            found += [f"{task.id} on {owner.id}, although {one} is ready" for one in ready if not task.parked]
+            found += [f"{task.id} on {owner.id}, although {one} is ready" for one in ready if not task.marks.parked]
     return found
 
 
@@ -124,14 +126,14 @@ def _has_a_limit(transition: Transition, member_id: MemberId) -> bool:
 
 
 def _nobody_has(task: Task) -> bool:
-    return task.owner is None and task.next_owner is not None
+    return task.owner is None and task.handover.next_owner is not None
 
 
 def _is_willing(transition: Transition, member_id: MemberId, task_id: TaskId) -> bool:
     """Say whether a member runs a task of the group, is not taken for dead, and has time."""
     task, member = transition.after.tasks[task_id], transition.after.members.get(member_id)
     was = transition.before.tasks.get(task_id)
-    if member is None or was is None or was.owner != member_id or task.parked:
+    if member is None or was is None or was.owner != member_id or task.marks.parked:
         return False
     if member.suspected or task.state is not ActiveState.RUNNING or task_id not in transition.after.table.index_of:
         return False

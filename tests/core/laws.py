@@ -21,6 +21,7 @@ from batonpass.core.state.model import (
     OnLeaseLost,
     Role,
     Subtopology,
+    Target,
     Task,
     Topology,
 )
@@ -81,7 +82,7 @@ def group(*more: r.Record) -> Group:
         r.MemberJoined(member(M3)),
         r.MemberJoined(member(M4)),
         r.DrainStarted(M4, NOW, None, NOW + 60_000),
-        r.TargetPlaced(1, 1, NOW, {A: (M1, (M2,), ""), C: (M1, (), "")}),
+        r.TargetPlaced(1, 1, NOW, {A: Target(M1, (M2,)), C: Target(M1)}),
         r.AssignmentChanged(M1, 2, NOW, {A: active(2, 1), C: active(2, 1)}),
         r.AssignmentChanged(M2, 2, NOW, {A: standby(2)}),
         r.ActiveReported(A, M1, ActiveState.RUNNING, NOW),

@@ -374,7 +374,7 @@ class Luck:
 
     def _release(self) -> None:
         for task in self.group.table.ids:
-            if self.group.tasks[task].parked:
+            if self.group.tasks[task].marks.parked:
                 self.do(ReleaseRequest(task))
 
     # --- the end ------------------------------------------------------------------------------------------------
@@ -411,4 +411,6 @@ class Luck:
         """Say whether all that is left waits for another member, since every one has a limit on its copies."""
         left = [self.group.tasks[task] for task in self.group.unsettled]
         is_limited = all(map(has_limit, self.group.members.values()))
-        return is_limited and all(task.target is None and task.waiting_reason == "no-capacity" for task in left)
+        return is_limited and all(
+            task.target.owner is None and task.target.waiting_reason == "no-capacity" for task in left
+        )

@@ -221,7 +221,7 @@ def extra_copies(group: Group) -> int:
 
 def extra_of(group: Group, task: Task) -> int:
     """Return the slots that one task uses; a warmup that is the next owner is an active already."""
-    warmups = len(task.warmups) - (task.next_owner in task.warmups)
+    warmups = len(task.warmups) - (task.handover.next_owner in task.warmups)
     copies = len(task.standbys) + len(task.warmups) + (task.owner is not None)
     return max(warmups, copies - 1 - group.config.num_standby_replicas, 0)
 

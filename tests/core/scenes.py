@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from tests.core.described import describe_group
 from tests.core.scene import Scene, topology
 
 from batonpass.core.state.ids import InstanceId, TaskId
 from batonpass.core.state.model import OnLeaseLost
 from batonpass.core.state.reasons import Held
-from batonpass.explain.status import describe_group
 
 TASK = TaskId("0_0")
 

@@ -204,4 +204,4 @@ def test_copies_that_catch_up_in_one_batch_are_handed_over_by_its_one_step() -> 
     together(scene, *[word(scene, name) for name in warming])
     for name, tasks in warming.items():
         for task in tasks:
-            assert scene.task(TaskId(task)).next_owner == name
+            assert scene.task(TaskId(task)).handover.next_owner == name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.core.described import describe_group
 from tests.core.relay import COLD_LAG, Relay
 from tests.core.scene import Scene, copy, restoring, running, topology
 from tests.core.scenes import held_back
@@ -16,7 +17,6 @@ from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.inputs import DrainRequest, Eviction, PauseRequest, PinRequest, ProbeRequest
 from batonpass.core.state.model import PauseScope, Role, Subtopology
 from batonpass.core.state.reasons import Held, Why
-from batonpass.explain.status import describe_group
 
 
 def slow(tasks: int = 12, **config: object) -> Relay:
@@ -62,7 +62,7 @@ def test_what_gets_no_slot_says_that_the_groups_budget_is_used_up() -> None:
     relay.join("b")
     relay.round()
     (begun,) = relay.scene.held("b", Role.WARMUP)
-    going = [task for task in relay.owners() if relay.group.tasks[task].target == "b" and task != begun]
+    going = [task for task in relay.owners() if relay.group.tasks[task].target.owner == "b" and task != begun]
     assert held_back(relay.scene) == [(task, "b", Held.WARMUP_BUDGET) for task in going]
     assert len(going) == 2
 
@@ -112,12 +112,12 @@ def test_what_a_draining_member_has_given_up_is_no_longer_paid_for_by_its_drain(
     # The task is found on the disk of b, which takes over; a is slow to stop it, and goes on with its drain.
     scene.beat("b", {of_b: running(), given_up: copy("none")})
     scene.beat("a", {first: running(), given_up: restoring(50_000)})
-    assert scene.task(given_up).next_owner == "b"
+    assert scene.task(given_up).handover.next_owner == "b"
     scene.beat("d", {of_d: running(), of_c: copy(Role.WARMUP, 50_000), first: copy(Role.WARMUP)})
     scene.beat("a", {first: copy(Role.STANDBY), given_up: restoring(50_000)})
     scene.beat("d", {of_d: running(), of_c: copy(Role.WARMUP, 50_000), first: running()})
     assert scene.owners()[first] == "d"
-    assert [one.member_id for one in scene.task(given_up).unreleased] == ["a"]
+    assert [one.member_id for one in scene.task(given_up).handover.unreleased] == ["a"]
     assert scene.held("c", Role.WARMUP) == []
     assert (given_up, "c", Held.WARMUP_BUDGET) in held_back(scene)
 
@@ -234,7 +234,7 @@ def one_warmup_at_the_limit() -> tuple[Scene, str, str]:
     scene.do(PinRequest(TaskId("1_0"), MemberId(other)))
     assert scene.member(new).revoking
     assert scene.held(new, Role.WARMUP) == ["0_0"]
-    assert scene.task("0_1").target == other != waits
+    assert scene.task("0_1").target.owner == other != waits
     return scene, old, new
 
 

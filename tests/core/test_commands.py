@@ -133,7 +133,7 @@ def test_new_parts_wait_for_members_that_know_them() -> None:
         scene.tick(1_000)
         scene.obey()
     assert scene.owners() == {"0_0": "m1", "0_1": "m1", "n_0": None, "n_1": None}
-    assert {scene.task("n_0").waiting_reason, scene.task("n_1").waiting_reason} == {"stale-topology"}
+    assert {scene.task("n_0").target.waiting_reason, scene.task("n_1").target.waiting_reason} == {"stale-topology"}
     assert "stale-topology" in [code for code, _ in scene.beat("m1").status]  # type: ignore[union-attr]
     scene.join("m2", topology_epoch=2)
     scene.settle()

@@ -99,7 +99,7 @@ def test_what_was_held_is_placed_anew_before_slots_are_given(*, ends_by_itself: 
         assert scene.group.pause is None
     else:
         scene.do(ResumeRequest())
-    moving = [task.id for task in scene.group.tasks.values() if task.target == "m4"]
+    moving = [task.id for task in scene.group.tasks.values() if task.target.owner == "m4"]
     warming = scene.held("m4", Role.WARMUP)
     assert len(moving) == 3
     assert len(warming) == 2
@@ -166,7 +166,7 @@ def test_a_pinned_task_moves_warm_to_its_member_and_stays() -> None:
     scene.settle(60)
     assert scene.task(task).owner == "m2"
     scene.ok(PinRequest(task, None), Done)
-    assert scene.task(task).pin is None
+    assert scene.task(task).marks.pin is None
 
 
 def test_the_same_pin_again_is_nothing() -> None:
@@ -184,9 +184,9 @@ def test_a_pin_goes_with_its_member() -> None:
     scene.do(PinRequest(T0, M2))
     scene.settle(60)
     scene.join("m3", replaces=M2)
-    assert scene.task("0_0").pin == "m3"
+    assert scene.task("0_0").marks.pin == "m3"
     scene.do(Leave(MemberId("m3")))
-    assert scene.task("0_0").pin is None
+    assert scene.task("0_0").marks.pin is None
 
 
 def test_pins_and_releases_name_what_exists() -> None:

@@ -155,7 +155,7 @@ def test_while_nobody_is_ready_every_copy_with_any_state_stays() -> None:
     scene.do(Eviction(owner, dead=True))
     scene.tick(1_000)
     assert scene.owners() == {TASK: first}
-    assert scene.task(TASK).target_standbys == ()
+    assert scene.task(TASK).target.standbys == ()
     scene.beat(first, {TASK: restoring(4_000)})
     assert scene.held(second, Role.STANDBY) == [TASK]
     scene.beat(first, {TASK: running()})
@@ -228,7 +228,7 @@ def test_a_standby_on_the_member_that_becomes_the_target_warms_for_nothing_extra
     assert all(grant.role is not Role.WARMUP for grant in warmups)
     scene.do(PinRequest(TASK, standby))
     scene.tick()
-    assert scene.task(TASK).next_owner == standby
+    assert scene.task(TASK).handover.next_owner == standby
 
 
 def test_the_place_of_an_instance_that_restarts_is_not_filled_by_another_standby() -> None:
@@ -261,7 +261,7 @@ def test_an_owner_that_was_still_restoring_is_as_good_as_its_lag() -> None:
     assert scene.owners() == {TASK: guard}
     scene.beat(guard, {TASK: restoring(8_000)})
     scene.beat(third, {TASK: copy("warmup", 0)})
-    assert scene.task(TASK).next_owner == third
+    assert scene.task(TASK).handover.next_owner == third
     kept = scene.member(guard).assignment.get(TASK)
     assert kept is not None
     assert kept.role is Role.STANDBY
@@ -290,8 +290,8 @@ def test_a_copy_that_nobody_can_read_stays_while_the_owner_has_lost_its_state() 
     scene.beat(owner, {TASK: running(lost=True)})
     scene.change(num_standby_replicas=0)
     scene.tick(1_000)
-    assert scene.task(TASK).target_standbys == ()
+    assert scene.task(TASK).target.standbys == ()
     assert scene.task(TASK).owner == owner
     assert scene.task(TASK).standbys == (standby,)
     scene.beat(standby, {TASK: copy("standby", 30)})
-    assert scene.task(TASK).next_owner == standby
+    assert scene.task(TASK).handover.next_owner == standby

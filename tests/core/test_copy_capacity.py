@@ -22,7 +22,7 @@ def test_a_full_member_keeps_what_is_wanted_of_it_and_gives_up_the_rest() -> Non
     members = (member("m1", copies, max_tasks=1), member("m2", runs("0_0", "0_1")))
     group, soft = to_group(Snapshot(tasks=tasks(2), members=members))
     view = View(group, soft, 0, Policy(), as_if_released=True)
-    wanted = group.tasks[TaskId("0_0")]._replace(target_standbys=(M1,))
+    wanted = group.tasks[TaskId("0_0")]._replace(target=group.tasks[TaskId("0_0")].target._replace(standbys=(M1,)))
     other = group.tasks[TaskId("0_1")]
     choice = Choice(M2, Why.STAYS)
     task_plans = [TaskPlan(wanted, choice, {M1: Role.STANDBY}), TaskPlan(other, choice, {M1: Role.STANDBY})]
@@ -61,5 +61,5 @@ def test_at_its_deadline_a_task_stays_where_it_is_while_its_target_is_full() -> 
     scene.tick(1_000)
     scene.do(DrainRequest(MemberId("a"), 0))
     scene.tick(1_000)
-    assert scene.task(mine).target == "b"
+    assert scene.task(mine).target.owner == "b"
     assert scene.owners() == {mine: "a", other: "b"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.core.described import describe_group
 from tests.core.scene import Scene, copy, restoring, running, topology
 
 from batonpass.core.state.ids import InstanceId, MemberId, TaskId
@@ -10,13 +11,7 @@ from batonpass.core.state.inputs import DrainRequest, Leave, PauseRequest, PinRe
 from batonpass.core.state.model import ActiveState, OnLeaseLost, PauseScope, Role, Subtopology, Topology
 from batonpass.dry_run.plan import plan_snapshot
 from batonpass.dry_run.snapshot import contradictions
-from batonpass.explain.status import (
-    GroupState,
-    GroupStatus,
-    describe_assignments,
-    describe_group,
-    snapshot_of,
-)
+from batonpass.explain.status import GroupState, GroupStatus, describe_assignments, snapshot_of
 
 M1, M2 = MemberId("m1"), MemberId("m2")
 

@@ -13,7 +13,7 @@ REVOKED = r.AssignmentChanged(M1, 3, 20, revoked=(T0,))
 
 def stop_of(group: Group) -> Stop | None:
     """Return how the last run of 0_0 ended."""
-    return group.tasks[T0].stop
+    return group.tasks[T0].handover.stop
 
 
 def test_a_handover_counts_from_the_confirmation_to_the_first_run() -> None:

@@ -12,12 +12,15 @@ from batonpass.core.state.model import (
     Cause,
     Grant,
     Group,
+    Handover,
+    Marks,
     Member,
     Pause,
     PauseScope,
     Revocation,
     Role,
     Subtopology,
+    Target,
     Task,
     Topology,
     Unreleased,
@@ -46,11 +49,11 @@ def active(member: MemberId, epoch: int = 2, token: int = 1) -> r.AssignmentChan
 
 def test_an_active_taken_away_is_claimed_until_it_is_confirmed() -> None:
     group = small(active(M1), r.AssignmentChanged(M1, 3, 20, revoked=(T0,)))
-    assert group.tasks[T0] == Task(T0, unreleased=(Unreleased(M1, None),), since_ms=20, token=1)
+    assert group.tasks[T0] == Task(T0, since_ms=20, token=1, handover=Handover(unreleased=(Unreleased(M1, None),)))
     assert group.members[M1].revoking == {T0: Revocation(3, 20, active=True)}
     assert not group.members[M1].assignment
     after = evolve(group, [r.TaskReleased(T0, M1, (("", 905),))])
-    assert after.tasks[T0] == Task(T0, since_ms=20, token=1, final_position=(("", 905),))
+    assert after.tasks[T0] == Task(T0, since_ms=20, token=1, handover=Handover(final_position=(("", 905),)))
     assert not after.members[M1].revoking
 
 
@@ -61,7 +64,7 @@ def test_a_demoted_active_keeps_its_copy_and_is_claimed() -> None:
         r.AssignmentChanged(M1, 3, 20, {T0: Grant(Role.STANDBY, 3, 20)}, demoted=(T0,)),
     )
     task = group.tasks[T0]
-    assert (task.owner, task.standbys, task.previous_owner, task.unreleased) == (
+    assert (task.owner, task.standbys, task.handover.previous_owner, task.handover.unreleased) == (
         None,
         (M1,),
         M1,
@@ -70,20 +73,22 @@ def test_a_demoted_active_keeps_its_copy_and_is_claimed() -> None:
     assert group.members[M1].revoking == {T0: Revocation(3, 20, active=True)}
     # The previous owner is needed until the next owner runs, and no longer.
     group = evolve(group, [r.TaskReleased(T0, M1, (("", 7),)), active(M2, token=2)])
-    assert group.tasks[T0].previous_owner == M1
+    assert group.tasks[T0].handover.previous_owner == M1
     group = evolve(group, [r.ActiveReported(T0, M2, ActiveState.RUNNING, 30)])
-    assert (group.tasks[T0].previous_owner, group.tasks[T0].final_position) == (None, ())
+    assert (group.tasks[T0].handover.previous_owner, group.tasks[T0].handover.final_position) == (None, ())
 
 
 def test_a_member_gone_with_a_running_lease_claims_what_it_ran() -> None:
     group = small(
         active(M1),
-        r.TargetPlaced(1, 1, 5, {T0: (M1, (M2,), ""), T1: (M2, (M1,), "")}),
+        r.TargetPlaced(1, 1, 5, {T0: Target(M1, (M2,)), T1: Target(M2, (M1,))}),
         r.TaskPinned(T0, M1),
         r.MemberGone(M1, Cause.EVICTED, 20, 50),
     )
-    assert group.tasks[T0] == Task(T0, unreleased=(Unreleased(M1, 50),), since_ms=20, token=1, target_standbys=(M2,))
-    assert group.tasks[T1] == Task(T1, target=M2)
+    assert group.tasks[T0] == Task(
+        T0, since_ms=20, token=1, target=Target(standbys=(M2,)), handover=Handover(unreleased=(Unreleased(M1, 50),))
+    )
+    assert group.tasks[T1] == Task(T1, target=Target(M2))
     assert M1 not in group.members
     assert not group.instances
     assert group.gone[M1]._replace(since_ms=None) == (20, Cause.EVICTED, 50, "i1", None, {})
@@ -104,16 +109,16 @@ def test_what_the_last_owner_wrote_is_unknown_once_it_dies_holding_the_task() ->
     ways: list[r.Record] = [r.MemberGone(M2, Cause.EXPIRED, 40, 40), r.MemberAway(M2, 90, 40)]
     for lost in ways:
         group = small(*confirmed, active(M2, token=2), lost)
-        assert group.tasks[T0].final_position == ()
+        assert group.tasks[T0].handover.final_position == ()
 
 
 def test_only_a_running_active_at_an_expired_lease_is_a_failure() -> None:
     run = r.ActiveReported(T0, M1, ActiveState.RUNNING, 12)
     expired = small(active(M1), run, r.MemberGone(M1, Cause.EXPIRED, 20, 20))
-    assert [(one.member_id, one.at_ms) for one in expired.tasks[T0].failures] == [(M1, 20)]
-    assert small(active(M1), r.MemberGone(M1, Cause.EXPIRED, 20, 20)).tasks[T0].failures == ()
+    assert [(one.member_id, one.at_ms) for one in expired.tasks[T0].marks.failures] == [(M1, 20)]
+    assert small(active(M1), r.MemberGone(M1, Cause.EXPIRED, 20, 20)).tasks[T0].marks.failures == ()
     for cause in set(Cause) - {Cause.EXPIRED}:
-        assert small(active(M1), run, r.MemberGone(M1, cause, 20, 20)).tasks[T0].failures == ()
+        assert small(active(M1), run, r.MemberGone(M1, cause, 20, 20)).tasks[T0].marks.failures == ()
 
 
 def test_a_member_away_keeps_its_place_and_nothing_else() -> None:
@@ -121,17 +126,17 @@ def test_a_member_away_keeps_its_place_and_nothing_else() -> None:
         active(M1),
         r.DrainStarted(M1, 11, None, 99),
         r.MemberSuspected(M1),
-        r.TargetPlaced(1, 1, 5, {T0: (M1, (M2,), ""), T1: (M2, (M1,), "")}),
+        r.TargetPlaced(1, 1, 5, {T0: Target(M1, (M2,)), T1: Target(M2, (M1,))}),
         r.MemberAway(M1, 90, 20),
     )
     assert group.members[M1] == Member(M1, 1, InstanceId("i1"), epoch=2, away_until_ms=90)
-    assert group.tasks[T0] == Task(T0, since_ms=20, token=1, target=M1, target_standbys=(M2,), away_owner=M1)
-    assert group.tasks[T1] == Task(T1, target=M2, target_standbys=(M1,))
+    assert group.tasks[T0] == Task(T0, since_ms=20, token=1, target=Target(M1, (M2,)), handover=Handover(away_owner=M1))
+    assert group.tasks[T1] == Task(T1, target=Target(M2, (M1,)))
     assert group.instances == {"i1": M1}
 
 
 def test_an_heir_has_every_target_and_pin_of_the_one_before() -> None:
-    placed = r.TargetPlaced(1, 1, 5, {T0: (M1, (M2,), ""), T1: (M2, (M1,), "")})
+    placed = r.TargetPlaced(1, 1, 5, {T0: Target(M1, (M2,)), T1: Target(M2, (M1,))})
     next_owner = MemberId("m3")
     group = small(
         placed,
@@ -140,27 +145,27 @@ def test_an_heir_has_every_target_and_pin_of_the_one_before() -> None:
         r.PlaceInherited(M1, next_owner),
         r.TaskPinned(T1, M2),
     )
-    assert group.tasks[T0] == Task(T0, target=next_owner, target_standbys=(M2,), pin=next_owner)
-    assert group.tasks[T1] == Task(T1, target=M2, target_standbys=(next_owner,), pin=M2)
+    assert group.tasks[T0] == Task(T0, target=Target(next_owner, (M2,)), marks=Marks(pin=next_owner))
+    assert group.tasks[T1] == Task(T1, target=Target(M2, (next_owner,)), marks=Marks(pin=M2))
 
 
 def test_an_heir_of_two_members_has_one_place_in_each_target() -> None:
     next_owner = MemberId("m3")
     for first, second in ((M1, M2), (M2, M1)):
         group = small(
-            r.TargetPlaced(1, 1, 5, {T0: (M1, (M2,), "")}),
+            r.TargetPlaced(1, 1, 5, {T0: Target(M1, (M2,))}),
             r.MemberJoined(Member(next_owner, 8)),
             r.PlaceInherited(first, next_owner),
             r.PlaceInherited(second, next_owner),
         )
-        assert group.tasks[T0] == Task(T0, target=next_owner)
+        assert group.tasks[T0] == Task(T0, target=Target(next_owner))
 
 
 def test_a_deleted_group_leaves_epochs_tokens_and_ids() -> None:
     group = small(
         active(M1),
         r.RebalanceScheduled(9, "join"),
-        r.TargetPlaced(4, 1, 5, {T0: (M1, (), "")}),
+        r.TargetPlaced(4, 1, 5, {T0: Target(M1)}),
         r.Paused(Pause(PauseScope.ALL, "x", 1, None)),
         r.StormBegan(3),
     )
@@ -180,7 +185,7 @@ def test_a_deleted_group_leaves_epochs_tokens_and_ids() -> None:
 def test_a_task_dropped_from_the_topology_is_meant_for_nobody() -> None:
     group = small(
         active(M1),
-        r.TargetPlaced(1, 1, 5, {T0: (M1, (M2,), "")}),
+        r.TargetPlaced(1, 1, 5, {T0: Target(M1, (M2,))}),
         r.TopologyChanged(Topology(2, (Subtopology("1", 1),))),
     )
     assert group.tasks[T0] == Task(T0, owner=M1, since_ms=10, token=1)
@@ -210,15 +215,15 @@ def test_a_report_of_somebody_else_says_nothing_of_the_owner() -> None:
 
 
 def test_a_settled_task_is_where_it_belongs_and_nobody_else_is_involved() -> None:
-    task = Task(T0, owner=M1, state=ActiveState.RUNNING, target=M1, standbys=(M2,), target_standbys=(M2,))
+    task = Task(T0, owner=M1, state=ActiveState.RUNNING, standbys=(M2,), target=Target(M1, (M2,)))
     assert pending(task, replicas=1) is None
     for change in (
-        {"owner": None, "target": None},
-        {"target": M2},
+        {"owner": None, "target": Target(standbys=(M2,))},
+        {"target": Target(M2, (M2,))},
         {"state": ActiveState.RESTORING},
-        {"unreleased": (Unreleased(M2, None),)},
+        {"handover": Handover(unreleased=(Unreleased(M2, None),))},
         {"warmups": (M2,)},
-        {"previous_owner": M2},
+        {"handover": Handover(previous_owner=M2)},
         {"standbys": ()},
     ):
         assert pending(task._replace(**change), replicas=1) is not None, change
@@ -226,7 +231,7 @@ def test_a_settled_task_is_where_it_belongs_and_nobody_else_is_involved() -> Non
 
 def test_a_stall_replaces_an_older_one_of_the_same_member() -> None:
     group = small(r.WarmupStalled(T0, M1, 50), r.WarmupStalled(T0, M2, 60), r.WarmupStalled(T0, M1, 70))
-    assert [(one.member_id, one.until_ms) for one in group.tasks[T0].stalls] == [(M2, 60), (M1, 70)]
+    assert [(one.member_id, one.until_ms) for one in group.tasks[T0].marks.stalls] == [(M2, 60), (M1, 70)]
 
 
 def test_losses_count_for_one_session_timeout_and_for_a_whole_storm() -> None:
@@ -252,13 +257,13 @@ def test_adopted_tasks_are_taken_from_whoever_the_log_gives_them() -> None:
 def test_adopting_a_task_of_somebody_who_is_not_there_takes_it_from_nobody() -> None:
     group = replace(small(), tasks=small().tasks.having(T0, Task(T0, owner=MemberId("ghost"))))
     after = evolve(group, [r.TasksAdopted(M2, {T0: 9}, (), 40)])
-    assert (after.tasks[T0].owner, after.tasks[T0].unreleased) == (M2, ())
+    assert (after.tasks[T0].owner, after.tasks[T0].handover.unreleased) == (M2, ())
 
 
 def test_an_adopted_task_that_a_member_has_given_up_is_claimed_until_confirmed() -> None:
     group = small(active(M1), r.TasksAdopted(M1, {}, (T0,), 40))
     assert group.tasks[T0].owner is None
-    assert group.tasks[T0].unreleased == (Unreleased(M1, None),)
+    assert group.tasks[T0].handover.unreleased == (Unreleased(M1, None),)
     assert T0 in group.members[M1].revoking
     assert T0 not in group.members[M1].assignment
 
@@ -267,16 +272,16 @@ def test_waived_claims_hold_nobody_back() -> None:
     group = small(
         active(M1), r.AssignmentChanged(M1, 3, 20, revoked=(T0,)), r.NextOwnerChosen(T0, M2), r.ReleaseWaived(T0, M1)
     )
-    assert group.tasks[T0] == Task(T0, since_ms=20, token=1, next_owner=M2)
+    assert group.tasks[T0] == Task(T0, since_ms=20, token=1, handover=Handover(next_owner=M2))
     assert T0 in group.members[M1].revoking
 
 
 def test_a_released_task_starts_with_a_clean_slate() -> None:
     group = small(active(M1), r.ActiveReported(T0, M1, ActiveState.FAILED, 12), r.TaskParked(T0, (M1,)))
-    assert group.tasks[T0].parked
-    assert group.tasks[T0].failures
+    assert group.tasks[T0].marks.parked
+    assert group.tasks[T0].marks.failures
     after = evolve(group, [r.TaskUnparked(T0)])
-    assert (after.tasks[T0].parked, after.tasks[T0].failures) == (False, ())
+    assert (after.tasks[T0].marks.parked, after.tasks[T0].marks.failures) == (False, ())
 
 
 def test_used_ids_are_forgotten_by_record_only() -> None:

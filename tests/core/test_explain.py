@@ -92,6 +92,18 @@ def test_a_move_without_a_slot_says_so() -> None:
     assert found.sentences[2].startswith("Its move is held back: all warmup slots")
 
 
+def test_what_is_not_processed_is_listed_before_what_moves() -> None:
+    """However short the list is."""
+    scene, _ = warming(8, max_warmup_replicas=1)
+    task = of_group(scene, limit=4).waiting[-1].task
+    assert of_group(scene, limit=1).waiting[0].task != task
+    owner = scene.task(task).owner
+    assert owner is not None
+    scene.beat(owner, {task: failed("checksum mismatch")})
+    (first,) = of_group(scene, limit=1).waiting
+    assert (first.task, first.state) == (task, TaskState.FAILED)
+
+
 def test_a_handover_waits_for_the_confirmation_of_its_owner() -> None:
     scene = guarded(rebalance_timeout_ms=60_000)
     scene.do(PinRequest(TASK, B))
@@ -206,7 +218,7 @@ def test_a_warmup_that_stalled_is_not_tried_again_for_a_while() -> None:
         scene.obey("a")
         scene.beat("b", {task: copy("warmup", 4_000)} if task in scene.member("b").assignment else {})
         scene.tick(3_000)
-    (stall,) = scene.task(task).stalls
+    (stall,) = scene.task(task).marks.stalls
     found = of_task(scene, task)
     assert found.held is not None
     assert (found.held.reason, found.held.to) == (Held.STALLED, B)
@@ -219,7 +231,7 @@ def test_an_interim_owner_is_named_as_one() -> None:
     scene.beat("c", {TASK: copy("warmup", 9_000)})
     scene.do(Eviction(A, dead=True))
     found = of_task(scene)
-    assert (found.task.owner, found.task.target) == (B, "c")
+    assert (found.task.owner, found.task.target.owner) == (B, "c")
     assert found.sentences[1:3] == ("An operator pinned it to c.", "It belongs to c.")
 
 

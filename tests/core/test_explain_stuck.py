@@ -17,7 +17,7 @@ from batonpass.core.state.inputs import (
     PinRequest,
     PollBroken,
 )
-from batonpass.core.state.model import OnLeaseLost, PauseScope
+from batonpass.core.state.model import OnLeaseLost, PauseScope, Target
 from batonpass.core.state.soft import TaskReport
 from batonpass.explain.group import GroupExplanation, explain_group
 from batonpass.explain.task import TaskExplanation, TaskState, Wait, WaitsFor, explain_task
@@ -79,7 +79,7 @@ def test_a_parked_task_names_those_on_whom_it_failed_and_waits_for_an_operator_a
 def test_a_warmup_waits_until_its_member_has_confirmed_what_it_gave_up() -> None:
     scene, told_ms = revoking()
     found = of_task(scene, "0_1")
-    assert (found.task.owner, found.task.target) == (A, B)
+    assert (found.task.owner, found.task.target.owner) == (A, B)
     detail = "it must first confirm that it gave up 1 task"
     assert found.waits == (Wait(WaitsFor.CONFIRMATION, B, told_ms + TIMEOUT_MS, None, detail),)
     assert found.sentences[-1] == f"It waits for the confirmation of b: {detail}."
@@ -89,7 +89,7 @@ def test_a_warmup_waits_until_its_member_has_confirmed_what_it_gave_up() -> None
 
 def test_a_standby_waits_until_its_member_has_confirmed_what_it_gave_up() -> None:
     scene, told_ms = revoking()
-    task = scene.task("0_1")._replace(target=A, target_standbys=(B,), warmups=())
+    task = scene.task("0_1")._replace(warmups=(), target=Target(A, (B,)))
     scene.group = replace(scene.group, tasks=scene.group.tasks.updated({task.id: task}))
     detail = "it must first confirm that it gave up 1 task"
     assert of_task(scene, "0_1").waits == (Wait(WaitsFor.CONFIRMATION, B, told_ms + TIMEOUT_MS, None, detail),)
@@ -100,7 +100,7 @@ def test_a_task_that_nobody_runs_waits_once_for_a_taker_that_has_to_confirm() ->
     scene, told_ms = revoking()
     scene.do(Eviction(A, dead=True))
     found = of_task(scene, "0_1")
-    assert (found.state, found.task.unreleased, found.to) == (TaskState.WAITING, (), B)
+    assert (found.state, found.task.handover.unreleased, found.to) == (TaskState.WAITING, (), B)
     detail = "it must first confirm that it gave up 1 task"
     assert found.waits == (Wait(WaitsFor.CONFIRMATION, B, told_ms + TIMEOUT_MS, None, detail),)
     scene.beat("b", {})
@@ -134,7 +134,7 @@ def test_whoever_has_a_task_until_its_target_is_ready_is_named_before_it_has_it(
     scene.beat("c", {TASK: copy("warmup", 9_000)})
     scene.do(Eviction(A))
     found = of_task(scene)
-    assert (found.task.owner, found.task.target, found.to) == (None, C, B)
+    assert (found.task.owner, found.task.target.owner, found.to) == (None, C, B)
     assert found.sentences[2:4] == (
         "It belongs to c.",
         "b has it until then, because its copy is the most caught up.",

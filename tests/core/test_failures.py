@@ -28,6 +28,7 @@ from batonpass.core.state.model import (
     Fault,
     Grant,
     HostFaults,
+    Marks,
     Member,
     OnLeaseLost,
     Outcome,
@@ -83,7 +84,7 @@ def die(scene: Scene, name: str) -> None:
 
 
 def parked(scene: Scene) -> list[str]:
-    return [task for task in scene.group.table.ids if scene.task(task).parked]
+    return [task for task in scene.group.table.ids if scene.task(task).marks.parked]
 
 
 def breaks(_task: str) -> TaskReport:
@@ -113,7 +114,7 @@ def test_a_pod_that_is_killed_again_and_again_parks_nothing(standbys: int, lost:
         scene.join(run, instance_id=InstanceId("pod-3"), on_lease_lost=lost)
         assert parked(scene) == []
     assert None not in scene.owners().values()
-    assert all(len(scene.task(task).failures) <= 1 for task in scene.group.table.ids)
+    assert all(len(scene.task(task).marks.failures) <= 1 for task in scene.group.table.ids)
 
 
 def test_a_host_that_died_twice_gets_nothing_new_for_a_while_that_grows() -> None:
@@ -271,10 +272,10 @@ def test_a_suspected_member_that_speaks_again_has_not_failed_anything() -> None:
     go(scene, 3, silent=(owner,))
     assert scene.task("0_0").owner != owner
     go(scene, 20)
-    [failure] = scene.task("0_0").failures
+    [failure] = scene.task("0_0").marks.failures
     assert (failure.outcome, failure.times) == (Outcome.SILENT, 1)
     assert scene.group.hosts == {}
-    assert scene.task("0_0").owner == scene.task("0_0").target
+    assert scene.task("0_0").owner == scene.task("0_0").target.owner
 
 
 # Hosts.
@@ -328,7 +329,7 @@ def test_a_bad_host_is_shown_and_explained_and_trusted_again_by_a_command() -> N
     assert obstacle.until_ms == scene.group.hosts["pod-2"].distrusted_ms + WINDOW_MS  # type: ignore[index]
     scene.do(TrustRequest(MemberId("m2")))
     assert scene.view().distrusted == frozenset()
-    assert all(failure.instance_id != "pod-2" for one in scene.group.tasks.values() for failure in one.failures)
+    assert all(failure.instance_id != "pod-2" for one in scene.group.tasks.values() for failure in one.marks.failures)
     go(scene, 30)
     assert len(on(scene, "m2")) == 2
     scene.refused(TrustRequest(MemberId("nobody")), UnknownMember)
@@ -357,7 +358,7 @@ def test_a_host_is_trusted_again_also_while_it_has_no_member(name: str, *, is_aw
     assert list(scene.group.hosts) == ["pod-2"]
     scene.do(TrustRequest(MemberId(name)))
     assert dict(scene.group.hosts) == {}
-    assert all(failure.instance_id != "pod-2" for one in scene.group.tasks.values() for failure in one.failures)
+    assert all(failure.instance_id != "pod-2" for one in scene.group.tasks.values() for failure in one.marks.failures)
     scene.join("m2-2", instance_id=InstanceId("pod-2"))
     go(scene, 60)
     assert len(on(scene, "m2-2")) == 2
@@ -485,7 +486,7 @@ def test_copies_that_make_progress_and_are_not_where_they_said_count_as_stuck() 
     lag = iter(range(10**9, 0, -1_000))
     go(scene, 30, bad={"m2": lambda _task: restoring(next(lag))})
     assert (scene.task("0_0").owner, scene.task("0_0").state) == ("m1", ActiveState.RUNNING)
-    (failure,) = scene.task("0_0").failures
+    (failure,) = scene.task("0_0").marks.failures
     assert (failure.member_id, failure.outcome) == ("m2", Outcome.STUCK)
 
 
@@ -501,7 +502,7 @@ def test_why_a_task_is_not_handed_over_again_is_shown_and_until_when() -> None:
     assert found.held is not None
     assert (found.held.reason, found.held.to) == (Held.FAILED_THERE, "m2")
     (wait,) = [one for one in found.waits if one.member_id == "m2" and one.until_ms is not None]
-    (failure,) = scene.task("0_0").failures
+    (failure,) = scene.task("0_0").marks.failures
     assert wait.until_ms == avoided_until_ms(scene.group.config, failure)
     assert "its state was lost" in wait.detail
 
@@ -559,13 +560,13 @@ def member(token: int, *, name: str = "m", instance: str | None = "pod", joined_
 def test_a_failure_that_is_said_again_of_the_same_grant_is_no_further_try() -> None:
     task = Task(T0)
     for token, at_ms, times in ((1, 0, 1), (1, 5_000, 1), (2, 700_000, 2), (2, 700_001, 2), (3, 2_000_000, 3)):
-        task = task._replace(failures=with_failure(task, member(token), Outcome.FAILED, at_ms, CONFIG))
-        assert [(one.times, one.at_ms) for one in task.failures] == [(times, at_ms)]
-    assert avoided_until_ms(CONFIG, task.failures[0]) == 2_000_000 + 4 * WINDOW_MS
+        task = task.with_marks(failures=with_failure(task, member(token), Outcome.FAILED, at_ms, CONFIG))
+        assert [(one.times, one.at_ms) for one in task.marks.failures] == [(times, at_ms)]
+    assert avoided_until_ms(CONFIG, task.marks.failures[0]) == 2_000_000 + 4 * WINDOW_MS
 
 
 def test_after_as_long_again_as_it_was_avoided_a_host_begins_anew() -> None:
-    task = Task(T0, failures=(Failure(MemberId("m"), 0, InstanceId("pod"), times=2),))
+    task = Task(T0, marks=Marks(failures=(Failure(MemberId("m"), 0, InstanceId("pod"), times=2),)))
     late = with_failure(task, member(9), Outcome.FAILED, 4 * WINDOW_MS, CONFIG)
     assert [one.times for one in late] == [1]
     other = with_failure(task, member(9, instance="other"), Outcome.FAILED, 4 * WINDOW_MS, CONFIG)
@@ -607,12 +608,12 @@ def test_a_next_owner_that_was_silent_at_its_grant_is_not_tried_again_at_once() 
         go(scene, 3 * times, silent=(owner, target))
         scene.obey(owner)
         scene.obey(target)
-        [failure] = scene.task(task).failures
+        [failure] = scene.task(task).marks.failures
         assert (failure.member_id, failure.outcome, failure.times) == (target, Outcome.SILENT, times)
         if times == 1:
             # Once says nothing: it is tried again as soon as it is heard.
             go(scene, 1)
-            assert scene.task(task).next_owner == target
+            assert scene.task(task).handover.next_owner == target
     assert scene.group.hosts == {}
     go(scene, 8)
     assert scene.owners()[task] == owner
@@ -630,7 +631,7 @@ def test_the_time_for_which_a_silent_member_is_not_tried_grows_with_each_try() -
     for token in range(1, 20):
         standby = replace(member(0), assignment=PMap({task.id: Grant(Role.STANDBY, 1, 0)}))
         failures = with_failure(task, standby, Outcome.SILENT, 1_000_000, config)
-        task = task._replace(failures=failures, token=token)
+        task = task._replace(token=token).with_marks(failures=failures)
         waits.append(avoided_until_ms(config, failures[0]) - 1_000_000)
     assert waits[:4] == [0, 10_000, 20_000, 40_000]
     assert waits[-1] == 86_400_000

@@ -86,7 +86,7 @@ def test_state_on_disk_is_no_copy_while_the_owner_runs() -> None:
     assert scene.owners() == {TASK: "a"}
     assert scene.held("b", Role.WARMUP) == [TASK]
     scene.obey("b")
-    assert scene.task(TASK).next_owner == "b"
+    assert scene.task(TASK).handover.next_owner == "b"
 
 
 def test_a_handover_is_not_taken_back_because_the_new_owner_is_a_little_behind() -> None:
@@ -99,17 +99,17 @@ def test_a_handover_is_not_taken_back_because_the_new_owner_is_a_little_behind()
     scene.obey("a")
     assert scene.owners() == {TASK: "b"}
     scene.beat("b", {TASK: running()})
-    assert scene.task(TASK).previous_owner is None
+    assert scene.task(TASK).handover.previous_owner is None
 
 
 def test_an_undrain_does_not_take_a_handover_back() -> None:
     scene = pair()
     scene.do(DrainRequest(MemberId("a")))
     scene.obey("b")
-    assert scene.task(TASK).next_owner == "b"
+    assert scene.task(TASK).handover.next_owner == "b"
     scene.do(DrainReversal(MemberId("a")))
     scene.tick()
-    assert scene.task(TASK).next_owner == "b"
+    assert scene.task(TASK).handover.next_owner == "b"
     scene.obey("a")
     assert scene.owners() == {TASK: "b"}
 
@@ -120,7 +120,7 @@ def test_after_a_start_a_handover_is_not_taken_back_before_the_new_owner_has_spo
     to(scene, "b")
     scene.obey("b")
     scene.obey("a")
-    assert (scene.owners(), scene.task(TASK).previous_owner) == ({TASK: "b"}, "a")
+    assert (scene.owners(), scene.task(TASK).handover.previous_owner) == ({TASK: "b"}, "a")
     scene.soft = Soft()
     scene.do(Started())
     scene.obey("a")
@@ -129,7 +129,7 @@ def test_after_a_start_a_handover_is_not_taken_back_before_the_new_owner_has_spo
     scene.beat("b", {TASK: restoring(400)})
     assert scene.owners() == {TASK: "b"}
     scene.beat("b", {TASK: running()})
-    assert scene.task(TASK).next_owner == "a"
+    assert scene.task(TASK).handover.next_owner == "a"
 
 
 @pytest.mark.parametrize("how", ["dies", "leaves", "fails"])
@@ -146,7 +146,7 @@ def test_the_last_owner_gets_the_task_back_when_the_new_one_cannot(how: str) -> 
         scene.do(Leave(MemberId("b")))
     else:
         scene.beat("b", {TASK: failed()})
-        assert scene.task(TASK).next_owner == "a"
+        assert scene.task(TASK).handover.next_owner == "a"
         scene.beat("b", {TASK: copy("none", None)})
     assert scene.owners() == {TASK: "a"}
 
@@ -171,7 +171,7 @@ def test_at_a_drain_deadline_the_rest_goes_to_its_best_copy() -> None:
     scene.beat("b")
     scene.tick(1)
     assert Why.DEADLINE in reasons(scene)
-    assert [scene.task(task).next_owner for task in scene.owners()] == ["b", "b"]
+    assert [scene.task(task).handover.next_owner for task in scene.owners()] == ["b", "b"]
     scene.obey("a")
     assert scene.owners() == {"0_0": "b", "0_1": "b"}
     assert not scene.task(TASK).ready_grant
@@ -210,7 +210,7 @@ def test_at_a_drain_deadline_a_member_that_goes_as_well_is_no_place_to_go() -> N
     scene.do(DrainRequest(MemberId("b")))
     decision = scene.tick(100)
     assert scene.owners() == {TASK: "a"}
-    assert scene.task(TASK).next_owner is None
+    assert scene.task(TASK).handover.next_owner is None
     assert Why.DEADLINE not in {reason.code for reason in decision.reasons}
 
 
@@ -232,7 +232,7 @@ def test_a_pause_of_everything_holds_drains_too_and_one_of_balance_does_not() ->
         scene.do(DrainRequest(MemberId("a")))
         scene.obey("b")
         scene.obey("b")
-        assert (scene.task(TASK).next_owner == "b") is goes, scope
+        assert (scene.task(TASK).handover.next_owner == "b") is goes, scope
 
 
 def test_a_pause_holds_stateless_moves_for_balance() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.core.described import describe_group
 from tests.core.scene import Scene, copy, failed, restoring, running, topology
 
 from batonpass.core.state.errors import TooLarge
@@ -11,7 +12,6 @@ from batonpass.core.state.model import PauseScope, Role, Subtopology, Topology
 from batonpass.core.state.policy import Policy
 from batonpass.core.state.reasons import Held
 from batonpass.core.state.replies import Answer, DrainProgress
-from batonpass.explain.status import describe_group
 
 M1, M2 = MemberId("m1"), MemberId("m2")
 
@@ -39,7 +39,7 @@ def test_a_deadline_prefers_a_cold_member_that_stays_to_a_ready_one_that_goes_to
         scene.obey(name, lag=99_999 if name == "m3" else 0)
     scene.tick(1)
     scene.obey("m1", "m2")
-    assert scene.task("0_0").owner == "m3" or scene.task("0_0").next_owner == "m3"
+    assert scene.task("0_0").owner == "m3" or scene.task("0_0").handover.next_owner == "m3"
 
 
 def test_a_deadline_leaves_the_task_where_everybody_goes() -> None:
@@ -69,7 +69,7 @@ def test_of_each_member_one_failure_of_a_task_is_remembered() -> None:
     for _ in range(3):
         scene.beat("m1", {"0_0": failed()})
         scene.obey("m1")
-    assert len(scene.task("0_0").failures) == 1
+    assert len(scene.task("0_0").marks.failures) == 1
     assert scene.held("m1", Role.ACTIVE) == ["0_0"]
 
 
@@ -154,4 +154,4 @@ def test_whoever_has_to_go_takes_nothing_back_from_a_member_that_stays() -> None
         scene.wait(4_000)
         scene.beat("m1", {"0_0": copy("standby", lag)})
         scene.beat("m2", {"0_0": restoring(40_000 + lag)})
-    assert (scene.task("0_0").owner, scene.task("0_0").next_owner) == ("m2", None)
+    assert (scene.task("0_0").owner, scene.task("0_0").handover.next_owner) == ("m2", None)

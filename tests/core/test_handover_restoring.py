@@ -20,10 +20,10 @@ def test_an_owner_that_has_restored_by_its_next_heartbeat_keeps_the_task() -> No
         scene.beat(other, {"0_0": copy("standby", standby_lag)})
         scene.wait(3_000)
     scene.beat(other, {"0_0": copy("standby", 0)})
-    assert (scene.task("0_0").owner, scene.task("0_0").next_owner) == (owner, None)
+    assert (scene.task("0_0").owner, scene.task("0_0").handover.next_owner) == (owner, None)
     # It did not come closer after all.
     scene.beat(owner, {"0_0": restoring(2_900)})
-    assert scene.task("0_0").next_owner == other
+    assert scene.task("0_0").handover.next_owner == other
 
 
 def test_a_new_owner_whose_first_word_is_behind_keeps_what_was_just_handed_over() -> None:
@@ -39,15 +39,15 @@ def test_a_new_owner_whose_first_word_is_behind_keeps_what_was_just_handed_over(
     scene.do(PinRequest(TaskId("0_0"), MemberId(other)))
     scene.obey(old, standby, other)
     scene.beat(other, {"0_0": copy("warmup", 90)})
-    assert scene.task("0_0").next_owner == other
+    assert scene.task("0_0").handover.next_owner == other
     scene.beat(old, {"0_0": copy("standby", 0)})
     scene.beat(other, {})
     assert scene.task("0_0").owner == other
     scene.beat(standby, {"0_0": copy("standby", 0)})
     scene.beat(other, {"0_0": restoring(120)})
-    assert (scene.task("0_0").owner, scene.task("0_0").next_owner) == (other, None)
+    assert (scene.task("0_0").owner, scene.task("0_0").handover.next_owner) == (other, None)
     # That it comes no closer is another matter.
     scene.wait(3_000)
     scene.beat(standby, {"0_0": copy("standby", 0)})
     scene.beat(other, {"0_0": restoring(500)})
-    assert scene.task("0_0").next_owner == standby
+    assert scene.task("0_0").handover.next_owner == standby

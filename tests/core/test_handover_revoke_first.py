@@ -51,7 +51,7 @@ def test_the_owner_goes_on_until_the_target_has_confirmed_what_it_gives_up() -> 
     assert scene.task(FIRST).owner == "m1"
     assert held_back(scene) == [("0_0", "m2", Held.REVOKE_FIRST)]
     scene.obey("m2")
-    assert scene.task(FIRST).next_owner == "m2"
+    assert scene.task(FIRST).handover.next_owner == "m2"
     assert held_back(scene) == []
     scene.obey("m1")
     assert scene.task(FIRST).owner == "m2"
@@ -82,7 +82,7 @@ def test_a_task_without_state_waits_as_well() -> None:
     assert scene.owners()["1_0"] == "m1"
     assert held_back(scene) == [("1_0", "m2", Held.REVOKE_FIRST)]
     scene.obey("m2")
-    assert scene.task("1_0").next_owner == "m2"
+    assert scene.task("1_0").handover.next_owner == "m2"
 
 
 def swapping(*, together: bool) -> Scene:
@@ -112,7 +112,7 @@ def test_two_members_that_are_to_have_a_task_of_each_other_go_one_after_the_othe
     assert scene.owners() == {"0_0": "m2", "0_1": "m2"}, "granted at once, and nothing is taken from m2 before that"
     assert Held.TAKE_OVER_FIRST in reasons(scene)
     scene.obey("m2")
-    assert scene.task(SECOND).next_owner == "m1"
+    assert scene.task(SECOND).handover.next_owner == "m1"
     scene.obey("m2")
     scene.obey("m1")
     assert scene.owners() == {"0_0": "m2", "0_1": "m1"}
@@ -135,7 +135,7 @@ def test_who_has_no_room_for_what_it_is_about_to_take_over_makes_it_by_a_handove
     scene.do(PinRequest(THIRD, M2))
     scene.do(Leave(MemberId("m4")))
     scene.tick()
-    assert (scene.task(FIRST).next_owner, list(scene.member("m2").assignment)) == ("m2", [SECOND, THIRD])
+    assert (scene.task(FIRST).handover.next_owner, list(scene.member("m2").assignment)) == ("m2", [SECOND, THIRD])
     for _ in range(6):
         scene.now_ms += 10_000
         scene.settle()
@@ -148,7 +148,7 @@ def test_who_is_about_to_take_over_is_not_told_to_drop_a_copy_before(max_tasks: 
     scene = slow_to_stop(max_tasks)
     scene.obey("m2")
     scene.obey("m3")
-    assert (scene.task(SECOND).owner, scene.task(FIRST).next_owner) == ("m3", "m2")
+    assert (scene.task(SECOND).owner, scene.task(FIRST).handover.next_owner) == ("m3", "m2")
     assert (SECOND in scene.member("m2").assignment) is (max_tasks is None)
     scene.obey("m1")
     assert (scene.task(FIRST).owner == "m2") is (max_tasks is None)
@@ -167,7 +167,7 @@ def test_at_the_deadline_of_a_drain_nobody_is_waited_for() -> None:
     scene.now_ms += 9_999
     stops_not(scene)
     scene.tick(1)
-    assert scene.task(FIRST).next_owner == "m2"
+    assert scene.task(FIRST).handover.next_owner == "m2"
 
 
 def test_whoever_never_confirms_is_fenced_and_another_is_tried() -> None:

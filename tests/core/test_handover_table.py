@@ -21,6 +21,8 @@ from batonpass.core.state.model import (
     Failure,
     Grant,
     Group,
+    Handover,
+    Marks,
     Member,
     Pause,
     PauseScope,
@@ -28,6 +30,7 @@ from batonpass.core.state.model import (
     Revocation,
     Role,
     Subtopology,
+    Target,
     Task,
     Topology,
 )
@@ -86,7 +89,7 @@ def choice(world: World) -> owner.Choice:
         progress_ms = world.progress_ms
         measured = MeasuredReport(report, NOW, report.lag, progress_ms=progress_ms, closer_ms=progress_ms)
         softs[member_id] = MemberSoft(NOW, full=True, reports={TASK: measured} if is_there else {})
-    task = Task(TASK, world.owner, world.state, since_ms=NOW - 60_000, standbys=tuple(world.copies), target=B)
+    task = Task(TASK, world.owner, world.state, since_ms=NOW - 60_000, standbys=tuple(world.copies), target=Target(B))
     task = task._replace(**world.task)  # type: ignore[arg-type]
     group = Group(
         GroupId("g"),
@@ -94,7 +97,7 @@ def choice(world: World) -> owner.Choice:
         config=GroupConfig(acceptable_recovery_lag=100),
         table=build_table(Topology(1, parts)),
         members=PMap(members),
-        tasks=PMap({TASK: task, OTHER: Task(OTHER, next_owner=A)}),
+        tasks=PMap({TASK: task, OTHER: Task(OTHER, handover=Handover(next_owner=A))}),
     )
     group = replace(group, **world.group)  # type: ignore[arg-type]
     heard = {member_id: soft for member_id, soft in softs.items() if member_id not in world.silent}
@@ -116,8 +119,8 @@ HELD_UP = {("log", 0): EndOffset(9, NOW, unstable=5, open_since_ms=NOW - OPEN_TR
 
 OF_AN_OWNER: dict[str, list[tuple[World, MemberId | None, Why | Held]]] = {
     "any, and the topology has dropped the task, or it is parked": [
-        (World(task={"id": TaskId("7_0"), "parked": True}), None, Why.TASK_DROPPED),
-        (World(task={"parked": True}, a={"drain": DUE}), None, Held.PARKED),
+        (World(task={"id": TaskId("7_0"), "marks": Marks(parked=True)}), None, Why.TASK_DROPPED),
+        (World(task={"marks": Marks(parked=True)}, a={"drain": DUE}), None, Held.PARKED),
     ],
     "drains, its deadline is over, and a member that stays may have the task": [
         (World(a={"drain": DUE}), B, Why.DEADLINE),
@@ -142,7 +145,7 @@ OF_AN_OWNER: dict[str, list[tuple[World, MemberId | None, Why | Held]]] = {
         (World(state=LOST, a={"suspected": True}, copies={C: READY}), C, Why.FAILOVER),
         (World(state=LOST, copies={B: 9_000, C: 5_000}), C, Why.FAILOVER),
         (World(state=LOST, copies={}), B, Why.LOST_STATE),
-        (World(state=LOST, copies={}, task={"target": A}), A, Why.STAYS),
+        (World(state=LOST, copies={}, task={"target": Target(A)}), A, Why.STAYS),
         (World(state=LOST, copies={}, b=DOUBTED), A, Why.STAYS),
     ],
     "is suspected to be dead": [
@@ -150,18 +153,18 @@ OF_AN_OWNER: dict[str, list[tuple[World, MemberId | None, Why | Held]]] = {
         (World(a={"suspected": True}, copies={B: BEHIND}, on_disk={C: READY}), A, Why.STAYS),
     ],
     "has not reported since a start, and the task is to go back to the previous owner": [
-        (World(state=GRANTED, silent=(A,), task={"previous_owner": B}), A, Why.STAYS),
+        (World(state=GRANTED, silent=(A,), task={"handover": Handover(previous_owner=B)}), A, Why.STAYS),
     ],
     "runs, and the deadline of its drain is over": [
-        (World(a={"drain": DUE}, task={"target": A}, copies={}), A, Held.NO_ELIGIBLE_MEMBER),
-        (World(a={"drain": DUE}, task={"target": A}, copies={}, group=NO_ANSWER), A, Held.PLACEMENT_FAILED),
+        (World(a={"drain": DUE}, task={"target": Target(A)}, copies={}), A, Held.NO_ELIGIBLE_MEMBER),
+        (World(a={"drain": DUE}, task={"target": Target(A)}, copies={}, group=NO_ANSWER), A, Held.PLACEMENT_FAILED),
         (World(a={"drain": DUE}, b={"drain": LEAVING}, c={"drain": LEAVING}), A, Held.NO_ELIGIBLE_MEMBER),
     ],
     "runs, is the target, or the target is away, gone or past the deadline of its drain": [
         (World(b={"drain": DUE}), A, Why.STAYS),
-        (World(task={"target": A}), A, Why.STAYS),
+        (World(task={"target": Target(A)}), A, Why.STAYS),
         (World(b=AWAY), A, Why.STAYS),
-        (World(task={"target": None}), A, Why.STAYS),
+        (World(task={"target": Target()}), A, Why.STAYS),
     ],
     "runs, the target is not ready": [
         (World(copies=NOT_READY, group={"pause": PAUSED}), A, Why.STAYS),
@@ -172,8 +175,8 @@ OF_AN_OWNER: dict[str, list[tuple[World, MemberId | None, Why | Held]]] = {
         (World(group={"pause": PAUSED}, a={"drain": LEAVING}), A, Held.PAUSED),
         (World(group={"storm_since_ms": 1}), A, Held.STORM),
         (World(silent=(C,), c=LATE), A, Held.MEMBER_OVERDUE),
-        (World(task={"failures": FAILED_ON_B}), A, Held.FAILED_THERE),
-        (World(a={"drain": LEAVING}, task={"failures": FAILED_ON_B}), A, Held.FAILED_THERE),
+        (World(task={"marks": Marks(failures=FAILED_ON_B)}), A, Held.FAILED_THERE),
+        (World(a={"drain": LEAVING}, task={"marks": Marks(failures=FAILED_ON_B)}), A, Held.FAILED_THERE),
         (World(ends=HELD_UP, a={"drain": LEAVING}), A, Held.OPEN_TRANSACTION),
         (World(group={"grants_from_ms": NOW + 1}, a={"drain": LEAVING}), A, Held.GRANTS_HELD),
         (World(b=MUST_REVOKE, a={"drain": LEAVING}), A, Held.REVOKE_FIRST),
@@ -190,7 +193,12 @@ OF_AN_OWNER: dict[str, list[tuple[World, MemberId | None, Why | Held]]] = {
     ],
     "took the task over, or has not reported it yet, and was granted it less than a heartbeat interval ago": [
         (
-            World(state=RESTORING, own_lag=BEHIND, copies={C: READY}, task={"since_ms": NOW, "previous_owner": B}),
+            World(
+                state=RESTORING,
+                own_lag=BEHIND,
+                copies={C: READY},
+                task={"since_ms": NOW, "handover": Handover(previous_owner=B)},
+            ),
             A,
             Why.STAYS,
         ),
@@ -203,34 +211,49 @@ OF_AN_OWNER: dict[str, list[tuple[World, MemberId | None, Why | Held]]] = {
                 own_lag=BEHIND,
                 copies={B: READY, C: READY},
                 progress_ms=LONG_AGO,
-                task={"since_ms": LONG_AGO, "previous_owner": C},
+                task={"since_ms": LONG_AGO, "handover": Handover(previous_owner=C)},
             ),
             C,
             Why.STUCK,
         ),
         (World(state=RESTORING), B, Why.FAILOVER),
         (World(state=RESTORING, copies={B: BEHIND, C: READY}), C, Why.FAILOVER),
-        (World(state=RESTORING, task={"failures": FAILED_ON_B}), C, Why.FAILOVER),
+        (World(state=RESTORING, task={"marks": Marks(failures=FAILED_ON_B)}), C, Why.FAILOVER),
         (World(state=RESTORING, own_lag=READY, progress_ms=0, task={"since_ms": 0}), B, Why.STUCK),
-        (World(state=RESTORING, task={"since_ms": LONG_AGO, "ready_grant": True, "previous_owner": B}), B, Why.STUCK),
+        (
+            World(
+                state=RESTORING,
+                task={"since_ms": LONG_AGO, "ready_grant": True, "handover": Handover(previous_owner=B)},
+            ),
+            B,
+            Why.STUCK,
+        ),
     ],
     "failed, and another copy is ready": [
-        (World(state=FAILED, task={"failures": FAILED_ON_B}), C, Why.FAILOVER),
+        (World(state=FAILED, task={"marks": Marks(failures=FAILED_ON_B)}), C, Why.FAILOVER),
     ],
     "restores or failed": [
-        (World(state=RESTORING, own_lag=BEHIND, copies={C: READY}, task={"previous_owner": C}), A, Why.STAYS),
+        (
+            World(state=RESTORING, own_lag=BEHIND, copies={C: READY}, task={"handover": Handover(previous_owner=C)}),
+            A,
+            Why.STAYS,
+        ),
         (World(state=RESTORING, copies={B: BEHIND, C: UNKNOWN}), A, Why.STAYS),
         (World(state=RESTORING, copies={C: READY}, c={"drain": DUE}), A, Why.STAYS),
-        (World(state=FAILED, copies={B: READY, C: BEHIND}, task={"failures": FAILED_ON_B}), A, Held.FAILED),
+        (
+            World(state=FAILED, copies={B: READY, C: BEHIND}, task={"marks": Marks(failures=FAILED_ON_B)}),
+            A,
+            Held.FAILED,
+        ),
     ],
 }
 FREE = World(owner=None, state=GRANTED)
-NOWHERE = FREE._replace(task={"target": None}, group=NO_ANSWER)
+NOWHERE = FREE._replace(task={"target": Target()}, group=NO_ANSWER)
 LIMITED = {"max_tasks": 9}
 OF_NOBODY: dict[str, list[tuple[World, MemberId | None, Why | Held]]] = {
     "a next owner is chosen, and has room": [
-        (FREE._replace(task={"next_owner": C}), C, Why.HANDOVER_UNDER_WAY),
-        (FREE._replace(task={"next_owner": C}, c={**AWAY}), B, Why.FAILOVER),
+        (FREE._replace(task={"handover": Handover(next_owner=C)}), C, Why.HANDOVER_UNDER_WAY),
+        (FREE._replace(task={"handover": Handover(next_owner=C)}, c={**AWAY}), B, Why.FAILOVER),
     ],
     "the task has no state": [
         (FREE._replace(stateful=False, copies={}, group={"storm_since_ms": 1}), B, Why.STATELESS),
@@ -238,18 +261,18 @@ OF_NOBODY: dict[str, list[tuple[World, MemberId | None, Why | Held]]] = {
     ],
     "a copy is ready, tailed or, once a target is placed, on disk": [
         (FREE._replace(copies={C: READY}, group={"storm_since_ms": 1}), C, Why.FAILOVER),
-        (FREE._replace(copies={C: READY}, task={"target": None}), C, Why.FAILOVER),
+        (FREE._replace(copies={C: READY}, task={"target": Target()}), C, Why.FAILOVER),
         (FREE._replace(copies={}, on_disk={C: READY}), C, Why.FAILOVER),
         (FREE._replace(a={"drain": LEAVING}, copies={A: READY, C: READY}), C, Why.FAILOVER),
     ],
     "a storm is on, or there is no target yet": [
         (FREE._replace(copies={C: BEHIND}, group={"storm_since_ms": 1}), None, Held.STORM),
-        (FREE._replace(copies={C: BEHIND}, task={"target": None}), None, Held.INITIAL_DELAY),
-        (FREE._replace(copies={}, on_disk={C: READY}, task={"target": None}), None, Held.INITIAL_DELAY),
+        (FREE._replace(copies={C: BEHIND}, task={"target": Target()}), None, Held.INITIAL_DELAY),
+        (FREE._replace(copies={}, on_disk={C: READY}, task={"target": Target()}), None, Held.INITIAL_DELAY),
     ],
     "the target, or the last owner, is away to restart": [
         (FREE._replace(copies={C: BEHIND}, b=AWAY), None, Held.REJOIN_GRACE),
-        (FREE._replace(copies={C: BEHIND}, task={"away_owner": A}, a=AWAY), None, Held.REJOIN_GRACE),
+        (FREE._replace(copies={C: BEHIND}, task={"handover": Handover(away_owner=A)}, a=AWAY), None, Held.REJOIN_GRACE),
     ],
     "a copy is behind": [
         (FREE._replace(copies={B: 9_000, C: 5_000}), C, Why.FAILOVER),

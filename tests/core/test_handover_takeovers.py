@@ -68,7 +68,7 @@ def test_a_ready_copy_takes_over_from_an_owner_that_restores() -> None:
     scene.obey("b", lag=5_000)
     assert scene.task(TASK).owner == "a"
     scene.obey("b", lag=10)
-    assert scene.task(TASK).next_owner == "b"
+    assert scene.task(TASK).handover.next_owner == "b"
     assert Why.FAILOVER in reasons(scene)
     scene.beat("a", {TASK: copy("standby", 9_000)})
     assert scene.owners() == {TASK: "b"}
@@ -83,7 +83,7 @@ def test_an_owner_that_is_itself_ready_is_left_to_finish() -> None:
     scene.join("b")
     scene.obey("b", lag=0)
     assert scene.task(TASK).owner == "a"
-    assert scene.task(TASK).next_owner is None
+    assert scene.task(TASK).handover.next_owner is None
 
 
 def test_a_failed_active_goes_to_a_ready_copy_and_stays_where_there_is_none() -> None:
@@ -93,7 +93,7 @@ def test_a_failed_active_goes_to_a_ready_copy_and_stays_where_there_is_none() ->
     scene.beat(owner, {TASK: failed()})
     assert scene.task(TASK).owner == owner
     scene.beat(other, {TASK: copy("standby", 0)})
-    assert scene.task(TASK).next_owner == other
+    assert scene.task(TASK).handover.next_owner == other
 
 
 def test_an_active_that_restores_without_progress_goes_to_a_ready_copy() -> None:
@@ -103,12 +103,12 @@ def test_an_active_that_restores_without_progress_goes_to_a_ready_copy() -> None
     scene.beat("a", {TASK: restoring(90)})
     scene.join("b")
     scene.obey("b")
-    assert scene.task(TASK).next_owner is None
+    assert scene.task(TASK).handover.next_owner is None
     for _ in range(6):
         scene.tick(1_000)
         scene.beat("a", {TASK: restoring(90)})
         scene.obey("b")
-    assert scene.task(TASK).next_owner == "b"
+    assert scene.task(TASK).handover.next_owner == "b"
 
 
 def test_a_lost_active_goes_to_the_ready_standby_once_its_holder_confirms() -> None:
@@ -116,8 +116,8 @@ def test_a_lost_active_goes_to_the_ready_standby_once_its_holder_confirms() -> N
     owner, other = ("a", "b") if scene.task(TASK).owner == "a" else ("b", "a")
     scene.beat(owner, {TASK: restoring(lost=True)})
     assert scene.task(TASK).state is ActiveState.LOST or scene.task(TASK).owner is None
-    assert scene.task(TASK).next_owner == other
-    assert scene.task(TASK).unreleased[0].member_id == owner
+    assert scene.task(TASK).handover.next_owner == other
+    assert scene.task(TASK).handover.unreleased[0].member_id == owner
     scene.beat(owner, {})
     assert scene.owners() == {TASK: other}
 
@@ -139,7 +139,7 @@ def test_a_lost_active_without_any_copy_goes_to_its_target() -> None:
     scene.beat("b", {})
     scene.do(PauseRequest(PauseScope.ALL))
     scene.beat("a", {TASK: restoring(lost=True)})
-    assert scene.task(TASK).next_owner == "b"
+    assert scene.task(TASK).handover.next_owner == "b"
     assert Why.LOST_STATE in reasons(scene)
 
 
@@ -218,7 +218,7 @@ def test_an_unreadable_target_is_passed_over_for_the_least_loaded_member() -> No
     scene.beat(blind, {TASK: copy("standby", None)})
     scene.do(PinRequest(TASK, blind))
     scene.do(Eviction(owner, dead=True))
-    assert scene.task(TASK).target == blind
+    assert scene.task(TASK).target.owner == blind
     assert scene.owners() == {TASK: third}
 
 
@@ -341,7 +341,7 @@ def test_a_parked_task_is_taken_from_its_owner_and_given_to_nobody() -> None:
         scene.beat(f"m{number}", {TASK: failed("boom")})
         if number < 2:
             scene.do(Leave(MemberId(f"m{number}")))
-    assert scene.task(TASK).parked
+    assert scene.task(TASK).marks.parked
     assert scene.task(TASK).owner is None
     scene.beat("m2", {})
     scene.tick(1_000)
@@ -361,6 +361,6 @@ def test_an_instance_that_comes_back_ready_gets_back_what_is_still_being_restore
     scene.beat("b", {TASK: restoring(50_000)})
     assert scene.owners() == {TASK: "b"}
     scene.join("a2", {TASK: copy("none", 20)}, instance_id=InstanceId("i"))
-    assert scene.task(TASK).next_owner == "a2"
+    assert scene.task(TASK).handover.next_owner == "a2"
     scene.beat("b", {})
     assert scene.owners() == {TASK: "a2"}

@@ -179,7 +179,7 @@ def test_a_parked_task_is_trouble_with_what_its_worker_said_and_the_command_that
         scene.settle()
     for _ in range(10):
         task = scene.task(TASK)
-        if task.parked:
+        if task.marks.parked:
             break
         if task.owner is not None:
             scene.beat(task.owner, {TASK: failed("checksum mismatch")})
@@ -189,7 +189,7 @@ def test_a_parked_task_is_trouble_with_what_its_worker_said_and_the_command_that
             held = {one: running() if grant.token else copy(grant.role) for one, grant in grants.items()}
             # Whoever is to run it fails again.
             scene.beat(name, {one: report for one, report in held.items() if one != TASK or not grants[one].token})
-    assert scene.task(TASK).parked
+    assert scene.task(TASK).marks.parked
     assert said(scene) == (Level.TROUBLE, "not-processed", "1 of 2 tasks is not processed: 1 parked after failures.")
     worst = health(scene).worst
     assert worst.cause is not None

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import fields, replace
 
 import pytest
+from tests.core.described import describe_group
 from tests.core.scene import Scene, copy, failed, running, topology
 from tests.core.scenes import TASK, guarded, held_back, pair
 from tests.core.test_handover_revoke_first import pin, slow_to_stop, stops_not
@@ -24,7 +25,6 @@ from batonpass.core.state.model import PauseScope, Role, Subtopology
 from batonpass.core.state.policy import GroupConfig
 from batonpass.core.state.reasons import Held
 from batonpass.core.state.soft import Soft
-from batonpass.explain.status import describe_group
 from batonpass.invariants import Transition, check_step
 
 A, B = MemberId("a"), MemberId("b")
@@ -270,7 +270,7 @@ def _grant_after_revocation() -> Scene:
     scene.obey("m2")
     scene.obey("m3")
     scene.obey("m1")
-    assert (scene.task("0_0").owner, scene.task("0_0").unreleased) == (None, ())
+    assert (scene.task("0_0").owner, scene.task("0_0").handover.unreleased) == (None, ())
     return scene
 
 

@@ -30,19 +30,29 @@ from tests.core.laws import (
 
 from batonpass.core.state import records as r
 from batonpass.core.state.ids import MemberId, TaskId
-from batonpass.core.state.model import ActiveState, Cause, Drain, Group, Revocation, Subtopology, Topology
+from batonpass.core.state.model import (
+    ActiveState,
+    Cause,
+    Drain,
+    Group,
+    Handover,
+    Revocation,
+    Subtopology,
+    Target,
+    Topology,
+)
 from batonpass.core.state.pmap import PMap
 from batonpass.core.state.soft import OPEN_TRANSACTION_MS, EndOffset, MeasuredReport, MemberSoft, Soft, TaskReport
 from batonpass.invariants import check_step
 from batonpass.invariants.moves import is_caught_up_copy, recomputed_lags, slots_used
 
-TO_M2 = r.TargetPlaced(2, 1, NOW, {A: (M2, (M1,), "")})
+TO_M2 = r.TargetPlaced(2, 1, NOW, {A: Target(M2, (M1,))})
 DEMOTED = r.AssignmentChanged(M1, 3, NOW, {A: standby(3)}, demoted=(A,))
 
 
 def taken(*, next_owner: MemberId | None = M2, target: MemberId = M2) -> list[r.Record]:
     """Return the records that take 0_0 from m1 for ``next_owner`` while it belongs to ``target``."""
-    placed = r.TargetPlaced(2, 1, NOW, {A: (target, (), "")})
+    placed = r.TargetPlaced(2, 1, NOW, {A: Target(target)})
     return [placed, DEMOTED] if next_owner is None else [placed, DEMOTED, r.NextOwnerChosen(A, next_owner)]
 
 
@@ -151,7 +161,7 @@ def granted_to_m2() -> r.Record:
 
 def test_a_stateless_task_goes_to_its_target_at_once() -> None:
     given_up = r.AssignmentChanged(M1, 3, NOW, revoked=(C,))
-    placed = r.TargetPlaced(2, 1, NOW, {C: (M3, (), "")})
+    placed = r.TargetPlaced(2, 1, NOW, {C: Target(M3)})
     assert broken(step([placed, given_up, r.NextOwnerChosen(C, M3)])) == []
     assert broken(step([placed, given_up, r.NextOwnerChosen(C, M2)])) == ["L8"]
 
@@ -159,7 +169,7 @@ def test_a_stateless_task_goes_to_its_target_at_once() -> None:
 def test_a_copy_that_is_meant_stays() -> None:
     dropped = r.AssignmentChanged(M2, 3, NOW, revoked=(A,))
     assert broken(step([dropped])) == ["L6"]
-    assert broken(step([r.TargetPlaced(2, 1, NOW, {A: (M1, (), "")}), dropped])) == []
+    assert broken(step([r.TargetPlaced(2, 1, NOW, {A: Target(M1)}), dropped])) == []
     assert broken(step([r.WarmupStalled(A, M2, NOW + 1), dropped])) == []
     assert broken(step([r.WarmupStalled(A, M2, NOW), dropped])) == ["L6"]
     lost = soft(m2=member_soft(_0_0=TaskReport("standby", lost=True)))
@@ -202,7 +212,7 @@ def test_extra_copies_stay_within_the_budget() -> None:
 
 
 def test_copies_up_to_the_wanted_number_are_free() -> None:
-    before = group(*copies(M3), r.TargetPlaced(2, 1, NOW, {B: (M1, (M2,), "")}))
+    before = group(*copies(M3), r.TargetPlaced(2, 1, NOW, {B: Target(M1, (M2,))}))
     records = [r.AssignmentChanged(M1, 3, NOW, {B: active(3, 1)}), r.AssignmentChanged(M2, 3, NOW, {B: standby(3)})]
     assert broken(step(records, before=before)) == []
 
@@ -269,7 +279,7 @@ def test_an_heir_is_no_extra_copy() -> None:
     """The budgets count warmups, or copies above the wanted number; the next owner is neither."""
     one = group(*copies(M3))
     assert slots_used(one, one.tasks[A]) == 1
-    chosen = with_task(one, A, next_owner=M3, owner=None)
+    chosen = with_task(one, A, handover=Handover(next_owner=M3), owner=None)
     assert slots_used(chosen, chosen.tasks[A]) == 0
 
 

@@ -42,7 +42,7 @@ from batonpass.core.state.inputs import (
     StoreRecovered,
     Tick,
 )
-from batonpass.core.state.model import ActiveState, Cause, Group, KeptOut
+from batonpass.core.state.model import ActiveState, Cause, Group, Handover, KeptOut, Target
 from batonpass.core.state.pmap import PMap
 from batonpass.core.state.soft import MemberSoft, TaskReport
 from batonpass.invariants import check_repeated, check_step
@@ -97,7 +97,7 @@ def test_no_assignment_gives_up_and_grants_at_once() -> None:
     both = r.AssignmentChanged(M2, 3, NOW, {B: standby(3)}, revoked=(A,))
     assert "L1" in broken(step([both]))
     demotion = r.AssignmentChanged(M1, 3, NOW, {A: standby(3)}, demoted=(A,))
-    assert broken(step([demotion, r.NextOwnerChosen(A, M2), r.TargetPlaced(2, 1, NOW, {A: (M2, (M1,), "")})])) == []
+    assert broken(step([demotion, r.NextOwnerChosen(A, M2), r.TargetPlaced(2, 1, NOW, {A: Target(M2, (M1,))})])) == []
 
 
 @pytest.mark.parametrize(
@@ -315,7 +315,7 @@ def test_an_owner_is_adopted_again_under_its_own_token() -> None:
     last = revoked().tasks[A].token
     hold, raised = r.GrantsHeld(NOW + SESSION, "recovery", adopting=True), r.EpochsRaised({M3: 5}, 40)
     held = evolve(revoked(), [hold, raised, r.TasksAdopted(M3, {A: last + 1}, (), NOW)])
-    assert held.tasks[A].unreleased
+    assert held.tasks[A].handover.unreleased
     silent = soft(m1=replace(member_soft(), reports={}))
     assert broken(step([r.TasksAdopted(M3, {A: last + 1, B: 7}, (), NOW)], before=held, known=silent)) == []
 
@@ -365,11 +365,11 @@ def test_a_changed_topology_is_looked_at_whole() -> None:
 
 
 def test_records_say_everything_that_happens() -> None:
-    one = step([*REVOKED, r.TargetPlaced(2, 1, NOW, {A: (M2, (), "")})])
+    one = step([*REVOKED, r.TargetPlaced(2, 1, NOW, {A: Target(M2)})])
     assert broken(one) == []
     for planted, law in (
         (with_task(one.after, A, owner=M3), "L2"),
-        (with_task(one.after, A, unreleased=()), "L1"),
+        (with_task(one.after, A, handover=Handover()), "L1"),
         (with_task(one.after, A, token=0), "L1"),
         (with_member(one.after, M1, assignment=one.before.members[M1].assignment), "L2"),
         (with_member(one.after, M1, revoking=one.before.members[M1].revoking), "L2"),

@@ -7,7 +7,17 @@ from tests.core.laws import M1, M2, M3, NOW, TOPOLOGY, A, B, C, active, details,
 
 from batonpass.core.state import records as r
 from batonpass.core.state.ids import InstanceId, MemberId
-from batonpass.core.state.model import ActiveState, Cause, GoneMember, Group, Pending, Unreleased
+from batonpass.core.state.model import (
+    ActiveState,
+    Cause,
+    GoneMember,
+    Group,
+    Handover,
+    Marks,
+    Pending,
+    Target,
+    Unreleased,
+)
 from batonpass.core.state.pmap import PMap
 from batonpass.invariants import check_group
 from batonpass.invariants.shape import check_member, is_settled
@@ -18,7 +28,7 @@ NOBODY = MemberId("nobody")
 def whole() -> Group:
     """Return the group with 0_1 placed and run by m3, so that nothing is to come."""
     return group(
-        r.TargetPlaced(2, 1, NOW, {B: (M3, (), "")}),
+        r.TargetPlaced(2, 1, NOW, {B: Target(M3)}),
         r.AssignmentChanged(M3, 2, NOW, {B: active(2, 1)}),
         r.ActiveReported(B, M3, ActiveState.RUNNING, NOW),
     )
@@ -42,14 +52,14 @@ def test_a_group_at_rest_agrees_with_itself() -> None:
         (with_task(whole(), A, owner=M3), "L2"),
         (with_task(whole(), A, warmups=(NOBODY,)), "L2"),
         (with_task(whole(), A, token=9), "L1"),
-        (with_task(whole(), A, unreleased=(Unreleased(M3, None),)), "L1"),
-        (with_task(whole(), A, unreleased=(Unreleased(NOBODY, None),)), "L1"),
-        (with_task(whole(), A, unreleased=(Unreleased(M3, NOW),)), "L1"),
-        (with_task(whole(), A, target_standbys=(M1,)), "L8"),
-        (with_task(whole(), A, target=NOBODY), "L2"),
-        (with_task(whole(), A, target=None), "L8"),
-        (with_task(whole(), A, target_standbys=(M2, M3)), "L8"),
-        (with_task(whole(), C, target_standbys=(M2,)), "L8"),
+        (with_task(whole(), A, handover=Handover(unreleased=(Unreleased(M3, None),))), "L1"),
+        (with_task(whole(), A, handover=Handover(unreleased=(Unreleased(NOBODY, None),))), "L1"),
+        (with_task(whole(), A, handover=Handover(unreleased=(Unreleased(M3, NOW),))), "L1"),
+        (with_task(whole(), A, target=Target(M1, (M1,))), "L8"),
+        (with_task(whole(), A, target=Target(NOBODY, (M2,))), "L2"),
+        (with_task(whole(), A, target=Target(standbys=(M2,))), "L8"),
+        (with_task(whole(), A, target=Target(M1, (M2, M3))), "L8"),
+        (with_task(whole(), C, target=Target(M1, (M2,))), "L8"),
         (with_member(whole(), M3, assignment=PMap({A: active(2, 1)})), "L2"),
         (with_member(whole(), M3, epoch=1), "L2"),
         (with_member(whole(), M3, assignment=PMap({B: active(2, 1), NOBODY: active(2, 1)})), "L2"),
@@ -70,8 +80,8 @@ def test_a_contradiction_is_found(planted: Group, law: str) -> None:
 def test_a_target_may_lag_behind_what_is_due() -> None:
     """Between a departure and its placement a target may be without an owner or of an older config."""
     pending = replace(whole(), placement_due_ms=NOW)
-    assert check_group(with_task(pending, A, target_standbys=(M2,), target=M1)) == []
-    late = replace(with_task(pending, A, target=None), unsettled=PMap({A: Pending.MOVING}))
+    assert check_group(with_task(pending, A, target=Target(M1, (M2,)))) == []
+    late = replace(with_task(pending, A, target=Target(standbys=(M2,))), unsettled=PMap({A: Pending.MOVING}))
     assert check_group(late) == []
 
 
@@ -90,7 +100,14 @@ def test_only_the_named_tasks_of_a_member_are_looked_at() -> None:
     assert "its assignment says active" in details(check_member(planted, planted.members[M3], [A, B]))
 
 
-@pytest.mark.parametrize("fields", [{"warmups": (M3,)}, {"next_owner": M2, "target": M2}, {"target": M2}])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"warmups": (M3,)},
+        {"handover": Handover(next_owner=M2), "target": Target(M2, (M2,))},
+        {"target": Target(M2, (M2,))},
+    ],
+)
 def test_a_group_looks_again_while_something_is_to_come(fields: dict[str, object]) -> None:
     moving = replace(with_task(whole(), A, **fields), unsettled=PMap({A: Pending.MOVING}))
     assert "L9" in laws(moving)
@@ -99,8 +116,10 @@ def test_a_group_looks_again_while_something_is_to_come(fields: dict[str, object
 
 
 def test_what_waits_for_an_event_needs_no_look() -> None:
-    moving = replace(with_task(whole(), A, parked=True, target=M2), unsettled=PMap({A: Pending.MOVING}))
+    moving = replace(
+        with_task(whole(), A, marks=Marks(parked=True), target=Target(M2, (M2,))), unsettled=PMap({A: Pending.MOVING})
+    )
     assert "L9" not in laws(moving)
     waiting = group()
-    assert waiting.tasks[B].target is None
+    assert waiting.tasks[B].target.owner is None
     assert check_group(waiting) == []

@@ -189,18 +189,18 @@ def test_who_vouches_for_a_past_run_does_not_vouch_for_the_present_one() -> None
     scene.settle()
     (task, *_) = scene.held("m2b", Role.ACTIVE)
     scene.ok(Eviction(M2, dead=True, until_undone=True), Done)
-    assert [entry.member_id for entry in scene.task(task).unreleased] == ["m2b"]
+    assert [entry.member_id for entry in scene.task(task).handover.unreleased] == ["m2b"]
 
 
 def test_a_dead_run_can_be_vouched_for_and_its_instance_kept_out_at_once() -> None:
     scene = two()
     tasks = scene.held("m2", Role.ACTIVE)
     scene.do(Eviction(M2))
-    assert any(scene.task(task).unreleased for task in tasks)
+    assert any(scene.task(task).handover.unreleased for task in tasks)
     scene.ok(Eviction(M2, dead=True, until_undone=True), Done)
     assert POD2 in scene.group.kept_out
     scene.tick(1_000)
-    assert not any(scene.task(task).unreleased for task in tasks)
+    assert not any(scene.task(task).handover.unreleased for task in tasks)
 
 
 def test_the_place_of_an_instance_that_is_away_is_free() -> None:

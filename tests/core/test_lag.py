@@ -97,6 +97,7 @@ def test_the_changelogs_of_a_task_are_those_of_its_subtopology() -> None:
     assert changelogs_of(scene.group, TaskId("0_3")) == (("b", "a"), 3)
     assert changelogs_of(scene.group, TaskId("1_3")) == ((), 3)
     assert changelogs_of(scene.group, TaskId("gone_3")) == ((), 0)
+    assert changelogs_of(scene.group, TaskId("0_x")) == ((), 0)
 
 
 def test_the_first_report_begins_its_progress() -> None:
@@ -319,8 +320,8 @@ def test_the_last_owner_counts_as_caught_up_until_its_next_report() -> None:
     scene.settle()
     scene.join("m2")
     scene.obey("m2")
-    moved = next(task for task in scene.group.table.ids if scene.task(task).next_owner == "m2")
-    assert scene.task(moved).previous_owner == "m1"
+    moved = next(task for task in scene.group.table.ids if scene.task(task).handover.next_owner == "m2")
+    assert scene.task(moved).handover.previous_owner == "m1"
     assert look(scene, "m1", moved).is_caught_up
     kept = {task: running() for task in scene.held("m1", Role.ACTIVE)}
     scene.beat("m1", kept | {moved: copy("standby", None)})
@@ -408,6 +409,82 @@ def test_ends_that_concern_nobody_change_nothing() -> None:
     scene.do(EndOffsets({("other", 0): 5}, scene.now_ms))
     scene.do(EndOffsets({LOG: 1_000}, scene.now_ms))
     assert scene.soft.members == before
+
+
+def level(position: int) -> dict[str, TaskReport]:
+    """Return what a member says that keeps a standby of 0_0, which has read all that it knows of."""
+    return {"0_0": at(("log", position), ends=(("log", position),))}
+
+
+def test_a_copy_that_was_caught_up_and_reads_on_counts_as_caught_up_until_its_next_report_is_due() -> None:
+    scene = on_kafka()
+    scene.beat("m2", level(1_000))
+    said_ms, due_ms = scene.now_ms, scene.now_ms + 13_000
+    assert scene.group.config.position_age_max_ms == 13_000
+    while scene.now_ms + 1 < due_ms:
+        scene.now_ms = min(scene.now_ms + 2_999, due_ms - 1)
+        read(scene, 1_000 + scene.now_ms - said_ms)
+        assert look(scene, "m2").is_caught_up
+        scene.beat("m1")
+        scene.beat("m2")
+    scene.now_ms += 1
+    read(scene, 14_000)
+    assert (look(scene, "m2").readiness, look(scene, "m2").lag) == (Readiness.BEHIND, 13_000)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [at(("log", 1_000)), at(("log", 1_000), ends=(("log", 1_100),))],
+    ids=["that names no end", "that is behind"],
+)
+def test_a_copy_counts_as_its_position_says_at_once(said: TaskReport) -> None:
+    scene = on_kafka()
+    scene.beat("m2", {"0_0": said})
+    read(scene, 2_000)
+    assert look(scene, "m2").lag == 1_000
+
+
+def test_state_of_another_incarnation_is_noticed_however_young_its_report_is() -> None:
+    scene = on_kafka()
+    scene.beat("m2", level(1_000))
+    read(scene, 10)
+    assert look(scene, "m2").readiness is Readiness.UNKNOWN
+
+
+@pytest.mark.parametrize("dies_after_ms", [0, 1_000, 4_000, 11_000, 14_000, 40_000])
+def test_a_standby_that_stops_reading_just_after_it_reported_takes_nothing_over(dies_after_ms: int) -> None:
+    """The owner writes 1,000 records a second until it dies; the other standby reports every ten seconds."""
+    scene = Scene()
+    scene.declare(
+        Topology(1, (Subtopology("0", 1, changelog_topics=("log",)),)),
+        num_standby_replicas=2,
+        acceptable_recovery_lag=500,
+    )
+    for name in ("m1", "m2", "m3"):
+        scene.join(name)
+    scene.settle()
+    owner, (stops, reads) = scene.task("0_0").owner, scene.task("0_0").standbys
+    assert owner is not None
+    began_ms, reported_ms = scene.now_ms, -10_000
+
+    def end() -> int:
+        return min(scene.now_ms - began_ms, dies_after_ms)
+
+    scene.beat(stops, level(0))
+    while scene.task("0_0").owner == owner:
+        scene.tick(1_000)
+        read(scene, end())
+        if scene.now_ms - began_ms <= dies_after_ms:
+            scene.beat(owner, {"0_0": running()})
+        scene.beat(stops)
+        if scene.now_ms - reported_ms >= 10_000:
+            scene.beat(reads, level(end()))
+            reported_ms = scene.now_ms
+        else:
+            scene.beat(reads)
+        assert scene.now_ms - began_ms < 120_000
+    # Until the owner had written more than is acceptable, either would have done.
+    assert scene.task("0_0").owner == reads or dies_after_ms <= 500
 
 
 def test_the_owner_of_unknown_position_is_not_disturbed_by_end_offsets() -> None:

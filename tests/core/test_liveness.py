@@ -167,7 +167,7 @@ def test_a_start_after_a_gap_holds_grants_only_if_a_lease_was_open_when_the_cloc
     """Whether an hour has passed or the clock has jumped, nobody knows; what had ended before has ended either way."""
     scene = running_scene()
     scene.do(Eviction(MemberId("m1")))
-    [free_at_ms] = {one.free_at_ms for task in scene.group.tasks.values() for one in task.unreleased}
+    [free_at_ms] = {one.free_at_ms for task in scene.group.tasks.values() for one in task.handover.unreleased}
     assert free_at_ms is not None
     scene.now_ms, scene.soft = scene.now_ms + HOUR_MS, Soft()
     scene.do(Started(clock_moved=True, ran_until_ms=free_at_ms - ends_by_ms))

@@ -34,7 +34,7 @@ def test_a_task_that_fails_on_three_members_is_parked() -> None:
         owner = scene.task("0_0").owner
         assert owner is not None
         scene.beat(owner, {"0_0": failed("poison pill")})
-        assert scene.task("0_0").parked is (count == 3)
+        assert scene.task("0_0").marks.parked is (count == 3)
         if count < 3:
             scene.do(Eviction(MemberId(owner), dead=True))
             for name in sorted(scene.group.members):
@@ -45,7 +45,7 @@ def test_a_task_that_fails_on_three_members_is_parked() -> None:
     scene.tick(1_000)
     assert Held.PARKED in reasons(scene)
     scene.do(ReleaseRequest(TaskId("0_0")))
-    assert scene.task("0_0").failures == ()
+    assert scene.task("0_0").marks.failures == ()
     assert scene.task("0_0").owner is not None
 
 
@@ -59,11 +59,11 @@ def test_a_task_that_is_parked_and_fails_once_more_is_parked_once() -> None:
             scene.do(Eviction(owner, dead=True))
             for name in sorted(scene.group.members):
                 scene.obey(name)
-    assert scene.task("0_0").parked
+    assert scene.task("0_0").marks.parked
     # It has not given the task up yet, and says in one word that this failed, and another one.
     also = next(task for task, grant in scene.member(owner).assignment.items() if grant.role is Role.ACTIVE)
     scene.beat(owner, {"0_0": failed("poison pill"), also: failed("another one")})
-    assert (scene.task("0_0").parked, scene.of(TaskParked)) == (True, [])
+    assert (scene.task("0_0").marks.parked, scene.of(TaskParked)) == (True, [])
 
 
 def test_a_task_that_takes_its_members_down_is_parked() -> None:
@@ -76,7 +76,7 @@ def test_a_task_that_takes_its_members_down_is_parked() -> None:
             scene.wait(3_000)
             scene.obey(*others)
         scene.obey()
-    assert scene.task("0_0").parked
+    assert scene.task("0_0").marks.parked
     assert scene.task("0_0").owner is None
 
 
@@ -86,8 +86,8 @@ def test_failures_long_ago_or_of_one_member_park_nothing() -> None:
     for _ in range(5):
         scene.beat("m1", {"0_0": failed()})
         scene.beat("m1", {"0_0": running()})
-    assert len(scene.task("0_0").failures) == 1
-    assert not scene.task("0_0").parked
+    assert len(scene.task("0_0").marks.failures) == 1
+    assert not scene.task("0_0").marks.parked
     scene = running_scene(4, 1)
     for name in ("m1", "m2", "m3"):
         assert scene.task("0_0").owner == name
@@ -97,7 +97,7 @@ def test_failures_long_ago_or_of_one_member_park_nothing() -> None:
             scene.now_ms += 3_000
             scene.obey()
             scene.tick()
-    assert not scene.task("0_0").parked
+    assert not scene.task("0_0").marks.parked
 
 
 def test_going_in_good_order_is_no_failure() -> None:
@@ -113,7 +113,7 @@ def test_going_in_good_order_is_no_failure() -> None:
     scene.settle()
     scene.do(Leave(MemberId("m6")))
     scene.do(Eviction(MemberId("z"), dead=True))
-    assert scene.task("0_0").failures == ()
+    assert scene.task("0_0").marks.failures == ()
 
 
 def half_revoked() -> Scene:

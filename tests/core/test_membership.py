@@ -64,6 +64,7 @@ def test_a_join_makes_a_member_with_everything_that_it_said() -> None:
         member_epoch=1,
         generation=0,
         heartbeat_interval_ms=3_000,
+        report_interval_ms=10_000,
         session_timeout_ms=SESSION_MS,
         acceptable_recovery_lag=10_000,
         acceptable_catchup_ms=None,

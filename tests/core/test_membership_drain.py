@@ -57,7 +57,9 @@ def test_a_draining_member_is_the_target_of_nothing() -> None:
     scene = settled(3, 6, num_standby_replicas=1)
     scene.do(DrainRequest(M2))
     scene.settle(60)
-    assert all(M2 not in (scene.task(one).target, *scene.task(one).target_standbys) for one in scene.group.table.ids)
+    assert all(
+        M2 not in (scene.task(one).target.owner, *scene.task(one).target.standbys) for one in scene.group.table.ids
+    )
     assert not scene.held("m2", Role.ACTIVE)
 
 
@@ -136,7 +138,7 @@ def test_a_drain_suspends_the_pins_on_its_member_until_it_is_taken_back() -> Non
             for name in ("m1", "m2"):
                 scene.obey(name, lag=lag)
             scene.wait(3_000)
-            owner, target = scene.task(task).owner, scene.task(task).target
+            owner, target = scene.task(task).owner, scene.task(task).target.owner
             word = f"{owner} has it, {target} is to have it"
             if owner is not None and places[-1:] != [word]:
                 places.append(word)
@@ -192,9 +194,9 @@ def test_a_handover_under_way_goes_through_in_spite_of_a_reversal() -> None:
     (task,) = scene.held("m2", Role.ACTIVE)
     scene.do(DrainRequest(M2))
     scene.obey("m1")
-    assert scene.task(task).next_owner == "m1"
+    assert scene.task(task).handover.next_owner == "m1"
     scene.do(DrainReversal(M2))
-    assert scene.task(task).next_owner == "m1"
+    assert scene.task(task).handover.next_owner == "m1"
     scene.obey("m2")
     assert scene.task(task).owner == "m1"
 
@@ -278,18 +280,18 @@ def test_at_its_deadline_a_drain_whose_placement_failed_goes_to_the_ready_copies
         assert isinstance(answer, Answer)
         assert "placement found no answer" in dict(answer.status)["drain-blocked"]
         scene.wait(4_999)
-        assert (scene.task(task).owner, scene.task(task).target) == ("m1", "m1")
+        assert (scene.task(task).owner, scene.task(task).target.owner) == ("m1", "m1")
         scene.wait(1)
-        assert scene.task(task).next_owner == "m2"
+        assert scene.task(task).handover.next_owner == "m2"
         assert not scene.of(DrainStarted)
         for _ in range(20):
             scene.obey()
             scene.tick(1_000)
-        assert (scene.task(task).owner, scene.task(task).target, scene.task(task).token) == ("m2", "m1", 2)
+        assert (scene.task(task).owner, scene.task(task).target.owner, scene.task(task).token) == ("m2", "m1", 2)
         assert codes(scene.beat("m1", {task: copy("standby")})) == ["drained"]
     scene.do(ProbeRequest())
     scene.settle()
-    assert scene.task(task).target == "m2"
+    assert scene.task(task).target.owner == "m2"
 
 
 def test_without_a_copy_a_drain_whose_placement_failed_waits_for_the_next_placement(

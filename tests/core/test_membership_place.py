@@ -61,9 +61,9 @@ def test_a_replacement_frees_what_a_fenced_run_still_claimed() -> None:
     task = next(task for task, owner in scene.owners().items() if owner == "m1")
     scene.do(Eviction(M1))
     assert scene.task(task).owner is None
-    assert [entry.member_id for entry in scene.task(task).unreleased] == ["m1"]
+    assert [entry.member_id for entry in scene.task(task).handover.unreleased] == ["m1"]
     scene.join("m3", replaces=M1)
-    assert scene.task(task).unreleased == ()
+    assert scene.task(task).handover.unreleased == ()
     assert scene.task(task).owner is not None
 
 
@@ -86,9 +86,9 @@ def test_claims_of_another_instance_are_not_released() -> None:
     scene = alone(I1)
     scene.do(Eviction(M1))
     scene.join("m2", replaces=M1, instance_id=InstanceId("i2"))
-    assert all(scene.task(task).unreleased for task in scene.group.table.ids)
+    assert all(scene.task(task).handover.unreleased for task in scene.group.table.ids)
     scene.join("m3", replaces=M1)
-    assert all(scene.task(task).unreleased for task in scene.group.table.ids)
+    assert all(scene.task(task).handover.unreleased for task in scene.group.table.ids)
 
 
 def test_a_live_instance_is_refused_until_its_lease_is_over() -> None:
@@ -208,7 +208,9 @@ def test_an_eviction_waits_for_the_lease() -> None:
     task = next(task for task, owner in scene.owners().items() if owner == "m2")
     heard_ms = scene.soft.members[M2].heard_ms
     scene.ok(Eviction(M2), Done)
-    assert [(one.member_id, one.free_at_ms) for one in scene.task(task).unreleased] == [("m2", heard_ms + SESSION_MS)]
+    assert [(one.member_id, one.free_at_ms) for one in scene.task(task).handover.unreleased] == [
+        ("m2", heard_ms + SESSION_MS)
+    ]
     scene.now_ms = heard_ms + SESSION_MS - 1
     scene.obey("m1")
     scene.tick()
@@ -249,7 +251,7 @@ def test_several_joins_make_one_generation() -> None:
     assert scene.last.wake_at_ms == scene.now_ms + 10
     scene.tick(10)
     assert scene.group.generation == generation + 1
-    assert {scene.task(task).target for task in scene.group.table.ids} == {"m1", "m2", "m3"}
+    assert {scene.task(task).target.owner for task in scene.group.table.ids} == {"m1", "m2", "m3"}
 
 
 def test_the_first_join_waits_for_others() -> None:

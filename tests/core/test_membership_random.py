@@ -75,7 +75,8 @@ class Chaos:
         chance, scene = self.random, self.scene
         scene.now_ms += chance.choice(SILENCES_MS)
         if chance.random() < 0.02:
-            scene.now_ms -= 60_000
+            scene.now_ms -= chance.choice([1_500, 60_000])
+            scene.do(Started(clock_moved=True))
         if chance.random() < 0.6:
             self.beat()
         elif chance.random() < 0.3:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.core.described import describe_group
 from tests.core.scene import Scene, copy, restoring, running, topology
 
 from batonpass.core.state.ids import InstanceId, MemberId, TaskId
@@ -12,7 +13,6 @@ from batonpass.core.state.reasons import Held
 from batonpass.core.state.records import RebalanceScheduled, TargetPlaced
 from batonpass.core.state.soft import Soft, TaskReport
 from batonpass.explain.safe_to_stop import reasons_to_stay
-from batonpass.explain.status import describe_group
 from batonpass.explain.task import explain_task
 
 HEARTBEAT_MS = 3_000
@@ -142,10 +142,10 @@ def test_what_a_draining_member_was_to_hand_to_an_instance_that_goes_away_goes_e
     scene = group_of(3, topology(6))
     scene.do(DrainRequest(MemberId("m1"), 30_000))
     scene.wait(100)
-    going = [task for task, target in ((t, scene.task(t).target) for t in of(scene, "m1")) if target == "m2"]
+    going = [task for task, target in ((t, scene.task(t).target.owner) for t in of(scene, "m1")) if target == "m2"]
     assert going
     away(scene, "m2")
-    assert {scene.task(task).target for task in going} == {"m3"}
+    assert {scene.task(task).target.owner for task in going} == {"m3"}
     live(scene, "m1", "m3", ms=6_000)
     assert of(scene, "m1") == []
 
@@ -212,12 +212,12 @@ def test_a_pin_on_an_instance_that_is_away_holds_again_once_it_is_back() -> None
 
 def test_the_standbys_of_an_instance_that_is_away_stay_its_own() -> None:
     scene = group_of(4, topology(8), num_standby_replicas=1)
-    mine = {task for task in scene.group.table.ids if MemberId("m4") in scene.task(task).target_standbys}
+    mine = {task for task in scene.group.table.ids if MemberId("m4") in scene.task(task).target.standbys}
     assert mine
     away(scene, "m4")
     scene.change(topology(9))
     live(scene, "m1", "m2", "m3", ms=3_000)
-    assert mine == {task for task in scene.group.table.ids if MemberId("m4") in scene.task(task).target_standbys}
+    assert mine == {task for task in scene.group.table.ids if MemberId("m4") in scene.task(task).target.standbys}
 
 
 # --- silent -----------------------------------------------------------------------------------------------------------
@@ -241,7 +241,7 @@ def test_nothing_of_a_member_that_goes_is_given_to_a_silent_one(standbys: int, g
     ready = set(of(scene, "m3") + of(scene, "m4"))
     lost = set(scene.group.table.ids) - ready - set(silent)
     # Only an instance that is to come back is waited for, by what has no other copy that is ready.
-    assert all(scene.task(task).away_owner == "m1" for task in lost)
+    assert all(scene.task(task).handover.away_owner == "m1" for task in lost)
     assert not lost or goes == "restart"
 
 
@@ -252,7 +252,7 @@ def test_a_silent_member_keeps_what_it_has_and_gets_its_share_once_it_is_heard()
     scene.do(Leave(MemberId("m1")))
     live(scene, "m2", ms=3_000)
     assert (of(scene, "m3"), len(of(scene, "m2"))) == (silent, 6)
-    assert {scene.task(task).target for task in silent} == {"m3"}
+    assert {scene.task(task).target.owner for task in silent} == {"m3"}
     scene.obey("m3")
     assert [record.trigger for record in scene.of(RebalanceScheduled)] == ["heard-again"]
     scene.settle(60)
@@ -280,7 +280,7 @@ def test_after_a_start_nobody_counts_as_silent() -> None:
     scene.do(Started())
     scene.obey("m2")
     scene.do(Leave(MemberId("m1")))
-    assert sorted(str(task.target) for task in scene.group.tasks.pick(scene.group.table.ids)) == [
+    assert sorted(str(task.target.owner) for task in scene.group.tasks.pick(scene.group.table.ids)) == [
         *["m2"] * 3,
         *["m3"] * 3,
     ]
@@ -300,7 +300,7 @@ def test_a_next_owner_that_falls_silent_gives_way_to_a_ready_copy() -> None:
     scene = group_of(3, topology(3), num_standby_replicas=2, session_timeout_ms=20_000)
     (task,) = of(scene, "m1")
     scene.do(Eviction(MemberId("m1")))
-    first = str(scene.task(task).next_owner)
+    first = str(scene.task(task).handover.next_owner)
     (second,) = {"m2", "m3"} - {first}
     live(scene, "m2", "m3")
     live(scene, second, ms=12_000)
@@ -315,7 +315,7 @@ def test_lost_state_is_not_sought_on_a_silent_member_until_it_is_heard() -> None
     scene.beat("m1", {task: restoring(None, lost=True), **{t: copy("standby") for t in of(scene, "m2")}})
     assert scene.task(task).owner == "m1"
     scene.obey("m2")
-    assert scene.task(task).next_owner == "m2"
+    assert scene.task(task).handover.next_owner == "m2"
 
 
 def test_a_stop_is_not_safe_if_only_a_silent_member_could_take_over() -> None:
@@ -331,13 +331,13 @@ def test_a_target_that_falls_silent_during_a_drain_is_passed_over_at_its_deadlin
     scene = group_of(3, topology(3))
     (task,) = of(scene, "m1")
     scene.do(DrainRequest(MemberId("m1"), 12_000))
-    target = str(scene.task(task).target)
+    target = str(scene.task(task).target.owner)
     (other,) = {"m2", "m3"} - {target}
     for _ in range(5):
         scene.wait(HEARTBEAT_MS)
         scene.beat("m1", {task: running()})
         scene.beat(other, {t: running() for t in of(scene, other)})
-    assert scene.task(task).next_owner == other or scene.task(task).owner == other
+    assert scene.task(task).handover.next_owner == other or scene.task(task).owner == other
 
 
 def test_a_warm_handover_of_a_drain_waits_for_a_target_that_is_silent() -> None:
@@ -349,7 +349,7 @@ def test_a_warm_handover_of_a_drain_waits_for_a_target_that_is_silent() -> None:
     assert scene.task(task).owner == "m1"
     assert reasons(scene) == {task: Held.MEMBER_OVERDUE}
     scene.obey("m2")
-    assert scene.task(task).next_owner == "m2"
+    assert scene.task(task).handover.next_owner == "m2"
 
 
 # --- suspected, and what has no state ---------------------------------------------------------------------------------
@@ -360,7 +360,7 @@ def test_a_task_without_state_leaves_a_suspected_member_at_once_and_comes_back_t
     mine = [task for task in of(scene, "m3") if task.startswith("1_")]
     suspect(scene, "m3")
     assert {scene.owners()[task] for task in mine} <= {"m1", "m2"}
-    assert of(scene, "m3") == [task for task in scene.group.table.ids if scene.task(task).target == "m3"]
+    assert of(scene, "m3") == [task for task in scene.group.table.ids if scene.task(task).target.owner == "m3"]
     assert [len(of(scene, name)) for name in ("m1", "m2")] == [4, 4]
     scene.obey("m3")
     scene.settle(60)
@@ -410,4 +410,4 @@ def test_a_heartbeat_that_says_nothing_new_lets_go_on_what_waited_for_it() -> No
     known = scene.soft.members[MemberId("m2")]
     scene.do(Heartbeat(MemberId("m2"), known.seq, scene.member("m2").epoch, None))
     scene.do(Tick())
-    assert scene.task(task).next_owner == "m2"
+    assert scene.task(task).handover.next_owner == "m2"

@@ -151,7 +151,7 @@ def test_no_owner_that_runs_hands_over_before_the_transaction_ends() -> None:
     scene.do(PinRequest(TASK, B))
     assert (scene.task(TASK).owner, held_back(scene)) == (A, [(TASK, B, Held.OPEN_TRANSACTION)])
     look(scene, 1_201)
-    assert (scene.task(TASK).owner, scene.task(TASK).next_owner) == (None, B)
+    assert (scene.task(TASK).owner, scene.task(TASK).handover.next_owner) == (None, B)
 
 
 def test_the_move_goes_on_even_if_no_lag_has_changed() -> None:
@@ -161,7 +161,7 @@ def test_the_move_goes_on_even_if_no_lag_has_changed() -> None:
     scene.do(PinRequest(TASK, B))
     assert scene.task(TASK).owner == A
     look(scene, 1_200)
-    assert scene.task(TASK).next_owner == B
+    assert scene.task(TASK).handover.next_owner == B
 
 
 def test_a_drain_waits_too_up_to_its_deadline() -> None:
@@ -171,7 +171,7 @@ def test_a_drain_waits_too_up_to_its_deadline() -> None:
     scene.now_ms += 20_000
     scene.beat("b")
     scene.tick()
-    assert scene.task(TASK).next_owner == B
+    assert scene.task(TASK).handover.next_owner == B
 
 
 def test_a_task_without_an_owner_goes_to_its_copy_at_once() -> None:

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from tests.core.described import describe_group
 from tests.core.scene import Scene, topology
 
 from batonpass.core.handover.view import View
@@ -10,7 +11,6 @@ from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.inputs import DrainRequest, Heartbeat, PinRequest, Started
 from batonpass.core.state.model import Member, OnLeaseLost, Role
 from batonpass.core.state.reasons import Held
-from batonpass.explain.status import describe_group
 
 HEARTBEAT_MS, SESSION_MS = 3_000, 45_000
 

@@ -8,6 +8,7 @@ from random import Random
 
 import pytest
 from ortools.graph.python.min_cost_flow import SimpleMinCostFlow
+from tests.core.described import describe_group
 from tests.core.placing import Group, Unsolvable, moved, seat, seats, tasks
 from tests.core.scene import Scene, restoring, topology
 
@@ -19,7 +20,6 @@ from batonpass.core.state.reasons import Held, NoChange
 from batonpass.core.state.records import TargetPlaced
 from batonpass.core.target.targets import build_request
 from batonpass.explain.group import explain_group
-from batonpass.explain.status import describe_group
 from batonpass.placement import flow
 from batonpass.placement.flow import PlacementError
 from batonpass.placement.place import place
@@ -141,7 +141,7 @@ def test_a_group_whose_placement_fails_keeps_its_target_and_tries_again(monkeypa
     scene.declare(topology(4))
     scene.join("a")
     scene.settle()
-    targets = {task: scene.task(task).target for task in scene.group.table.ids}
+    targets = {task: scene.task(task).target.owner for task in scene.group.table.ids}
     with monkeypatch.context() as broken:
         broken.setattr(flow, "SimpleMinCostFlow", Unsolvable)
         scene.join("b")
@@ -151,7 +151,7 @@ def test_a_group_whose_placement_fails_keeps_its_target_and_tries_again(monkeypa
             seen += [one for one in scene.tick(1_000).records if isinstance(one, TargetPlaced)]
             scene.obey()
     assert MemberId("b") in scene.group.members
-    assert {task: scene.task(task).target for task in scene.group.table.ids} == targets
+    assert {task: scene.task(task).target.owner for task in scene.group.table.ids} == targets
     (failed,) = [one for one in seen if one.failed]
     assert "INFEASIBLE" in failed.failed
     status = describe_group(scene.group, scene.soft, scene.now_ms, scene.policy)
@@ -164,7 +164,7 @@ def test_a_group_whose_placement_fails_keeps_its_target_and_tries_again(monkeypa
         scene.obey()
     scene.settle()
     assert scene.group.next_probe_ms is None
-    assert sorted(str(scene.task(f"0_{one}").target) for one in range(4)) == ["a", "a", "b", "b"]
+    assert sorted(str(scene.task(f"0_{one}").target.owner) for one in range(4)) == ["a", "a", "b", "b"]
 
 
 def test_a_placement_that_fails_again_when_it_is_asked_for_records_nothing_anew(
@@ -174,7 +174,7 @@ def test_a_placement_that_fails_again_when_it_is_asked_for_records_nothing_anew(
     scene.declare(topology(4))
     scene.join("a")
     scene.settle()
-    targets = {task: scene.task(task).target for task in scene.group.table.ids}
+    targets = {task: scene.task(task).target.owner for task in scene.group.table.ids}
     monkeypatch.setattr(flow, "SimpleMinCostFlow", Unsolvable)
     scene.join("b")
     scene.tick(100)
@@ -183,7 +183,7 @@ def test_a_placement_that_fails_again_when_it_is_asked_for_records_nothing_anew(
     assert not [one for one in scene.log[known:] if isinstance(one, TargetPlaced)]
     assert scene.last is not None
     assert NoChange.PLACEMENT_FAILED in {one.code for one in scene.last.reasons}
-    assert {task: scene.task(task).target for task in scene.group.table.ids} == targets
+    assert {task: scene.task(task).target.owner for task in scene.group.table.ids} == targets
 
 
 def test_a_group_whose_members_may_be_full_waits_when_its_first_placement_fails(

@@ -245,7 +245,7 @@ def test_the_heartbeat_that_says_caught_up_hands_over() -> None:
     relay.scene.beat("b", {task: copy("warmup", 101)})
     assert relay.scene.task(task).owner == "a"
     relay.scene.beat("b", {task: copy("warmup", 100)})
-    assert relay.scene.task(task).next_owner == "b"
+    assert relay.scene.task(task).handover.next_owner == "b"
 
 
 def test_a_deadline_survives_a_restart_of_the_coordinator() -> None:

@@ -150,14 +150,14 @@ def test_moved_standbys_count_alike_in_the_bound(standbys: int) -> None:
     """Standbys that move for balance take slots as actives do."""
     relay = begun(10, 100, num_standby_replicas=standbys)
     before = {
-        task: (relay.group.tasks[task].target, relay.group.tasks[task].target_standbys) for task in relay.owners()
+        task: (relay.group.tasks[task].target.owner, relay.group.tasks[task].target.standbys) for task in relay.owners()
     }
     relay.join("new")
     aims: list[MemberId | None] = []
     for task, (target, standing) in before.items():
         after = relay.group.tasks[task]
-        aims += [after.target] if after.target != target else []
-        aims += [one for one in after.target_standbys if one not in (*standing, target)]
+        aims += [after.target.owner] if after.target.owner != target else []
+        aims += [one for one in after.target.standbys if one not in (*standing, target)]
     assert relay.play() <= rounds_bound(relay.group, aims)
 
 

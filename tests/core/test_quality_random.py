@@ -287,13 +287,15 @@ def test_joins_of_any_group_move_the_fewest_to_the_joiners_once_and_in_time(
     relay.play()
     relay.forget()
     before = relay.owners()
-    standing = {task: set(relay.group.tasks[task].target_standbys) for task in before}
+    standing = {task: set(relay.group.tasks[task].target.standbys) for task in before}
     for number in range(joiners):
         relay.join(f"n{number}", capacity=capacities[number + 6] if mixed else 1.0)
     relay.round()
-    aims = [relay.group.tasks[task].target for task in before if relay.group.tasks[task].target != before[task]]
+    aims = [
+        relay.group.tasks[task].target.owner for task in before if relay.group.tasks[task].target.owner != before[task]
+    ]
     for task, holders in standing.items():
-        aims += [one for one in relay.group.tasks[task].target_standbys if one not in holders and one != before[task]]
+        aims += [one for one in relay.group.tasks[task].target.standbys if one not in holders and one != before[task]]
     rounds = 1 + relay.play()
     moves = moved(before, relay.owners())
     assert is_level(relay), relay.actives()

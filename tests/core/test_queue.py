@@ -187,11 +187,11 @@ def test_a_task_may_wait_for_two_slots_and_get_both_at_once() -> None:
         task
         for task in map(stage.task, stage.group.table.ids)
         if stage.group.unsettled.get(task.id) is Pending.QUEUED
-        if task.target != task.owner and task.standbys != task.target_standbys
+        if task.target.owner != task.owner and task.standbys != task.target.standbys
     ]
     assert both
     stage.change(max_warmup_replicas=20, max_warmups_per_member=20)
     stage.tick(100)
     for task in both:
-        wanted = {task.target, *task.target_standbys} - set(task.standbys)
+        wanted = {task.target.owner, *task.target.standbys} - set(task.standbys)
         assert set(stage.task(task.id).warmups) == wanted

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tests.core.described import describe_group
 from tests.core.planning import member, runs, tasks
 from tests.core.relay import Relay
 from tests.core.scene import Scene, topology
@@ -13,7 +14,7 @@ from batonpass.core.handover.owner import Choice
 from batonpass.core.handover.view import View
 from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.inputs import DrainRequest, PauseRequest, PinRequest, ProbeRequest, ResumeRequest
-from batonpass.core.state.model import ActiveState, PauseScope, Pending, Role, Stall
+from batonpass.core.state.model import ActiveState, Marks, PauseScope, Pending, Role, Stall, Target
 from batonpass.core.state.policy import Policy
 from batonpass.core.state.reasons import Held, Why
 from batonpass.core.target.reach import (
@@ -23,10 +24,8 @@ from batonpass.core.target.reach import (
     target_where_it_is,
     targets_kept,
 )
-from batonpass.core.target.targets import Target
 from batonpass.dry_run.plan import plan_snapshot
 from batonpass.dry_run.snapshot import Snapshot
-from batonpass.explain.status import describe_group
 
 A, B, C = MemberId("a"), MemberId("b"), MemberId("c")
 FIRST, SECOND = TaskId("0_0"), TaskId("0_1")
@@ -104,15 +103,15 @@ def test_a_new_member_may_open_the_ring() -> None:
     scene.do(PinRequest(FIRST, C))
     scene.settle(60)
     assert scene.owners()["0_0"] == "c"
-    assert scene.owners()["0_1"] == scene.task("0_1").pin
+    assert scene.owners()["0_1"] == scene.task("0_1").marks.pin
 
 
 def test_nothing_is_judged_while_moves_are_held() -> None:
     scene = full_pair()
     scene.do(PauseRequest(PauseScope.ALL))
     owners = exchange(scene)
-    assert {scene.task(task).target for task in owners} == {A, B}
-    assert all(scene.task(task).target != owner for task, owner in owners.items())
+    assert {scene.task(task).target.owner for task in owners} == {A, B}
+    assert all(scene.task(task).target.owner != owner for task, owner in owners.items())
     scene.do(ResumeRequest())
     scene.settle()
     assert is_resting(scene)
@@ -122,7 +121,7 @@ def swapped(scene: Scene) -> tuple[View, dict[TaskId, Target]]:
     """Return the group as it stands, and a target in which its two tasks change places."""
     view = View(scene.group, scene.soft, scene.now_ms, scene.policy)
     owners = {task: scene.group.tasks[task].owner for task in (FIRST, SECOND)}
-    return view, {task: (B if owner == A else A, (), "") for task, owner in owners.items()}
+    return view, {task: Target(B if owner == A else A) for task, owner in owners.items()}
 
 
 def with_first(scene: Scene, **fields: object) -> Scene:
@@ -135,7 +134,7 @@ def with_first(scene: Scene, **fields: object) -> Scene:
 def test_a_ring_is_one_only_when_nothing_else_goes_on() -> None:
     """A stall that ends, or an owner that failed, may yet make room."""
     assert {plan.task.id for plan in find_unreachable(*swapped(full_pair())).unreachable} == {FIRST, SECOND}
-    stalled = with_first(full_pair(), stalls=(Stall(C, 2_000_000),))
+    stalled = with_first(full_pair(), marks=Marks(stalls=(Stall(C, 2_000_000),)))
     failed = with_first(full_pair(), state=ActiveState.FAILED)
     for scene in (stalled, failed):
         assert find_unreachable(*swapped(scene)) == Reachability(may_free_up=True)
@@ -149,12 +148,16 @@ def test_a_next_owner_that_is_full_by_now_is_not_waited_for() -> None:
     scene.settle()
     (waits,) = [task for task, owner in scene.owners().items() if owner is None]
     (runs_on,) = [task for task, owner in scene.owners().items() if owner is not None]
-    task = scene.group.tasks[TaskId(waits)]._replace(next_owner=A, target=A, waiting_reason="")
+    task = (
+        scene.group.tasks[TaskId(waits)]
+        ._replace(target=scene.group.tasks[TaskId(waits)].target._replace(owner=A, waiting_reason=""))
+        .with_handover(next_owner=A)
+    )
     scene.group = replace(scene.group, tasks=scene.group.tasks.having(task.id, task))
     scene.do(ProbeRequest())
     scene.settle()
-    assert scene.task(runs_on).target == scene.task(runs_on).owner == A
-    assert (scene.task(waits).target, scene.task(waits).waiting_reason) == (None, Held.NO_CAPACITY)
+    assert scene.task(runs_on).target.owner == scene.task(runs_on).owner == A
+    assert (scene.task(waits).target.owner, scene.task(waits).target.waiting_reason) == (None, Held.NO_CAPACITY)
     assert dict(scene.group.unsettled) == {waits: Pending.AWAITING_NEWS}
     before = scene.group
     scene.do(ProbeRequest())
@@ -184,10 +187,10 @@ def test_what_waits_for_another_member_keeps_nobody_waiting() -> None:
     (waiting,) = [task for task, owner in scene.owners().items() if owner is None]
     view = View(scene.group, scene.soft, scene.now_ms, scene.policy)
     owners = {TaskId(task): owner for task, owner in scene.owners().items() if owner is not None}
-    changes: dict[TaskId, Target] = {task: (B if owner == A else A, (), "") for task, owner in owners.items()}
+    changes: dict[TaskId, Target] = {task: Target(B if owner == A else A) for task, owner in owners.items()}
     assert {plan.task.id for plan in find_unreachable(view, changes).unreachable} == owners.keys()
-    assert scene.task(waiting).waiting_reason == "no-capacity"
-    parked = scene.task(waiting)._replace(parked=True)
+    assert scene.task(waiting).target.waiting_reason == "no-capacity"
+    parked = scene.task(waiting).with_marks(parked=True)
     scene.group = replace(scene.group, tasks=scene.group.tasks.having(parked.id, parked))
     view = View(scene.group, scene.soft, scene.now_ms, scene.policy)
     assert {plan.task.id for plan in find_unreachable(view, changes).unreachable} == owners.keys()
@@ -204,7 +207,7 @@ def test_what_runs_is_not_stopped_where_there_is_no_room_for_all() -> None:
     scene.settle()
     assert scene.owners() == owners
     assert dict(scene.group.unsettled) == {waiting: Pending.AWAITING_NEWS}
-    assert scene.task(waiting).waiting_reason == Held.NO_CAPACITY
+    assert scene.task(waiting).target.waiting_reason == Held.NO_CAPACITY
     before = scene.group
     scene.do(ProbeRequest())
     assert scene.group is before
@@ -228,7 +231,7 @@ def test_standbys_that_stay_are_no_more_than_are_wanted() -> None:
     assert target_where_it_is(view, both) == (task.owner, (first, second), "")
     scene.change(num_standby_replicas=1)
     view = View(scene.group, scene.soft, scene.now_ms, scene.policy)
-    plan = TaskPlan(task._replace(target_standbys=(second,)), stays, {})
+    plan = TaskPlan(task._replace(target=task.target._replace(standbys=(second,))), stays, {})
     assert target_where_it_is(view, plan) == (task.owner, (second,), "")
     scene.do(DrainRequest(second))
     view = View(scene.group, scene.soft, scene.now_ms, scene.policy)

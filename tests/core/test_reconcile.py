@@ -62,7 +62,7 @@ def test_grants_wait_until_everything_revoked_is_confirmed() -> None:
     assert scene.member("a").revoking
     scene.obey("b")
     # Free, and chosen for a; but a has not said yet that it has stopped the other.
-    assert scene.task(yours).unreleased == ()
+    assert scene.task(yours).handover.unreleased == ()
     assert scene.owners()[yours] is None
     scene.obey("a")
     assert scene.owners()[yours] == "a"
@@ -76,8 +76,8 @@ def test_each_member_converges_alone() -> None:
         scene.join(name)
     scene.settle()
     scene.join("c")
-    waiting = [task for task in scene.owners() if scene.task(task).next_owner == "c"]
-    assert {scene.task(task).unreleased[0].member_id for task in waiting} == {"a", "b"}
+    waiting = [task for task in scene.owners() if scene.task(task).handover.next_owner == "c"]
+    assert {scene.task(task).handover.unreleased[0].member_id for task in waiting} == {"a", "b"}
     kept = scene.held("b", Role.ACTIVE)
     scene.obey("b")
     assert len(scene.held("c", Role.ACTIVE)) == 1
@@ -136,7 +136,7 @@ def test_the_final_position_of_the_old_owner_is_passed_to_the_new_one() -> None:
     scene.join("a")
     scene.obey()
     scene.join("b")
-    (task,) = [one for one in scene.owners() if scene.task(one).next_owner == "b"]
+    (task,) = [one for one in scene.owners() if scene.task(one).handover.next_owner == "b"]
     reports: dict[str, TaskReport] = {one: running() for one in scene.member("a").assignment}
     reports[task] = TaskReport("none", final_position=(("", 905),))
     scene.beat("a", reports)
@@ -209,7 +209,7 @@ def test_a_claim_of_a_suspected_member_that_stops_at_its_lease_is_not_waived() -
     scene.do(Eviction(MemberId(owner)))
     scene.beat(other, {"0_0": copy("standby", 0)})
     assert scene.task("0_0").owner is None
-    assert scene.task("0_0").next_owner == other
+    assert scene.task("0_0").handover.next_owner == other
     assert not any(isinstance(record, ReleaseWaived) for record in scene.log)
 
 

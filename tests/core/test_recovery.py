@@ -1,6 +1,7 @@
 """When the store lost commits (L3): nobody is fenced for knowing more, what runs is adopted, nothing is granted."""
 
 import pytest
+from tests.core.described import describe_group
 from tests.core.scene import Scene, copy, restoring, running, topology
 from tests.core.scenes import settled
 
@@ -14,7 +15,6 @@ from batonpass.core.state.reasons import Held
 from batonpass.core.state.records import AssignmentChanged, EpochsRaised, GrantsHeld, TasksAdopted
 from batonpass.core.state.replies import Answer, Done
 from batonpass.core.state.soft import Soft, TaskReport
-from batonpass.explain.status import describe_group
 
 M1, M2, M3 = MemberId("m1"), MemberId("m2"), MemberId("m3")
 T0 = TaskId("0_0")
@@ -107,7 +107,7 @@ def test_what_members_run_is_adopted() -> None:
     assert reply.member_epoch == lost_epoch + 1
     assert reply.assignment == {task: Grant(Role.ACTIVE, reply.assignment[task].epoch, scene.now_ms, 2)}  # type: ignore[index]
     scene.obey("m1")
-    assert scene.task(task).unreleased == ()
+    assert scene.task(task).handover.unreleased == ()
     assert scene.owners()[task] == "m2"
 
 
@@ -177,7 +177,7 @@ def test_who_was_fenced_is_waited_for_until_its_lease_is_over() -> None:
     (task,) = scene.held("m1", Role.ACTIVE)
     (own,) = scene.held("m2", Role.ACTIVE)
     scene.do(Eviction(M1))
-    (entry,) = scene.task(task).unreleased
+    (entry,) = scene.task(task).handover.unreleased
     assert entry.free_at_ms is not None
     assert scene.task(task).owner is None
     claim: dict[str, TaskReport] = {task: running(token=scene.task(task).token), own: running()}
@@ -228,7 +228,7 @@ def test_an_active_that_its_owner_does_not_run_is_taken_from_it() -> None:
     assert reply.assignment is not None
     assert task not in reply.assignment
     scene.beat("m1", kept | {task: TaskReport("none", final_position=(("", 905),))})
-    assert scene.task(task).unreleased == ()
+    assert scene.task(task).handover.unreleased == ()
 
 
 def test_a_heartbeat_without_tasks_adopts_nothing_and_is_told_no_assignment() -> None:
@@ -410,7 +410,7 @@ def test_nobody_is_told_to_stop_while_nothing_is_granted() -> None:
     while scene.now_ms + 3_000 < until_ms:
         scene.wait(3_000)
         scene.obey()
-        assert all(task.next_owner is None for task in scene.group.tasks.values())
+        assert all(task.handover.next_owner is None for task in scene.group.tasks.values())
     status = describe_group(scene.group, scene.soft, scene.now_ms, scene.policy)
     assert {(entry.task, entry.to, entry.reason) for entry in status.held_back} == {
         (task, "m2", Held.GRANTS_HELD) for task in (*warming, "1_0")

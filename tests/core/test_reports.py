@@ -28,7 +28,7 @@ def moving() -> tuple[Scene, TaskId]:
     scene.obey("m2")
     (task,) = scene.member("m1").revoking
     assert scene.member("m1").revoking[task].epoch == scene.member("m1").epoch == 3
-    assert scene.task(task).next_owner == "m2"
+    assert scene.task(task).handover.next_owner == "m2"
     return scene, task
 
 
@@ -125,7 +125,7 @@ def test_the_final_position_is_what_the_next_owner_restores_to() -> None:
     assert grant is not None
     assert grant == Grant(Role.ACTIVE, grant.epoch, scene.now_ms, grant.token, (("", 905),))
     scene.obey("m2")
-    assert scene.task(task).final_position == ()
+    assert scene.task(task).handover.final_position == ()
 
 
 def test_a_final_position_repeated_is_harmless() -> None:
@@ -217,7 +217,7 @@ def test_lost_state_makes_its_holder_the_last_choice() -> None:
     standbys = {one: copy("standby") for one in scene.held("m1", Role.STANDBY)}
     scene.beat("m1", standbys | {task: running(lost=True)})
     assert scene.task(task).owner is None
-    assert [entry.member_id for entry in scene.task(task).unreleased] == ["m1"]
+    assert [entry.member_id for entry in scene.task(task).handover.unreleased] == ["m1"]
     scene.beat("m1", standbys)
     assert scene.task(task).owner == "m2"
 
@@ -227,9 +227,9 @@ def test_the_heartbeat_that_says_caught_up_moves_the_task() -> None:
     scene.join("m2")
     (task,) = scene.held("m2", Role.WARMUP)
     scene.beat("m2", {task: copy("warmup", 10_001)})
-    assert scene.task(task).next_owner is None
+    assert scene.task(task).handover.next_owner is None
     scene.beat("m2", {task: copy("warmup", 10_000)})
-    assert scene.task(task).next_owner == "m2"
+    assert scene.task(task).handover.next_owner == "m2"
     assert [record.member_id for record in scene.of(AssignmentChanged)] == ["m1"]
 
 
@@ -281,7 +281,7 @@ def test_a_member_confirms_several_revocations_at_once() -> None:
     assert len(given) == 3
     finals = {task: TaskReport("none", final_position=(("", number),)) for number, task in enumerate(given)}
     scene.beat("m1", {task: running() for task in scene.held("m1", Role.ACTIVE)} | {str(t): finals[t] for t in finals})
-    assert {task: scene.task(task).final_position for task in given} == {
+    assert {task: scene.task(task).handover.final_position for task in given} == {
         task: finals[task].final_position for task in given
     }
     assert {scene.task(task).owner for task in given} == {"m2"}

@@ -75,7 +75,7 @@ def test_what_fits_nowhere_waits() -> None:
     assert "m1" not in scene.group.members
     assert scene.owners() == {task: "m2" if task == kept else None for task in scene.owners()}
     waiting = [scene.task(task) for task in scene.owners() if task != kept]
-    assert {task.waiting_reason for task in waiting} == {Held.NO_CAPACITY.value}
+    assert {task.target.waiting_reason for task in waiting} == {Held.NO_CAPACITY.value}
     scene.join("m3")
     settle(scene)
     assert None not in scene.owners().values()
@@ -125,7 +125,7 @@ def test_a_copy_that_fits_no_more_is_not_begun() -> None:
     scene.join("m2", max_disk_bytes=3 * SIZE)
     scene.tick(1_000)
     [first] = scene.held("m2", Role.WARMUP)
-    assert len([task for task in scene.group.tasks.values() if task.target == "m2"]) == 3
+    assert len([task for task in scene.group.tasks.values() if task.target.owner == "m2"]) == 3
     settle(scene, sizes=dict.fromkeys(scene.owners(), 2 * SIZE))
     assert scene.held("m2", Role.ACTIVE) == [first]
     assert {entry.reason for entry in plan_step(scene.view()).held} == {Held.NO_CAPACITY}
@@ -143,11 +143,11 @@ def test_what_is_promised_drives_out_nothing() -> None:
     [kept] = scene.held("m2", Role.ACTIVE)
     scene.ok(Eviction(MemberId("m1")), Done)
     scene.tick(1_000)
-    [promised] = [task.id for task in scene.group.tasks.values() if task.next_owner == "m2"]
+    [promised] = [task.id for task in scene.group.tasks.values() if task.handover.next_owner == "m2"]
     obey(scene, "m2", sizes={kept: 2 * SIZE})
     scene.join("m3")
     scene.ok(ProbeRequest(), Done)
-    assert (scene.task(kept).target, scene.task(promised).next_owner) == ("m2", "m3")
+    assert (scene.task(kept).target.owner, scene.task(promised).handover.next_owner) == ("m2", "m3")
     for _ in range(60):
         scene.tick(1_000)
         obey(scene, sizes={kept: 2 * SIZE})

@@ -78,6 +78,6 @@ def test_a_revocation_that_is_not_confirmed_is_waited_for() -> None:
     revoked_member = replace(member, assignment=type(member.assignment)(), revoking=revoking)
     for unreleased, found in (((Unreleased(M1, None),), [STATE]), ((), [])):
         # A task that no longer waits for the member's confirmation, because it is suspected, is another's already.
-        task = relay.group.tasks[STATE]._replace(unreleased=unreleased)
+        task = relay.group.tasks[STATE].with_handover(unreleased=unreleased)
         group = replace(relay.group, tasks=relay.group.tasks.having(STATE, task))
         assert [task for task, _ in reasons_to_stay(group, relay.soft, revoked_member, 0, Policy())] == found

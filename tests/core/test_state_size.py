@@ -52,7 +52,7 @@ def goes(scene: Scene) -> list[str]:
     """Let m2 join; return the tasks that are to go to it."""
     scene.join("m2")
     scene.tick()
-    return [task for task in scene.group.table.ids if scene.task(task).target == M2]
+    return [task for task in scene.group.table.ids if scene.task(task).target.owner == M2]
 
 
 def test_what_was_read_counts_from_the_beginning_to_the_end_of_all_changelogs() -> None:

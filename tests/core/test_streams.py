@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 import pytest
+from tests.core.described import describe_group
 from tests.core.scene import Scene, topology
 
 from batonpass.core.state import application as known
@@ -32,7 +33,7 @@ from batonpass.core.state.policy import Policy
 from batonpass.core.state.replies import Done, DrainProgress, StreamsAdvice
 from batonpass.core.state.soft import Refused, Soft, TaskReport
 from batonpass.explain.group import explain_group
-from batonpass.explain.status import GroupState, describe_group
+from batonpass.explain.status import GroupState
 
 RUNS = "runs"
 ACCEPTABLE = 100

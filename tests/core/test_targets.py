@@ -38,7 +38,7 @@ def request(scene: Scene) -> PlacementRequest:
 
 def targets(scene: Scene) -> dict[str, str | None]:
     """Return where every task belongs."""
-    return {task: scene.task(task).target for task in scene.group.table.ids}
+    return {task: scene.task(task).target.owner for task in scene.group.table.ids}
 
 
 def test_a_settled_group_is_asked_for_as_it_stands() -> None:
@@ -66,7 +66,9 @@ def test_a_move_under_way_is_in_the_question_with_its_warmup() -> None:
     relay.join("b")
     question = request(relay.scene)
     going = [
-        task_index for task_index, task in enumerate(relay.group.table.ids) if relay.group.tasks[task].target == "b"
+        task_index
+        for task_index, task in enumerate(relay.group.table.ids)
+        if relay.group.tasks[task].target.owner == "b"
     ]
     assert question.previous == question.warming == dict.fromkeys(going, 1)
     assert question.bound == {}
@@ -95,9 +97,9 @@ def test_a_target_that_was_bound_is_placed_anew_before_the_group_rests() -> None
     scene.settle()
     waiting = scene.held("b", Role.ACTIVE)
     scene.do(Eviction(B))
-    assert [scene.task(task).next_owner for task in waiting] == ["a"] * 3
+    assert [scene.task(task).handover.next_owner for task in waiting] == ["a"] * 3
     scene.join("c")
-    assert [scene.task(task).target for task in waiting] == ["a"] * 3
+    assert [scene.task(task).target.owner for task in waiting] == ["a"] * 3
     for _ in range(15):
         scene.tick(1_000)
         scene.obey()
@@ -114,7 +116,7 @@ def test_the_place_of_an_instance_that_restarts_is_kept() -> None:
     relay.leave("b", restart=True)
     relay.join("c")
     relay.round()
-    assert {task: relay.group.tasks[TaskId(task)].target for task in own} == dict.fromkeys(own, "b")
+    assert {task: relay.group.tasks[TaskId(task)].target.owner for task in own} == dict.fromkeys(own, "b")
     assert all(relay.group.tasks[TaskId(task)].owner == "a" for task in own)
 
 
@@ -129,11 +131,11 @@ def test_what_nobody_can_read_keeps_its_target() -> None:
     scene.soft = Soft()
     scene.do(Started())
     scene.do(Eviction(owner, dead=True))
-    assert scene.task(TASK).target == guard
+    assert scene.task(TASK).target.owner == guard
     question = request(scene)
     assert question.bound[0] == [member.id for member in question.members].index(guard)
     scene.join("c")
-    assert scene.task(TASK).target == guard
+    assert scene.task(TASK).target.owner == guard
 
 
 def test_a_member_where_the_warmup_stalled_is_the_last_choice() -> None:
@@ -150,7 +152,7 @@ def test_a_member_where_the_warmup_stalled_is_the_last_choice() -> None:
         relay.round()
     names = [member.id for member in request(relay.scene).members]
     assert request(relay.scene).warmth([0], range(len(names)))[0][names.index(first)].ready_class == Readiness.UNKNOWN
-    assert relay.group.tasks[TASK].target not in (first, "a")
+    assert relay.group.tasks[TASK].target.owner not in (first, "a")
 
 
 def test_a_stall_is_looked_around_also_while_another_task_has_no_owner() -> None:
@@ -170,11 +172,11 @@ def test_a_stall_is_looked_around_also_while_another_task_has_no_owner() -> None
         scene.obey("a", "d")
         scene.obey("b", lag=50_000)
     # Level counts ask for b all the same: the task is held back there until b may be tried again.
-    assert scene.task(stuck).target == "b"
+    assert scene.task(stuck).target.owner == "b"
     assert scene.held("b", Role.WARMUP) == []
     scene.do(Eviction(MemberId("d"), dead=True))
     assert scene.owners() == {stuck: "a", free: "b"}
-    assert scene.task(stuck).target == "b"
+    assert scene.task(stuck).target.owner == "b"
 
 
 def test_a_pause_does_not_bind_a_task_that_nobody_has() -> None:
@@ -287,11 +289,11 @@ def test_no_target_has_a_member_twice() -> None:
     for name in ("a", "b"):
         scene.do(DrainRequest(MemberId(name)))
     task = scene.task(TASK)
-    holders = [task.target, *task.target_standbys]
+    holders = [task.target.owner, *task.target.standbys]
     assert len(set(holders)) == len(holders)
     scene.do(PinRequest(TASK, task.standbys[0] if task.standbys else B))
     task = scene.task(TASK)
-    holders = [task.target, *task.target_standbys]
+    holders = [task.target.owner, *task.target.standbys]
     assert len(set(holders)) == len(holders)
 
 
@@ -348,7 +350,7 @@ def test_a_stall_of_a_member_that_runs_the_task_by_now_says_nothing() -> None:
     scene.declare(topology(1))
     scene.join("a")
     scene.beat("a", {TASK: restoring(700)})
-    task = scene.task(TASK)._replace(stalls=(Stall(A, scene.now_ms + 99_000),))
+    task = scene.task(TASK).with_marks(stalls=(Stall(A, scene.now_ms + 99_000),))
     group = scene.group
     changed = replace(group, tasks=group.tasks.having(TASK, task))
     view = View(changed, scene.soft, scene.now_ms, scene.policy)

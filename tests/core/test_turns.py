@@ -309,7 +309,7 @@ def test_whatever_can_move_gets_there(seed: int) -> None:
     restores.play(30)
     for task in scene.group.tasks.values():
         if task.id not in restores.hot:
-            assert task.owner == task.target, (task, restores.hot)
+            assert task.owner == task.target.owner, (task, restores.hot)
     if drains:
         assert {*scene.held("m1", Role.ACTIVE)} <= restores.hot
     if not drains:
@@ -326,10 +326,10 @@ def test_a_new_owner_that_is_level_and_never_runs_gives_the_task_back() -> None:
     scene.settle()
     scene.join("m2")
     scene.obey("m2")
-    (task,) = [one.id for one in scene.group.tasks.values() if one.target == "m2"]
+    (task,) = [one.id for one in scene.group.tasks.values() if one.target.owner == "m2"]
     scene.obey("m1")
     scene.beat("m2", {task: restoring(0)})
-    assert (scene.task(task).owner, scene.task(task).previous_owner) == ("m2", "m1")
+    assert (scene.task(task).owner, scene.task(task).handover.previous_owner) == ("m2", "m1")
     for _ in range(7):
         scene.wait(10_000)
         scene.beat("m2", {task: restoring(0)} if scene.task(task).owner == "m2" else {})

@@ -92,10 +92,10 @@ def test_a_copy_is_read_through_the_members_last_report() -> None:
 def test_a_stall_lasts_until_its_instant() -> None:
     scene = two()
     view = scene.view()
-    task = scene.task("0_0")._replace(stalls=(Stall(B, scene.now_ms + 1),))
+    task = scene.task("0_0").with_marks(stalls=(Stall(B, scene.now_ms + 1),))
     assert view.is_stalled(task, B)
     assert not view.is_stalled(task, A)
-    assert not view.is_stalled(task._replace(stalls=(Stall(B, scene.now_ms),)), B)
+    assert not view.is_stalled(task.with_marks(stalls=(Stall(B, scene.now_ms),)), B)
 
 
 @pytest.mark.parametrize(

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import pytest
-from tests.core.scenes import pair
+from tests.core.scenes import held_back, pair
 from tests.core.test_held_back import SCENES
 
 from batonpass.core import wakeups
 from batonpass.core.state.ids import MemberId
-from batonpass.core.state.inputs import PollBroken
+from batonpass.core.state.inputs import PollBroken, Started
 from batonpass.core.state.model import OnLeaseLost
 from batonpass.core.state.reasons import Held
+from batonpass.core.state.soft import Soft
 from batonpass.explain.task import WAITS_FOR, WaitsFor
 
 HELD_FOR_A_TIME = [held for held in Held if WAITS_FOR[held] is WaitsFor.TIME]
@@ -45,3 +46,14 @@ def test_a_heartbeat_without_news_asks_nothing(monkeypatch: pytest.MonkeyPatch) 
     scene.whole = False
     scene.obey("a")
     assert scene.soft.wake_ms == before_ms
+
+
+def test_a_member_that_a_clock_ahead_let_in_is_not_new_for_that_alone() -> None:
+    """Two coordinators read one clock a little apart; nobody left soon here, so balance waits for nobody."""
+    scene = pair()
+    scene.now_ms -= 1_500
+    scene.soft = Soft()
+    scene.do(Started())
+    scene.obey()
+    assert scene.view().newcomers == {}
+    assert held_back(scene) == []

@@ -63,6 +63,19 @@ def test_a_taken_port_a_wrong_url_and_half_a_certificate_are_refused_with_what_t
     assert (code, "go together" in output) == (Exit.BAD_INPUT, True)
 
 
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("https://logs.example.com/{pod}", "{pod} stands for nothing"),
+        ("https://logs.example.com/{", "{ stands for nothing"),
+        ("javascript:alert(1)", "is no address of the web"),
+    ],
+)
+def test_an_address_of_logs_that_leads_nowhere_is_refused_with_an_example(url: str, words: str) -> None:
+    code, output = refused("--server", "http://127.0.0.1:9", "--log-url", url)
+    assert (code, words in output, "{instance}" in output) == (Exit.BAD_INPUT, True, True)
+
+
 def test_the_usual_port_is_taken_while_it_is_free() -> None:
     """Two of `up` on one machine have a dashboard each."""
     with socket.create_server(("127.0.0.1", 0)) as taken:

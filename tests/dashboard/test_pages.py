@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import httpx2 as httpx
 import pytest
@@ -301,7 +302,8 @@ async def test_find_leads_to_a_task_or_a_member(operator: httpx.AsyncClient) -> 
         "orders_3": "/groups/fleet/tasks/orders_3",
         "worker-2": "/groups/fleet/members/worker-2",
         "worker-": "/groups/fleet/members?q=worker-",
-        "nobody": "/groups/fleet/grid?missing=nobody",
+        "nobody": "/groups/fleet/grid?q=nobody",
+        "rders_1": "/groups/fleet/grid?q=rders_1",
     }
     for text, place in places.items():
         assert (await operator.get(f"/groups/fleet/find?q={text}")).headers["location"] == place
@@ -318,6 +320,182 @@ async def test_large_groups_are_gathered_and_drilled_into(canned: Canned) -> Non
     assert len(re.findall(r'<li data-key="orders_1\d\d"', block)) == 100
     assert "101 to 200 of 1,000" in (await client.get("/groups/fleet/members?begin=100")).text
     assert (await client.get("/groups/fleet/timeline?begin=9990")).status_code == 200
+    await client.aclose()
+
+
+async def test_what_a_list_leaves_out_is_counted_and_a_click_away(
+    canned: Canned, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    canned.fleet = Fleet.of(30, 4_000)
+    explained = canned.fleet.explain()
+    one = next(one for one in explained["waiting"] if one["state"] == "waiting")
+    explained["waiting"] = [one | {"task": task} for task in canned.fleet.tasks[:100]]
+    explained["health"]["tasks"] = {"running": 2_000, "waiting": 2_000}
+    explained["held_back_by_reason"] = {"no-eligible-member": 2_000}
+    monkeypatch.setattr(canned.fleet, "explain", lambda: explained)
+    client = await visitor(canned)
+    page = (await client.get("/groups/fleet")).text
+    assert '<a href="/groups/fleet/grid?sort=state">and 1,992 more</a>' in page
+    assert '<a href="/groups/fleet/warmups">and 1,994 more</a>' in page
+    worst = (await client.get("/groups/fleet/grid?sort=state")).text
+    assert re.findall(r'<li data-key="([^"]+)" class="row-bad"', worst) == [
+        canned.fleet.failed,
+        *canned.fleet.waiting,
+    ]
+    assert "1 to 100 of 4,000 tasks" in worst
+    assert 'href="?sort=state&amp;begin=100">Next' in worst
+    only = (await client.get("/groups/fleet/grid?tone=bad")).text
+    assert len(re.findall(r'<li data-key="', only)) == 2
+    assert "There is no task or member" in (await client.get("/groups/fleet/grid?q=nope")).text
+    assert "1 to 100 of 269" in (await client.get("/groups/fleet/members/worker-1")).text
+    assert "201 to 269 of 269" in (await client.get("/groups/fleet/members/worker-1?begin=200")).text
+    shown = (await client.get("/groups/fleet/timeline?q=stock_99")).text
+    assert "11 tasks" not in shown
+    assert len(re.findall(r'class="lane-row" data-key="stock_99', shown)) == 11
+    assert "1 to 16 of 4,000 tasks" in (await client.get("/groups/fleet/timeline?sort=name")).text
+    assert "No task is called so." in (await client.get("/groups/fleet/timeline?q=nope")).text
+    await client.aclose()
+
+
+async def test_the_timeline_begins_with_what_changed_last(canned: Canned, operator: httpx.AsyncClient) -> None:
+    rows = re.findall(r'class="lane-row" data-key="([^"]+)"', (await operator.get("/groups/fleet/timeline")).text)
+    changed = [one["task"] for one in reversed(canned.fleet.events) if one["task"]]
+    assert rows[: len(changed)] == changed
+    rows = re.findall(
+        r'class="lane-row" data-key="([^"]+)"', (await operator.get("/groups/fleet/timeline?sort=name")).text
+    )
+    assert rows == canned.fleet.tasks[:16]
+
+
+async def test_members_are_filtered_sorted_and_searched(operator: httpx.AsyncClient) -> None:
+    async def listed(query: str) -> list[str]:
+        text = (await operator.get(f"/groups/fleet/members?{query}")).text
+        return re.findall(r'<tr data-key="([^"]+)"', text)
+
+    assert (await listed(""))[:3] == ["worker-3", "worker-8", "worker-7"]
+    assert await listed("tone=bad") == ["worker-3", "worker-8"]
+    assert await listed("sort=name") == [f"worker-{number}" for number in range(1, 9)]
+    assert await listed("sort=name&q=worker-2") == ["worker-2"]
+    assert (await listed("sort=silence"))[0] == "worker-8"
+    assert {len(await listed(f"sort={one}")) for one in ("load", "active tasks", "nonsense")} == {8}
+    assert "None of 8 members is like that" in (await operator.get("/groups/fleet/members?q=nobody")).text
+    heads = re.findall(r'<th scope="col"[^>]*>([^<]*)', (await operator.get("/groups/fleet/members")).text)
+    assert heads[:2] == ["state", "member"]
+
+
+async def test_a_group_without_members_names_a_command_that_there_is(canned: Canned) -> None:
+    canned.fleet.members.clear()
+    client = await visitor(canned)
+    assert "<code>batonpass worker fleet</code>" in (await client.get("/groups/fleet/members")).text
+    await client.aclose()
+
+
+async def test_events_are_searched(operator: httpx.AsyncClient) -> None:
+    async def lines(query: str) -> int:
+        return len(re.findall(r'<li data-key="\d+"', (await operator.get(f"/groups/fleet/events?{query}")).text))
+
+    assert [await lines(one) for one in ("", "q=worker-2", "tone=bad", "q=takeover", "q=nothing")] == [5, 1, 1, 1, 0]
+    assert "Among the newest 5 events" in (await operator.get("/groups/fleet/events?tone=bad")).text
+
+
+async def test_long_names_are_told_apart_where_there_is_little_room(canned: Canned) -> None:
+    names = [f"payments-7f9c8d6b5-{end}xk2p" for end in "abcdefgh"]
+    for one, name in zip(canned.fleet.members, names, strict=True):
+        one["instance_id"] = name
+    canned.fleet.events.clear()
+    client = await visitor(canned)
+    heads = re.findall(r"<th[^>]*><a[^>]*title=\"([^\"]+)\"><span>([^<]+)", (await client.get("/groups/fleet")).text)
+    assert heads == [(name, f"…{name[-5:]}") for name in names]
+    await client.aclose()
+
+
+async def test_many_groups_at_rest_are_lines(
+    canned: Canned, operator: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is not at rest has its card, and stands above them."""
+    one = canned.fleet.summary()
+    calm = one["health"] | {"level": "at-rest"}
+    groups = [one | {"group": f"a{number}", "health": calm} for number in range(59)] + [one]
+    monkeypatch.setattr(canned, "_body", lambda *_: {"groups": groups, "next": None})
+    text = (await operator.get("/")).text
+    assert re.findall(r'<a class="card level-([a-z-]+)"', text) == ["trouble"]
+    assert len(re.findall(r'<li data-key="a\d+"', text)) == 59
+    assert text.index("fleet") < text.index(">a0<")
+
+
+async def test_a_group_that_is_not_there_has_no_pages(operator: httpx.AsyncClient) -> None:
+    answer = await operator.get("/groups/nope")
+    assert answer.status_code == 404
+    assert 'class="tabs"' not in answer.text
+
+
+async def test_every_time_is_in_the_zone_that_the_reader_chose(canned: Canned) -> None:
+    """UTC unless they choose, and with its date unless that is today."""
+    client = await visitor(canned)
+    assert re.search(">20 Nov (2026 )?03:03:37<", (await client.get("/groups/fleet/events")).text)
+    assert '<span class="lane-name soft small">UTC</span>' in (await client.get("/groups/fleet/timeline")).text
+    query = {"zone": "Asia/Tokyo", "next": "/groups/fleet/events?q=worker"}
+    answer = await client.get("/zone", params=query)
+    assert answer.headers["location"] == "/groups/fleet/events?q=worker"
+    client.cookies.update(dict(answer.cookies.items()))
+    for page, words in (
+        ("events", ">20 Nov (2026 )?12:03:37<"),
+        ("gaps", ">20 Nov (2026 )?12:03:25<"),
+        ("gaps", 'title="20 Nov 2026 12:03:25 Asia/Tokyo"'),
+        ("timeline", '<span class="lane-name soft small">Asia/Tokyo</span>'),
+        ("tasks/orders_0", "ran it from 20 Nov (2026 )?12:03:16 until now"),
+        ("audits/2026-11-19", "20 Nov (2026 )?09:34:05 to 20 Nov (2026 )?09:34:06 Asia/Tokyo"),
+        ("", 'data-zone="Asia/Tokyo"'),
+    ):
+        assert re.search(words, (await client.get(f"/groups/fleet/{page}".rstrip("/"))).text), page
+    refused = await client.get("/zone", params={"zone": "Vienna"})
+    assert refused.status_code == 422
+    assert "write UTC, or for example Europe/Vienna" in refused.text
+    for elsewhere in ("https://evil.example", "//evil.example", "/\\evil.example"):
+        answer = await client.get("/zone", params={"zone": "UTC", "next": elsewhere})
+        assert answer.headers["location"] == "/"
+    client.cookies.set("batonpass_zone", "nowhere")
+    assert 'data-zone="UTC"' in (await client.get("/groups/fleet")).text
+    await client.aclose()
+
+
+async def test_a_workers_log_is_a_click_away_if_the_operator_says_where_it_is(canned: Canned) -> None:
+    """Beside the cause of trouble, and on the page of the member; names are quoted."""
+    canned.fleet.members[0]["instance_id"] = "pod 1"
+    client = await visitor(canned, log_url="https://logs.example.com/{group}?q={instance}&m={member}")
+    page = (await client.get("/groups/fleet")).text
+    assert 'href="https://logs.example.com/fleet?q=worker-3&amp;m=worker-3"' in page
+    member = (await client.get("/groups/fleet/members/worker-1")).text
+    assert 'href="https://logs.example.com/fleet?q=pod%201&amp;m=worker-1"' in member
+    await client.aclose()
+    client = await visitor(canned)
+    assert ">log</a>" not in (await client.get("/groups/fleet")).text
+    await client.aclose()
+
+
+async def test_a_link_shows_others_the_same_stretch_of_time(operator: httpx.AsyncClient) -> None:
+    """What is in the past stays as it is; there is a way on and a way back to now."""
+    until = quote(at())
+    for page in ("", "/timeline", "/gaps"):
+        text = (await operator.get(f"/groups/fleet{page}?span=5+min&until={until}")).text
+        assert "?span=5+min&amp;until=2026-11-20T02%3A59%3A05" in text, page
+        assert "?span=5+min&amp;until=2026-11-20T03%3A09%3A05" in text, page
+        assert ">Until now</a>" in text
+    then = (await operator.get(f"/groups/fleet?span=5+min&until={until}")).text
+    assert 'aria-label="2 gaps, 0 generations with moves, 0 commands"' in then
+    now = (await operator.get("/groups/fleet?span=5+min")).text
+    assert 'aria-label="0 gaps, 0 generations with moves, 0 commands"' in now
+    assert "has changed hands in this time" in (await operator.get("/groups/fleet/gaps?span=5+min")).text
+    assert "has changed hands" not in (await operator.get(f"/groups/fleet/gaps?span=5+min&until={until}")).text
+
+
+async def test_a_page_says_since_when_it_draws_what_happened(canned: Canned, operator: httpx.AsyncClient) -> None:
+    assert "Of the newest events, back to" not in (await operator.get("/groups/fleet")).text
+    canned.fleet.events += [event(6 + number, "paused", number / 10, scope="all") for number in range(201)]
+    client = await visitor(canned)
+    text = (await client.get("/groups/fleet?span=14+d")).text
+    assert "Of the newest events, back to" in text
+    assert ", 200 commands" in text
     await client.aclose()
 
 

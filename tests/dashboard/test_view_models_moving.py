@@ -87,6 +87,12 @@ def test_a_gap_after_an_owner_that_fell_silent_is_the_least_that_it_can_be() -> 
     runs = [run("m2", -50, -49, gap_ms=500, gap_is_lower_bound=True), run("m1", -90, -80, -49.5)]
     found = lane("t_0", runs, axis(NOW - timedelta(seconds=100), NOW), ["m1", "m2"], NAMES)
     assert found.bars[2].title == "nobody ran it for at least 500 ms"
+    runs[0]["gap_at_most_ms"] = 900
+    assert (
+        lane("t_0", runs, axis(NOW - timedelta(seconds=100), NOW), ["m1", "m2"], NAMES)
+        .bars[2]
+        .title.endswith("up to 900 ms")
+    )
 
 
 def test_a_task_that_nobody_runs_ends_in_a_gap() -> None:
@@ -113,6 +119,9 @@ def test_an_axis_has_marks_at_round_times() -> None:
 
 def test_a_member_has_the_same_colour_everywhere() -> None:
     assert (look_of("b", ["a", "b"]), look_of("z", ["a", "b"])) == ("own-1", "own-x")
+    many = [f"m{number}" for number in range(16)]
+    assert len({look_of(one, many) for one in many}) == 16
+    assert look_of("m9", many) == "own-1 thin"
 
 
 def test_gaps_are_summed_up_by_kind() -> None:

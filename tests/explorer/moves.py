@@ -265,7 +265,7 @@ def _of_coordinators(world: World) -> Iterator[Move]:
             by = "the coordinator" if one.leads else "the coordinator before"
             yield Move(f"{by} looks what is due", doing(World.decide, index, Tick()))
     for task, state in world.leader.group.tasks.items():
-        if state.parked:
+        if state.marks.parked:
             yield Move(f"an operator releases {task}", doing(_lead, ReleaseRequest(task)))
     yield from _allowed(
         world,

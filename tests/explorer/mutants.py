@@ -48,7 +48,7 @@ def _grant_before_confirmation(patch: pytest.MonkeyPatch) -> None:
     real = reconcile._compare
 
     def hasty(view: Any, plan: Any, members: Any) -> Any:
-        return real(view, replace(plan, task=plan.task._replace(unreleased=())), members)
+        return real(view, replace(plan, task=plan.task.with_handover(unreleased=())), members)
 
     patch.setattr(reconcile, "_compare", hasty)
 

@@ -129,7 +129,7 @@ async def test_the_task_with_little_left_to_restore_moves(
 
         async def placed() -> bool:
             tasks = (await coordinator.look(GROUP))[0].tasks
-            return [tasks[TaskId(task)].target for task in ("0_0", "0_1")] == ["m1", "m2"]
+            return [tasks[TaskId(task)].target.owner for task in ("0_0", "0_1")] == ["m1", "m2"]
 
         await until(placed)
 

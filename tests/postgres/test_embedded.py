@@ -13,6 +13,7 @@ import sys
 import time
 from pathlib import Path
 
+import adbc_driver_postgresql.dbapi
 import pytest
 from sqlalchemy import make_url, text
 from tests.postgres.databases import run_sql
@@ -271,6 +272,43 @@ def test_data_of_another_version_are_left_alone(folder: Path) -> None:
     with pytest.raises(EmbeddedPostgresError, match="are of Postgres 15, and this is 1"):
         EmbeddedPostgres(folder).start()
     version.write_text(present)
+
+
+def test_what_the_system_refuses_is_said(open_folder: Path) -> None:
+    folder = open_folder / "refused"
+    folder.mkdir()
+    (folder / "cluster.new").touch()
+    with pytest.raises(EmbeddedPostgresError, match=r"cannot use .*refused for the data: .*cluster\.new: File exists"):
+        EmbeddedPostgres(folder).start()
+
+
+@pytest.mark.parametrize(
+    ("name", "damages", "says"),
+    [
+        ("cluster/PG_VERSION", (b"", b" \n"), "does not say of which version"),
+        ("password", (b"\xff\xfe",), "it is not text"),
+    ],
+)
+def test_a_damaged_file_of_the_server_is_named(folder: Path, name: str, damages: tuple[bytes, ...], says: str) -> None:
+    file = folder / name
+    present = file.read_text()
+    for damage in damages:
+        file.write_bytes(damage)
+        with pytest.raises(EmbeddedPostgresError, match=says):
+            EmbeddedPostgres(folder).start()
+    file.write_text(present)
+
+
+async def test_libpqs_variables_are_not_about_this_server(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are those of the database that somebody uses besides; the audit reads this one by libpq itself."""
+    asked = {"SSLMODE": "require", "SSLNEGOTIATION": "direct", "TARGETSESSIONATTRS": "standby", "GSSENCMODE": "require"}
+    for name, value in (asked | {"CHANNELBINDING": "require", "HOST": "/nope", "PORT": "1"}).items():
+        monkeypatch.setenv(f"PG{name}", value)
+    with EmbeddedPostgres(folder, durable=False) as server:
+        assert await ask(server.url, "select n from kept") == 7
+        with adbc_driver_postgresql.dbapi.connect(server.url) as connection, connection.cursor() as cursor:
+            cursor.execute("select n from kept")
+            assert cursor.fetchone() == (7,)
 
 
 def test_a_server_that_does_not_start_says_why(folder: Path) -> None:

@@ -18,8 +18,8 @@ from batonpass.core.decide import decide
 from batonpass.core.state.evolve import evolve
 from batonpass.core.state.ids import GroupId, MemberId, TaskId
 from batonpass.core.state.inputs import GroupDeclaration, PauseRequest, ResumeRequest
-from batonpass.core.state.model import Group, Subtopology, Topology
-from batonpass.core.state.records import ProbeScheduled
+from batonpass.core.state.model import Cause, Group, Member, Subtopology, Topology
+from batonpass.core.state.records import GroupDeleted, MemberGone, MemberJoined, ProbeScheduled, Record
 from batonpass.core.state.replies import Done
 from batonpass.postgres import record_log
 from batonpass.postgres.connect import connect
@@ -31,6 +31,7 @@ from batonpass.runtime.history import History
 from batonpass.runtime.ports import Commit, CoordinatorLoading, Loaded, StoreUnavailable
 
 ORDERS = GroupId("orders")
+POD = Member(MemberId("pod"), 1_000)
 CHANGE = Change(TaskId("0_1"), MemberId("m1"), "granted", "none", "active", 1, 1)
 DECLARED = GroupDeclaration(ORDERS, Topology(1, (Subtopology("0", 4),)), {})
 
@@ -182,6 +183,27 @@ async def test_a_group_whose_head_is_locked_holds_up_no_other_one(engine: AsyncE
     assert (await log.read(held)).version == 2
 
 
+@pytest.mark.parametrize(
+    "record",
+    [MemberGone(POD.id, Cause.LEFT, 2, 2), MemberJoined(POD), GroupDeleted(2, 2)],
+    ids=["gone", "joins", "deleted"],
+)
+async def test_a_group_with_a_member_that_is_locked_holds_up_no_other_one(engine: AsyncEngine, record: Record) -> None:
+    """Its own commit is made when the member is free."""
+    log, held = unleased_log(engine), GroupId("held")
+    await log.append(commit(0))
+    await log.append(Commit(held, 1, 0, [MemberJoined(POD)]))
+    async with engine.execution_options(isolation_level="READ COMMITTED").begin() as holder:
+        await holder.execute(text("select * from members where group_id = 'held' for update"))
+        waiting = asyncio.create_task(log.append(Commit(held, 1, 1, [record])))
+        async with asyncio.timeout(5):
+            for version in range(1, 20):
+                await log.append(commit(version))
+        assert not waiting.done()
+    await waiting
+    assert (await log.read(held)).version == 2
+
+
 async def test_a_start_among_locked_heads_is_ready_and_reads_them_when_they_are_free(engine: AsyncEngine) -> None:
     groups = [GroupId(f"group-{number}") for number in range(6)]
     before = unleased_log(engine)
@@ -207,7 +229,7 @@ async def test_a_head_that_stays_locked_is_named(engine: AsyncEngine, monkeypatc
     await log.append(commit(0))
     async with engine.execution_options(isolation_level="READ COMMITTED").begin() as holder:
         await holder.execute(text("select * from group_heads for update"))
-        with pytest.raises(StoreUnavailable, match="another session has the head of orders locked"):
+        with pytest.raises(StoreUnavailable, match="another session has rows of orders locked"):
             await log.append(commit(1))
     await log.append(commit(1))
 

@@ -336,7 +336,7 @@ def changes_its_mind() -> StoryScene:
     scene = guarded(members="abc", num_standby_replicas=2)
     scene.do(PinRequest(TASK, B))
     scene.tick(100)
-    assert scene.task(TASK).next_owner == B
+    assert scene.task(TASK).handover.next_owner == B
     scene.do(Leave(B))
     scene.tick(100)
     return scene

@@ -55,8 +55,9 @@ def test_gaps_are_those_that_the_events_tell(story: Callable[[], StoryScene], ch
     for event in story().events:
         if event.type in DONE and event.task is not None:
             begun = [run for run in runs(changes, event.task) if run.running_ms == event.at_ms]
-            of_event = (event.member, event.body["gap_ms"], event.body.get("gap_is_lower_bound", False))
-            assert [(run.member, run.gap_ms, run.gap_is_lower_bound) for run in begun] == [of_event]
+            exact = (event.body.get("gap_is_lower_bound", False), event.body.get("gap_at_most_ms"))
+            found = [(run.member, run.gap_ms, run.gap_is_lower_bound, run.gap_at_most_ms) for run in begun]
+            assert found == [(event.member, event.body["gap_ms"], *exact)]
 
 
 def test_a_handover_is_the_end_of_one_run_and_the_beginning_of_the_next(changes: list[Change]) -> None:
@@ -85,6 +86,7 @@ def test_a_gap_after_an_owner_that_did_not_say_that_it_stopped_is_a_lower_bound(
     story()
     *_, before, last = runs(changes)
     assert (before.ended, last.gap_is_lower_bound) == (ended, is_lower_bound)
+    assert (last.gap_at_most_ms is not None) is is_lower_bound
 
 
 def test_an_owner_that_falls_back_ends_its_run_and_begins_another(changes: list[Change]) -> None:

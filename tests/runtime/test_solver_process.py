@@ -167,13 +167,13 @@ def test_a_group_keeps_its_target_when_no_process_lives_and_is_placed_at_the_nex
         for _ in range(3):
             seen += [one for one in scene.tick(1_000).records if isinstance(one, TargetPlaced)]
             scene.obey()
-    assert {str(scene.task(f"0_{one}").target) for one in range(4)} == {"a"}
+    assert {str(scene.task(f"0_{one}").target.owner) for one in range(4)} == {"a"}
     (failed,) = [one for one in seen if one.failed]
     assert "ended twice" in failed.failed
     scene.do(ProbeRequest())
     assert NoChange.PLACEMENT_FAILED not in {one.code for one in scene.last.reasons} if scene.last else False
     scene.settle()
-    assert sorted(str(scene.task(f"0_{one}").target) for one in range(4)) == ["a", "a", "b", "b"]
+    assert sorted(str(scene.task(f"0_{one}").target.owner) for one in range(4)) == ["a", "a", "b", "b"]
 
 
 def test_several_threads_may_ask_at_once(solver: SolverProcess) -> None:

@@ -34,6 +34,7 @@ RUN: dict[str, Any] = {
     "why": "handover",
     "gap_ms": 250,
     "gap_is_lower_bound": False,
+    "gap_at_most_ms": None,
 }
 
 WAIT: dict[str, Any] = {

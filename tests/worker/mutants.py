@@ -186,6 +186,17 @@ def says_goodbye_first() -> None:
     put(Member, "exit", slowly)
 
 
+def tells_everything_later() -> None:
+    """List the tasks every so often, and not before, whatever has changed."""
+
+    def is_time(self: machine.MemberProtocol) -> bool:
+        latest, run = self._run.latest, self._run
+        return latest is not None and self._now_ms - run.listed_ms >= getattr(latest, "report_interval_ms", 0)
+
+    put(machine.MemberProtocol, "_has_to_tell", is_time)
+    put(machine.Run, "must_list_tasks", lambda self: self.listed_seq <= self.full_after_seq)
+
+
 MUTANTS: dict[str, tuple[Callable[[], None], str]] = {
     "believes_old_answers": (believes_old_answers, "late-answer"),
     "ignores_the_lease": (ignores_the_lease, "lease-over"),
@@ -200,6 +211,7 @@ MUTANTS: dict[str, tuple[Callable[[], None], str]] = {
     "ignores_rate_limits": (ignores_rate_limits, "rate-limit"),
     "gives_up_on_503": (gives_up_on_503, "unavailable"),
     "leaves_its_tasks_out": (leaves_its_tasks_out, "granted-and-revoked"),
+    "tells_everything_later": (tells_everything_later, "report-interval"),
     "joins_after_being_taken_over": (joins_after_being_taken_over, "taken-over"),
     "keeps_an_old_token": (keeps_an_old_token, "newer-token"),
     "joins_once_more_after_a_lost_answer": (joins_once_more_after_a_lost_answer, "lost-join"),

@@ -192,7 +192,7 @@ class Story:
         group = GroupId("orders")
         looked, _ = await self.coordinator.coordinator.look(group)
         for task in looked.tasks:
-            if looked.tasks[task].parked:
+            if looked.tasks[task].marks.parked:
                 await self.coordinator.coordinator.ask(group, ReleaseRequest(task))
         running = sorted(
             task.id

@@ -1,5 +1,7 @@
 """When a heartbeat goes out and what it leaves out; when a poll is opened; how long retries wait."""
 
+from typing import Any
+
 import pytest
 from tests.worker.scripted import INTERVAL_MS, Scripted, answer, assignment, joined, reported
 
@@ -45,6 +47,117 @@ def test_tasks_are_left_out_while_nothing_changes() -> None:
     worker.do("copy_progress", "0_1", Progress(lag=5))
     worker.beat(1)
     assert not lists_tasks(worker)
+
+
+def at(position: int, end: int = 5_000, **more: Any) -> Progress:
+    """Return how far a copy is; up to 1,000 records behind the end it is caught up."""
+    return Progress(position=position, end_offset=end, **more)
+
+
+def following(role: str = "standby", **fields: Any) -> Scripted:
+    """Return a worker whose coordinator wants positions of caught-up copies every ten seconds. It has told of one."""
+    fields = {"report_interval_ms": 10_000} | fields
+    worker = joined(1, assignment(standby=["0_1"]) if role == "standby" else assignment(warmup=["0_1"]), **fields)
+    worker.do("copy_progress", "0_1", at(4_900))
+    worker.beat(1, **fields)
+    assert lists_tasks(worker)
+    return worker
+
+
+@pytest.mark.parametrize("role", ["standby", "warmup"])
+def test_how_far_a_caught_up_copy_is_waits_for_the_report_interval(role: str) -> None:
+    worker = following(role)
+    listed = []
+    for position in range(4_901, 4_909):
+        worker.do("copy_progress", "0_1", at(position))
+        worker.beat(1, report_interval_ms=10_000)
+        listed.append(lists_tasks(worker))
+    assert listed == [False, False, False, True] * 2
+    assert reported(worker.last())["0_1"]["position"] == 4_908
+
+
+def test_a_caught_up_copy_that_reads_nothing_is_not_reported_again() -> None:
+    worker = following()
+    for _ in range(8):
+        worker.beat(1, report_interval_ms=10_000)
+        assert not lists_tasks(worker)
+
+
+def test_a_coordinator_that_names_no_report_interval_is_told_of_every_change() -> None:
+    worker = joined(1, assignment(standby=["0_1"]))
+    for position in range(4_900, 4_905):
+        worker.do("copy_progress", "0_1", at(position))
+        worker.beat(1)
+        assert reported(worker.last())["0_1"]["position"] == position
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        ("copy_progress", "0_1", at(3_999)),
+        ("copy_progress", "0_1", Progress(position=4_950)),
+        ("copy_progress", "0_1", at(4_950, detail="the broker is slow")),
+        ("state_lost", "0_1"),
+        ("state_removed", "0_1"),
+        ("task_stopped", "0_1"),
+    ],
+    ids=["falls behind", "knows no end", "is held up", "is lost", "has other state", "stops"],
+)
+def test_a_copy_that_does_not_just_read_on_is_reported_with_the_next_heartbeat(said: tuple[Any, ...]) -> None:
+    worker = following()
+    worker.do(*said)
+    worker.beat(1, report_interval_ms=10_000)
+    assert lists_tasks(worker)
+
+
+def test_a_copy_that_restores_is_reported_with_every_heartbeat_until_it_has_reported_itself_as_caught_up() -> None:
+    worker = joined(1, assignment(standby=["0_1"]), report_interval_ms=10_000)
+    listed = []
+    for position in (1_000, 2_000, 4_500, 4_600, 4_700):
+        worker.do("copy_progress", "0_1", at(position))
+        worker.beat(1, report_interval_ms=10_000)
+        listed.append(lists_tasks(worker))
+    assert listed == [True, True, True, False, False]
+
+
+def test_a_warmup_that_a_raised_lag_makes_ready_is_reported_once_and_at_once() -> None:
+    fields: dict[str, Any] = {"report_interval_ms": 10_000, "acceptable_recovery_lag": 10}
+    worker = following("warmup", **fields)
+    raised: dict[str, Any] = {"report_interval_ms": 10_000}
+    worker.beat(1, **raised)
+    worker.do("copy_progress", "0_1", at(4_900))
+    worker.later(60)
+    assert lists_tasks(worker)
+    worker.reply(1, **raised)
+    before = worker.count()
+    worker.do("copy_progress", "0_1", at(4_900))
+    worker.later(1_000)
+    assert worker.count() == before
+
+
+def test_input_lags_and_bytes_on_disk_wait_for_the_report_interval() -> None:
+    worker = joined(1, assignment(active={"0_0": 7}), report_interval_ms=10_000)
+    worker.do("task_running", "0_0")
+    worker.beat(1, report_interval_ms=10_000)
+    listed = []
+    for lag in range(1, 9):
+        worker.do("input_lag", "0_0", lag)
+        worker.do("disk_bytes", {"0_0": lag})
+        worker.beat(1, report_interval_ms=10_000)
+        listed.append(lists_tasks(worker))
+    assert listed == [False, False, False, True] * 2
+    assert reported(worker.last())["0_0"] == {"role": "active", "state": "running", "fencing_token": 7} | {
+        "input_lag": 8,
+        "disk_bytes": 8,
+    }
+
+
+def test_an_active_that_restores_is_reported_with_every_heartbeat() -> None:
+    worker = joined(1, assignment(active={"0_0": 7}), report_interval_ms=10_000)
+    for position in (4_900, 4_910, 4_920):
+        worker.do("task_restoring", "0_0", progress=at(position))
+        worker.beat(1, report_interval_ms=10_000)
+        assert reported(worker.last())["0_0"]["position"] == position
 
 
 def test_tasks_are_listed_until_the_report_was_heard() -> None:

@@ -185,7 +185,7 @@ async def _last_placement(
 
     The target's first copy was granted under that generation, or not long after it.
     """
-    granted = (one.generation for one in changes if one.kind == "granted" and one.member == task.target)
+    granted = (one.generation for one in changes if one.kind == "granted" and one.member == task.target.owner)
     newest = next(granted, group.generation)
     for number in range(newest, max(0, newest - PLACEMENTS_LOOKED_AT), -1):
         made = await archive.generation(group.id, number)
@@ -281,6 +281,7 @@ def run_body(run: Run) -> dict[str, Any]:
         "why": str(run.why),
         "gap_ms": run.gap_ms,
         "gap_is_lower_bound": run.gap_is_lower_bound,
+        "gap_at_most_ms": run.gap_at_most_ms,
     }
 
 

@@ -13,9 +13,9 @@ from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
 from batonpass.audit.entries import UNREADABLE, Entry
-from batonpass.audit.facts import Assigned, Decision, Fact, Follows, Granted, Handovers, Noted, Run
+from batonpass.audit.facts import Assigned, Dated, Decision, Fact, Follows, Granted, Handovers, Noted, Run
 from batonpass.audit.findings import END_MISSING, Finding, Severity
-from batonpass.audit.ledger import ASTRAY_MS, Ledger
+from batonpass.audit.ledger import ASTRAY_MS, Ledger, drift
 from batonpass.audit.plan import Ask, DayPlan, batched, quoted
 
 FATAL, NOTICE = Severity.FATAL, Severity.NOTICE
@@ -65,10 +65,6 @@ def tokens_grow(fact: Granted, _: Ledger) -> Iterator[Wrong]:
         yield wrong(detail, fact.held, entry, task=entry.task, member=entry.member)
 
 
-def _of_day(fact: Follows, ledger: Ledger) -> bool:
-    return fact.record.seq >= ledger.plan.first
-
-
 def _beside(detail: str, fact: Follows) -> Wrong:
     """Return what is wrong with a record that does not follow the one before it."""
     before, record = fact.before, fact.record
@@ -76,32 +72,45 @@ def _beside(detail: str, fact: Follows) -> Wrong:
     return Wrong(detail, (record.seq,) if fact.after is None else (fact.after, record.seq), at)
 
 
-def nothing_is_missing(fact: Follows, ledger: Ledger) -> Iterator[Wrong]:
+def nothing_is_missing(fact: Follows, _: Ledger) -> Iterator[Wrong]:
     """L2: each record has the number behind the one before it."""
     after, seq = fact.base if fact.after is None else fact.after, fact.record.seq
-    if seq > after + 1 and _of_day(fact, ledger):
+    if seq > after + 1:
         which = f"record {after + 1} is" if seq - after == 2 else f"records {after + 1} to {seq - 1} are"
         yield _beside(f"{which} missing before {time_of(fact.record.at_ms)}", fact)
 
 
-def nothing_is_there_twice(fact: Follows, ledger: Ledger) -> Iterator[Wrong]:
+def nothing_is_there_twice(fact: Follows, _: Ledger) -> Iterator[Wrong]:
     """L2: no two records have one number."""
-    if fact.record.seq == fact.after and _of_day(fact, ledger):
+    if fact.record.seq == fact.after:
         yield wrong(f"record {fact.record.seq} is there twice", fact.record)
 
 
-def dates_are_those_of_the_log(fact: Follows, ledger: Ledger) -> Iterator[Wrong]:
+def dates_are_those_of_the_log(fact: Dated, _: Ledger) -> Iterator[Wrong]:
     """L2: a record is dated between its neighbours, but for the difference of servers' clocks."""
-    earlier, one, behind = fact.earlier, fact.before, fact.record
-    if earlier is None or one is None or one.seq < ledger.plan.first or one.what == UNREADABLE:
+    one, earlier, behind = fact
+    if earlier is None or behind is None or one.what == UNREADABLE:
         return
-    low, high = earlier.at_ms - ASTRAY_MS, behind.at_ms + ASTRAY_MS
-    if earlier.at_ms <= high and not low <= one.at_ms <= high:
+    if earlier.at_ms <= behind.at_ms + ASTRAY_MS and _is_astray(fact):
         detail = (
             f"record {one.seq} is dated {time_of(one.at_ms)}; the one before it is of {time_of(earlier.at_ms)},"
             f" the one behind it of {time_of(behind.at_ms)}"
         )
         yield wrong(detail, one)
+
+
+def records_tell_the_time_of_their_rows(fact: Dated, _: Ledger) -> Iterator[Wrong]:
+    """L2: the time in a record is that of its row: coordinators go by the database's clock."""
+    one = fact.record
+    if abs(drift(one)) > ASTRAY_MS and not _is_astray(fact):
+        detail = f"record {one.seq} tells of {time_of(one.ms)}, and was written at {time_of(one.at_ms)}"
+        yield wrong(detail, one, task=one.task, member=one.member)
+
+
+def _is_astray(fact: Dated) -> bool:
+    one, earlier, behind = fact
+    is_late = behind is not None and one.at_ms > behind.at_ms + ASTRAY_MS
+    return is_late or (earlier is not None and one.at_ms < earlier.at_ms - ASTRAY_MS)
 
 
 def records_can_be_read(fact: Noted, _: Ledger) -> Iterator[Wrong]:
@@ -126,10 +135,10 @@ def epochs_grow_by_one(fact: Assigned, _: Ledger) -> Iterator[Wrong]:
         yield wrong(detail, fact.told, entry, member=entry.member)
 
 
-def only_the_newest_coordinator_writes(fact: Follows, ledger: Ledger) -> Iterator[Wrong]:
+def only_the_newest_coordinator_writes(fact: Follows, _: Ledger) -> Iterator[Wrong]:
     """L4: no record is of a lower coordinator epoch than one before it."""
     record = fact.record
-    if fact.highest is not None and record.coordinator_epoch < fact.highest and _of_day(fact, ledger):
+    if fact.highest is not None and record.coordinator_epoch < fact.highest:
         yield _beside(
             f"a coordinator of epoch {record.coordinator_epoch} appended after one of epoch {fact.highest}"
             f" at {time_of(record.at_ms)}",
@@ -211,9 +220,10 @@ Law = Callable[[Any, Ledger], Iterator[Wrong]]
 LAWS: Final[Mapping[type, tuple[tuple[str, Law], ...]]] = {
     Granted: (("L1", one_owner), ("L1", tokens_grow)),
     Follows: (
-        *(("L2", nothing_is_missing), ("L2", nothing_is_there_twice), ("L2", dates_are_those_of_the_log)),
+        *(("L2", nothing_is_missing), ("L2", nothing_is_there_twice)),
         ("L4", only_the_newest_coordinator_writes),
     ),
+    Dated: (("L2", dates_are_those_of_the_log), ("L2", records_tell_the_time_of_their_rows)),
     Noted: (("L2", records_can_be_read),),
     Assigned: (("L2", epochs_grow_by_one),),
     Run: (("L7", caught_up_copies_take_over),),
@@ -222,12 +232,15 @@ LAWS: Final[Mapping[type, tuple[tuple[str, Law], ...]]] = {
 }
 """For each kind of fact the laws that look at it."""
 
+NEEDED_EVERY_DAY: Final = frozenset({nothing_is_missing, records_can_be_read})
+"""The laws that are broken on each day that is read through the records that break them, not only on that of these."""
+
 NEED_EVERY_RECORD: Final = frozenset({"L1", "L7", "L8"})
 """The laws that a missing or unreadable record may answer: it may be the confirmation that they lack."""
 
 
 def broken(fact: Fact, ledger: Ledger) -> Iterator[Finding]:
-    """Yield the laws that a fact breaks, as far as it is of the day and proven.
+    """Yield the laws that a fact breaks, as far as it is of the day, or needed to know its beginning, and proven.
 
     Only a missing record between the ones that prove a finding matters; for a number of warmups, every one before.
     """
@@ -235,7 +248,7 @@ def broken(fact: Fact, ledger: Ledger) -> Iterator[Finding]:
         for detail, sequences, at, task, member in find(fact, ledger):
             first, last = sequences[0] if len(sequences) > 1 else -1, sequences[-1]
             is_proven = law not in NEED_EVERY_RECORD or not ledger.loses(first, last)
-            if last >= ledger.plan.first and is_proven:
+            if (last >= ledger.plan.first or find in NEEDED_EVERY_DAY) and is_proven:
                 yield Finding(ledger.plan.group, law, FATAL, task, member, detail, sequences, at)
 
 
@@ -274,18 +287,20 @@ def log_ends(plan: DayPlan) -> Iterator[Finding]:
 
 
 _BEYOND_HEADS: Final = """
-    with logs(group_id) as (values {values})
+    with logs(group_id) as (values {values}),
+    heads as (select group_id, coalesce(version, 0) as version from logs left join group_heads using (group_id))
     select h.group_id, h.version,
-           (select max(version) from traces t where t.group_id = h.group_id and t.version >= h.version),
-           (select max(version) from generations g where g.group_id = h.group_id and g.version >= h.version),
-           (select max(version) from assignment_events a
-             where a.group_id = h.group_id and a.version >= h.version and {within})
-      from logs join group_heads h using (group_id)
+           (select max(version) + 1 from traces t where t.group_id = h.group_id and t.version >= h.version),
+           (select max(version) + 1 from generations g where g.group_id = h.group_id and g.version >= h.version),
+           (select max(version) + 1 from assignment_events a
+             where a.group_id = h.group_id and a.version >= h.version and (h.version = 0 or {within})),
+           (select max(version) from snapshots s where s.group_id = h.group_id and s.version > h.version)
+      from heads h
 """
 
 
 def beyond_heads(ask: Ask, plan: DayPlan) -> Iterator[Finding]:
-    """Yield the groups whose traces, generations or task histories go beyond what their heads count (L2).
+    """Yield the groups of which other rows go beyond what their heads count, or that have no head and no log (L2).
 
     A row that is written with a decision has the number of records before it, so there is at least one more. Heads are
     read again together with these rows, since a day under way goes on.
@@ -295,12 +310,13 @@ def beyond_heads(ask: Ask, plan: DayPlan) -> Iterator[Finding]:
         sql = _BEYOND_HEADS.format(values=values, within=plan.within(hours=1))
         for group, version, *known in ask(sql):
             beyond = {
-                name: int(value) + 1
-                for name, value in zip(("traces", "generations", "histories"), known, strict=True)
+                name: int(value)
+                for name, value in zip(("traces", "generations", "histories", "snapshots"), known, strict=True)
                 if value is not None
             }
             if beyond:
                 last, most = int(version), max(beyond.values())
                 which = f"record {most}" if most == last + 1 else f"records up to {most}"
-                detail = f"{END_MISSING}{', '.join(beyond)} tell of {which}, the head counts {last}"
+                head = f"the head counts {last}" if last else "the group has no head, and no log"
+                detail = f"{END_MISSING}{', '.join(beyond)} tell of {which}, {head}"
                 yield Finding(str(group), "L2", FATAL, None, None, detail, (last,) if last else ())

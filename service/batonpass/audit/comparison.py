@@ -52,10 +52,7 @@ def records_in_words(then: Sequence[Record], now: Sequence[Record]) -> tuple[str
     """Return in words how the records of two decisions differ, and at which places of the first one."""
     if len(then) == len(now) and all(type(one) is type(other) for one, other in zip(then, now, strict=True)):
         places = [place for place, (one, other) in enumerate(zip(then, now, strict=True)) if one != other]
-        words = [
-            f"{_KINDS[type(then[place])]}: {_in_words(differences(then[place], now[place]), 'then', 'now')}"
-            for place in places
-        ]
+        words = [f"{_KINDS[type(then[place])]}: {in_words(then[place], now[place], 'then', 'now')}" for place in places]
         more = len(words) - RECORDS_MOST
         return "; ".join(words[:RECORDS_MOST]) + (f"; and {more} more records" if more > 0 else ""), places
     more_now = [_KINDS[type(one)] for one in now if one not in then]
@@ -77,13 +74,16 @@ def wrong_history(shown: Sequence[ChangeRow], logged: Sequence[ChangeRow], *, ex
         list((Counter(ours) - Counter(theirs)).elements()),
         list((Counter(theirs) - Counter(ours)).elements()),
     )
+    if not exactly:
+        # Earlier versions do not tell of these.
+        lacking = [one for one in lacking if one.change.kind != "waived"]
     for is_same in _LIKENESSES:
         for one in list(lacking):
             other = next((row for row in odd if is_same(row.change, one.change)), None)
             if other is not None:
                 lacking.remove(one)
                 odd.remove(other)
-                what = _in_words(differences(_flat(*other), _flat(*one)), SHOWN, LOGGED)
+                what = in_words(_flat(*other), _flat(*one), SHOWN, LOGGED)
                 detail = f"its history is not what was logged ({_change_in_words(one.change)}): {what}"
                 yield Mismatch(detail, one.change.task, one.change.member, ours.index(one))
     for one in lacking:
@@ -109,7 +109,7 @@ def _comparable_change(row: ChangeRow, *, exactly: bool) -> ChangeRow:
         return row
     # The cause for which a member goes is in the record.
     why = row.change.why if row.change.kind == "gone" else ""
-    return row._replace(change=row.change._replace(why=why, at_ms=0))
+    return row._replace(change=row.change._replace(why=why, at_ms=0, heard_ms=None))
 
 
 def _change_in_words(change: Change) -> str:
@@ -126,7 +126,7 @@ def wrong_generation(shown: GenerationRow | None, logged: GenerationRow, *, exac
     ours, theirs = (_comparable_generation(one, exactly=exactly) for one in (logged, shown))
     if ours == theirs:
         return None
-    what = _in_words(differences(_flat(*theirs), _flat(*ours)), SHOWN, LOGGED)
+    what = in_words(_flat(*theirs), _flat(*ours), SHOWN, LOGGED)
     task = _first_task(theirs.generation, ours.generation)
     return Mismatch(f"generation {number} is not what was logged: {what}", task)
 
@@ -180,9 +180,9 @@ def _within(path: str, name: object) -> str:
     return f"{path}.{name}" if path else str(name)
 
 
-def _in_words(found: Iterator[Difference], here: str, there: str) -> str:
-    """Return the first few differences in words; ``here`` and ``there`` name whose values they are."""
-    every = list(found)
+def in_words(one: object, other: object, here: str, there: str) -> str:
+    """Return the first few differences of two values in words; ``here`` and ``there`` name whose values they are."""
+    every = list(differences(one, other))
     words = [f"{one.path} {_value(one.here)} {here}, {_value(one.there)} {there}" for one in every[:FIELDS_MOST]]
     more = len(every) - FIELDS_MOST
     return "; ".join(words) + (f"; and {more} more" if more > 0 else "")

@@ -111,9 +111,14 @@ def read_group(form: int, payload: bytes) -> Group:
     Raises:
         Exception: one of ``DAMAGE``.
     """
-    group = decode_group(form, zlib.decompress(payload))
+    group = decode_group(form, unpacked(payload))
     _check_settings(group.config)
     return group
+
+
+def unpacked(payload: bytes) -> bytes:
+    """Return a snapshot as the codec has it."""
+    return zlib.decompress(payload)
 
 
 def _check_settings(config: GroupConfig) -> None:
@@ -295,17 +300,11 @@ def _standing(group: Group, at_ms: int) -> Iterator[Said]:
     yield _line("placed", at_ms, number=group.generation, token=0, until_ms=0, word="0")
     for task_id, task in sorted(group.tasks.items()):
         # A task without an owner keeps the state of its last one.
-        runs = task.owner is not None and task.state is ActiveState.RUNNING
-        if task.stop is not None and task.stop.at_ms is not None and not runs:
-            yield _line(
-                "stopped",
-                task.stop.at_ms,
-                task=task_id,
-                member=task.stop.member_id,
-                number=task.stop.heard_ms,
-                word=task.stop.cause,
-            )
-        if task.parked:
+        runs, stop = task.owner is not None and task.state is ActiveState.RUNNING, task.handover.stop
+        if stop is not None and stop.at_ms is not None and not runs:
+            heard_ms, cause = stop.heard_ms, stop.cause
+            yield _line("stopped", stop.at_ms, task=task_id, member=stop.member_id, number=heard_ms, word=cause)
+        if task.marks.parked:
             yield _line("parked", at_ms, task=task_id)
     for member_id, member in sorted(group.members.items()):
         yield _line("joined", member.joined_ms, member=member_id, number=member.epoch, word=member.instance_id)
@@ -319,9 +318,9 @@ def _standing(group: Group, at_ms: int) -> Iterator[Said]:
             if grant.role is Role.ACTIVE and owned is not None and owned.state is not ActiveState.GRANTED:
                 yield _line("reported", owned.since_ms, task=task_id, member=member_id, word=owned.state.value)
     for task_id, task in sorted(group.tasks.items()):
-        for entry in task.unreleased:
+        for entry in task.handover.unreleased:
             yield _line("unreleased", at_ms, task=task_id, member=entry.member_id, until_ms=entry.free_at_ms)
-        if task.target is not None:
-            yield _line("target", at_ms, task=task_id, member=task.target)
-        if task.next_owner is not None:
-            yield _line("next-owner", at_ms, task=task_id, member=task.next_owner)
+        if task.target.owner is not None:
+            yield _line("target", at_ms, task=task_id, member=task.target.owner)
+        if task.handover.next_owner is not None:
+            yield _line("next-owner", at_ms, task=task_id, member=task.handover.next_owner)

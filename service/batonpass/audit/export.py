@@ -8,19 +8,17 @@ retention waits for (``BATONPASS_KEEP_UNEXPORTED_DAYS``).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 import pyarrow as pa
-from pyarrow import fs as arrow_fs
-from pyarrow import parquet as pq
 
 from batonpass.audit.database import DATE, TEXT, bind, connected
-from batonpass.audit.plan import MissingDay, batched, plan_day, quoted
+from batonpass.audit.places import exists, located, write_batches
+from batonpass.audit.plan import GROUPS_AT_ONCE, GroupPlan, MissingDay, plan_day, quoted
 from batonpass.audit.runs import to_json
 
 if TYPE_CHECKING:
@@ -31,22 +29,37 @@ SETTLES: Final = timedelta(minutes=10)
 
 _CHANGES: Final = (
     "group_id, at, version, place, task_id, member_id, kind, role_before, role, state, generation, member_epoch, token,"
-    " warm, why"
+    " warm, why, heard_at"
 )
-SELECTS: Final[Mapping[str, str]] = {
-    "generations": "select group_id, number, version, group_epoch, at, triggers, members, tasks, moves, lower_bound,"
-    " warmups, score_before, score, decide_ms, moved::text as moved, reasons::text as reasons from generations where {day}",
-    # The changes of a large commit stand in another table for some seconds.
-    "assignment_events": f"select {_CHANGES} from assignment_events where {{day}}"  # noqa: S608 - constants
-    f" union all select {_CHANGES} from fresh_changes where {{day}}",
-    "traces": "select group_id, at, version, format, code, cause, payload::text as payload from traces where {day}",
-    "samples": "select group_id, at, copies::text as copies from samples where {day}",
+COLUMNS: Final[Mapping[str, str]] = {
+    "record_log": "group_id, seq, coordinator_epoch, at, kind, version, payload::text as payload",
+    "group_heads": "group_id, version, coordinator_epoch, owner, recovered_at",
+    "snapshots": "group_id, version, format, at, payload",
+    "generations": "group_id, number, version, group_epoch, at, triggers, members, tasks, moves, lower_bound, warmups,"
+    " score_before, score, decide_ms, moved::text as moved, reasons::text as reasons",
+    "assignment_events": _CHANGES,
+    "traces": "group_id, at, version, format, code, cause, payload::text as payload",
+    "samples": "group_id, at, copies::text as copies",
 }
-RECORDS: Final = (
-    "select group_id, seq, coordinator_epoch, at, kind, version, payload::text as payload from record_log"
-    " join (values {parts}) as part(of_group, first, last) on group_id = of_group and seq between first and last"
+"""The columns of each table that is exported; JSON is written as its text, byte for byte."""
+
+# The changes of a large commit stand in another table for some seconds.
+_EVERY_CHANGE: Final = (
+    f"(select {_CHANGES} from assignment_events union all select {_CHANGES} from fresh_changes) as every"  # noqa: S608 - constants
 )
-NO_RECORDS: Final = "('', 1::bigint, 0::bigint)"
+_IN_RANGES: Final = (
+    "select {columns} from {table} join (values {ranges}) as ranges(of_group, first, last)"
+    " on group_id = of_group and {number} between first and last where {where}"
+)
+_NO_RANGES: Final = "('', 1::bigint, 0::bigint)"
+# Where the chain of traces begins that the day's traces go on with (``reading``).
+_CHAIN_BEGIN: Final = (
+    "coalesce((select max(version) from traces t where t.group_id = {group} and version < {first}"
+    " and payload -> 'soft' ->> 'from_empty' = 'true'), {first} - 1)"
+)
+AROUND: Final = "around/"
+"""The folder of rows of other days that an audit of the day reads: its beginning, and decisions around midnight."""
+
 MARK: Final = (
     "insert into exported_days (day, exported_at, place, row_counts)"
     " values ($1, clock_timestamp(), $2, cast($3 as text)::jsonb)"
@@ -70,6 +83,8 @@ class Exported:
 
 def export_day(database_url: str, day: date, out: str) -> Exported:
     """Write every row of a day to ``out/log/TABLE/day=…/rows.parquet``, and mark the day as exported.
+
+    What an audit of the day needs of other days goes to ``out/log/around/TABLE``.
 
     ``out`` is a folder, or a URI that Arrow knows (``s3://``, ``gs://``, ``hdfs://``, ``file://``).
 
@@ -95,27 +110,60 @@ def export_day(database_url: str, day: date, out: str) -> Exported:
 
 
 def selects(cursor: adbc.Cursor, day: date) -> dict[str, str]:
-    """Return the query of each table's day."""
-    within = f"at >= '{day} 00:00:00+00' and at < '{day + timedelta(days=1)} 00:00:00+00'"
-    return {"record_log": _records(cursor, day)} | {name: sql.format(day=within) for name, sql in SELECTS.items()}
-
-
-def _records(cursor: adbc.Cursor, day: date) -> str:
-    """Return the query of a day's records, by their numbers: there is no index on their dates."""
+    """Return the query of each table's day, and of the rows around it."""
 
     def rows(sql: str) -> list[tuple[Any, ...]]:
         cursor.execute(sql)
         return list(cursor.fetchall())
 
     try:
-        groups = [one for one in plan_day(rows, day).groups if one.last >= one.first]
+        plan = plan_day(rows, day)
     except MissingDay:
-        groups = []
-    parts = [
-        ", ".join(f"({quoted(one.group)}, {one.first}::bigint, {one.last}::bigint)" for one in some)
-        for some in batched(groups)
+        plan = None
+    groups = plan.groups if plan is not None else ()
+    within = f"at >= '{day} 00:00:00+00' and at < '{day + timedelta(days=1)} 00:00:00+00'"
+    by_day = ("snapshots", "generations", "assignment_events", "traces", "samples")
+    found = {table: f"select {COLUMNS[table]} from {_source(table)} where {within}" for table in by_day}  # noqa: S608
+    # There is no index on the dates of records.
+    found["record_log"] = _in_ranges("record_log", [(one, one.first, one.last) for one in groups])
+    found["group_heads"] = f"select {COLUMNS['group_heads']} from group_heads"  # noqa: S608 - constants
+    edges: list[_Range] = []
+    for one in groups:
+        edges += [(one, max(1, one.base), one.first - 1), (one, one.last + 1, one.last + 1)]
+        edges += [(one, one.beyond, one.beyond)] if one.beyond is not None else []
+    found[f"{AROUND}record_log"] = _in_ranges("record_log", edges)
+    elsewhere = f"not ({within})"
+    bases: list[_Range] = [(one, one.base, one.last) for one in groups]
+    found[f"{AROUND}snapshots"] = _in_ranges("snapshots", bases, elsewhere)
+    for table in ("generations", "assignment_events"):
+        found[f"{AROUND}{table}"] = _in_ranges(table, [(one, one.first - 1, one.last - 1) for one in groups], elsewhere)
+    chains: list[_Range] = [
+        (one, _CHAIN_BEGIN.format(group=quoted(one.group), first=one.first), one.last - 1)
+        for one in groups
+        if one.last >= one.first
     ]
-    return " union all ".join(RECORDS.format(parts=some) for some in parts or [NO_RECORDS])
+    found[f"{AROUND}traces"] = _in_ranges("traces", chains, elsewhere)
+    return found
+
+
+_Range = tuple[GroupPlan, int | str, int]
+"""A group, and from which number to which, each as SQL."""
+
+
+def _source(table: str) -> str:
+    return _EVERY_CHANGE if table == "assignment_events" else table
+
+
+def _in_ranges(table: str, ranges: Sequence[_Range], where: str = "true") -> str:
+    """Return the query of the rows of groups whose numbers are in ranges."""
+    number = "seq" if table == "record_log" else f"{'every' if table == 'assignment_events' else table}.version"
+    said = [f"({quoted(one.group)}, {first}::bigint, {last}::bigint)" for one, first, last in ranges]
+    parts = [said[begin : begin + GROUPS_AT_ONCE] for begin in range(0, len(said), GROUPS_AT_ONCE)] or [[_NO_RANGES]]
+    source, columns = _source(table), COLUMNS[table]
+    return " union all ".join(
+        _IN_RANGES.format(columns=columns, table=source, ranges=", ".join(some), number=number, where=where)
+        for some in parts
+    )
 
 
 def _check_over(cursor: adbc.Cursor, day: date) -> None:
@@ -126,50 +174,19 @@ def _check_over(cursor: adbc.Cursor, day: date) -> None:
         raise NotOver(f"rows of {day} may still come; it can be exported from {settled:%Y-%m-%d %H:%M} (UTC) on")
 
 
-def located(out: str) -> tuple[Any, str]:
-    """Return the file system that ``out`` is on, and the path there.
-
-    Raises:
-        OSError: when its kind is not known, or it cannot be reached.
-    """
-    if "://" not in out:
-        return arrow_fs.LocalFileSystem(), str(Path(out).absolute())
-    try:
-        # Spark has a scheme of its own for buckets.
-        files, path = arrow_fs.FileSystem.from_uri(out.rstrip("/").replace("s3a://", "s3://", 1))
-    except pa.ArrowException as error:
-        raise OSError(f"{out} is no place to export to: {error}") from error
-    return files, path
-
-
 def write(files: Any, folder: str, batches: pa.RecordBatchReader) -> int:
     """Write batches to ``folder/rows.parquet``, in place of what is there; return how many rows they had.
 
     Raises:
         OSError: when it cannot be written; what was there stays.
     """
-    files.create_dir(folder, recursive=True)
     # Readers skip names that begin with a dot.
-    unfinished, count = f"{folder}/.rows.{uuid4().hex}", 0
+    unfinished = f"{folder}/.rows.{uuid4().hex}"
     try:
-        with (
-            files.open_output_stream(unfinished) as sink,
-            pq.ParquetWriter(sink, batches.schema, compression="zstd") as out,
-        ):
-            for batch in _filled(batches):
-                out.write_batch(batch)
-                count += batch.num_rows
+        count = write_batches(files, unfinished, batches.schema, (batch for batch in batches if batch.num_rows))
         files.move(unfinished, f"{folder}/rows.parquet")
     except BaseException:
-        _remove(files, unfinished)
+        if exists(files, unfinished):
+            files.delete_file(unfinished)
         raise
     return count
-
-
-def _filled(batches: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
-    return (batch for batch in batches if batch.num_rows)
-
-
-def _remove(files: Any, path: str) -> None:
-    if files.get_file_info(path).type != arrow_fs.FileType.NotFound:
-        files.delete_file(path)

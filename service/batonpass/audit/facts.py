@@ -86,17 +86,23 @@ class Run:
 class Follows(NamedTuple):
     """A record that is out of place behind the one before it.
 
-    ``before`` is the record before, if it was read, ``earlier`` the one before that; ``after`` is the number of the one
-    before, or where reading began (``base``), and None if that record is lost. ``highest`` is the highest coordinator
-    epoch so far.
+    ``before`` is the record before, if it was read; ``after`` is the number of the one before, or where reading began
+    (``base``), and None if that record is lost. ``highest`` is the highest coordinator epoch so far.
     """
 
     record: Entry
     before: Entry | None
-    earlier: Entry | None
     base: int
     after: int | None
     highest: int | None
+
+
+class Dated(NamedTuple):
+    """A record that is dated out of order, or whose own time is not that of its row; with those around it."""
+
+    record: Entry
+    earlier: Entry | None
+    behind: Entry | None
 
 
 class Assigned(NamedTuple):
@@ -167,4 +173,4 @@ class Noted(NamedTuple):
     entry: Entry
 
 
-Fact = Follows | Assigned | Granted | Run | Handovers | Warmup | Interval | Decision | Probe | Noted
+Fact = Follows | Dated | Assigned | Granted | Run | Handovers | Warmup | Interval | Decision | Probe | Noted

@@ -13,7 +13,7 @@ from datetime import UTC, date, datetime
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from batonpass.laws import LAWS, require_known
+from batonpass.laws import BROKEN, LAWS, NOTICES, require_known
 
 GROUP: Final = "group_id"
 """The column of a group's name, in every frame and file of the audit."""
@@ -168,12 +168,29 @@ class Pictures:
     names: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
 
+UNREAD: Final = frozenset({"replay-incomplete", "unknown-beginning", "unreadable-snapshot"})
+"""The findings of a group whose day was not read whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """What audits of earlier days said.
+
+    Attributes:
+        known: the group and law or notice of each finding of the day before; None: that day has no verdict.
+        availability: by day, at most thirty of them: of the least available group.
+    """
+
+    known: frozenset[tuple[str, str]] | None = None
+    availability: Mapping[date, float] = field(default_factory=dict)
+
+
 @dataclass(frozen=True, slots=True)
 class AuditResult:
     """Everything that one audit of one day has found.
 
     ``so_far_ms`` is until when records were read (milliseconds since 1970) where the day was under way, else None.
-    ``findings`` are cut at ``FINDINGS_PER_LAW`` for each group and law; ``findings_left_out`` counts the others.
+    ``findings`` are cut at ``FINDINGS_PER_LAW`` for each group and law; ``left_out`` counts the others, by law.
     """
 
     day: date
@@ -182,7 +199,7 @@ class AuditResult:
     code_version: str
     groups: tuple[GroupDay, ...] = ()
     findings: tuple[Finding, ...] = ()
-    findings_left_out: int = 0
+    left_out: Mapping[str, int] = field(default_factory=dict)
     records: int = 0
     decisions_replayed: int = 0
     decisions_differing: int = 0
@@ -191,6 +208,23 @@ class AuditResult:
     pictures: Pictures = field(default_factory=Pictures)
     log_lines: tuple[str, ...] = ()
     so_far_ms: int | None = None
+    before: Before = field(default_factory=Before)
+
+    @property
+    def findings_left_out(self) -> int:
+        """How many findings were counted but not kept."""
+        return sum(self.left_out.values())
+
+    @property
+    def broken(self) -> Counter[str]:
+        """How often each law was broken, those findings included that were not kept."""
+        kept = Counter(one.law for one in self.findings if one.severity is Severity.FATAL)
+        return Counter({law: count + self.left_out.get(law, 0) for law, count in kept.items()})
+
+    @property
+    def unread(self) -> frozenset[str]:
+        """The groups whose day was not read whole: their measures say too little."""
+        return frozenset(one.group for one in self.findings if one.law in UNREAD)
 
     @property
     def fatal(self) -> int:
@@ -228,14 +262,17 @@ def without_consequences(
     )
 
 
+RANK: Final = {name: rank for rank, name in enumerate((*BROKEN, *NOTICES))}
+
+
 def ordered(findings: Sequence[Finding]) -> list[Finding]:
-    """Return findings in the order in which they are shown: fatal ones first, then by group, law and time."""
+    """Return findings in the order in which they are shown: fatal ones first, the worst law first, then by group."""
     return sorted(
         findings,
         key=lambda one: (
             one.severity is not Severity.FATAL,
+            RANK[one.law],
             one.group,
-            one.law,
             one.at[:1],
             one.task or "",
             one.detail,
@@ -245,8 +282,8 @@ def ordered(findings: Sequence[Finding]) -> list[Finding]:
 
 def cut(
     kept: Iterable[tuple[Finding, int]], others: Iterable[Finding], limit: int = FINDINGS_PER_LAW
-) -> tuple[tuple[Finding, ...], int]:
-    """Return the first findings of each group and law, in the order of the log, and how many were left out.
+) -> tuple[tuple[Finding, ...], Counter[str]]:
+    """Return the first findings of each group and law, in the order of the log, and by law how many were left out.
 
     ``kept`` has the first findings of each part of the day, each with how many its part found of that group and law;
     ``others`` has all of its kind.
@@ -260,9 +297,10 @@ def cut(
         of_law[one.group, one.law].append(one)
         counts[one.group, one.law] += 1
     whole = {key: sorted(found, key=place_of)[:limit] for key, found in sorted(of_law.items())}
-    return tuple(one for found in whole.values() for one in found), sum(
-        counts[key] - len(found) for key, found in whole.items()
-    )
+    left_out: Counter[str] = Counter()
+    for (group, law), found in whole.items():
+        left_out[law] += counts[group, law] - len(found)
+    return tuple(one for found in whole.values() for one in found), +left_out
 
 
 def place_of(one: Finding) -> tuple[object, ...]:
@@ -279,7 +317,7 @@ def named(result: AuditResult) -> str:
 def headline(result: AuditResult) -> str:
     """Return the verdict in a sentence: whether every law held, and if not, which ones were broken, and where."""
     so_far = "" if result.so_far_ms is None else " so far"
-    broken = Counter(one.law for one in result.findings if one.severity is Severity.FATAL)
+    broken = result.broken
     if not broken:
         return f"Every law held{so_far}." if result.groups else f"Nothing happened{so_far or ' that day'}."
     where = {one.group for one in result.findings if one.severity is Severity.FATAL}

@@ -7,6 +7,8 @@
 | a decision that was made again | the laws, as the coordinator checks them | that law |
 | the group when the day ends | the laws | that law |
 | task histories and generations, as readers are shown them | what follows from the records | L2 |
+| a snapshot, from which coordinators start | what the records come to | L2 |
+| the policy in a trace | that of the first trace since the coordinator loaded the group | L2 |
 | its last decision, of which records are missing | its trace, or its task history | L2: the end of the log is missing |
 
 What cannot be read or followed is the notice replay-incomplete.
@@ -29,22 +31,26 @@ from typing import Final, NamedTuple
 import msgspec
 
 from batonpass.audit.comparison import (
+    LOGGED,
     ChangeRow,
     GenerationRow,
+    in_words,
     records_in_words,
     wrong_generation,
     wrong_history,
 )
-from batonpass.audit.entries import DAMAGE, read_group
+from batonpass.audit.entries import DAMAGE, read_group, unpacked
 from batonpass.audit.findings import END_MISSING, FINDINGS_PER_LAW, Finding, Severity
 from batonpass.audit.plan import GroupPlan
 from batonpass.codec.changes import Change, changes_of
 from batonpass.codec.generations import PROBE, Generation, generation_of, why_of
+from batonpass.codec.groups import is_current
 from batonpass.codec.traces import Trace, UnreadableTrace, decode_trace, replay, soft_after
 from batonpass.core.decide import Decision
 from batonpass.core.state.evolve import evolve
 from batonpass.core.state.ids import GroupId
 from batonpass.core.state.model import Group
+from batonpass.core.state.policy import Policy
 from batonpass.core.state.reasons import Reason
 from batonpass.core.state.records import Record
 from batonpass.core.state.soft import Soft
@@ -105,12 +111,13 @@ class GroupReplay:
         differing: how many of them came out differently, and not only because an earlier one did.
         untraced: how many records of the day have no trace: their decisions were not made again.
         findings: what is wrong, in the order in which it was found; at most ``FINDINGS_PER_LAW`` per law and severity.
-        left_out: how many findings there were beyond these.
+        left_out: how many findings there were beyond these, by law.
     """
 
     def __init__(self, plan: GroupPlan, *, begin_ms: int, code: str, has_histories: bool) -> None:
         """Begin with nothing. ``code``: that of this program. ``has_histories``: task histories of the day are kept."""
-        self.replayed = self.differing = self.untraced = self.left_out = 0
+        self.replayed = self.differing = self.untraced = 0
+        self.left_out: dict[str, int] = {}
         self.findings: list[Finding] = []
         self._found: Counter[tuple[str, Severity]] = Counter()
         self._plan = plan
@@ -129,15 +136,34 @@ class GroupReplay:
         self._unread: set[int] = set()
         self._logged: list[_LoggedGeneration] = []
         self._has_lost_records = False
+        self._policy: Policy | None = None
+        # How many changes of the day, up to which record, have been read without any task history beside them.
+        self._untold = 0
+        self._untold_to = 0
+        self._has_told = False
 
-    def snapshot(self, version: int, form: int, payload: bytes) -> None:
-        """Begin with the group as it was."""
+    def snapshot(self, version: int, form: int, payload: bytes, at_ms: int) -> None:
+        """Begin with the group as it was, or hold what is stored of it against what its records come to."""
         try:
-            self._group = read_group(form, payload)
+            stored = read_group(form, payload)
         except DAMAGE as error:
-            self._incomplete(f"the snapshot of version {version} cannot be read: {error}")
-        else:
+            if version == self._plan.base:
+                self._incomplete(f"the snapshot of version {version} cannot be read: {error}")
+            else:
+                self._find("unreadable-snapshot", Severity.NOTICE, _of_snapshot(version, str(error)), (), at_ms)
+            return
+        if (stored.id, stored.version) != (self._plan.group, version):
+            detail = _of_snapshot(version, f"it holds {stored.id} at version {stored.version}")
+            self._l2_broken(detail, (version,), at_ms)
+        elif version == self._plan.base:
+            self._group = stored
             self._begin(None, 0)
+        elif self._group is not None and self._version == version and is_current(form, unpacked(payload)):
+            records = self._decision.records if self._decision is not None else ()
+            logged = evolve(self._group, records)
+            if stored != logged:
+                detail = _of_snapshot(version, in_words(stored, logged, "as stored", LOGGED))
+                self._l2_broken(detail, (version,), at_ms)
 
     def begin_empty(self) -> None:
         """Begin with the empty group: the log is read from its first record."""
@@ -157,6 +183,12 @@ class GroupReplay:
             self._begin(None, at_ms)
             return
         self._finish()
+        if self._policy is None or trace.soft.from_empty:
+            self._policy = trace.policy
+        elif trace.policy != self._policy and version >= self._plan.first - 1:
+            what = in_words(trace.policy, self._policy, "here", "in the traces before it")
+            detail = f"the trace at version {version} is of another policy, under the same coordinator: {what}"
+            self._l2_broken(detail, (version + 1,), at_ms)
         if self._soft is None and not trace.soft.from_empty:
             self._begin(None, at_ms)
         elif self._group is None or self._group.version != version:
@@ -169,6 +201,7 @@ class GroupReplay:
     def history(self, version: int, payload: bytes, at_ms: int) -> None:
         """Take the task history that readers are shown of the decision that was made at a version."""
         decision = self._decision_at(version, at_ms)
+        self._tell_untold()
         try:
             changes = _changes_decoder.decode(payload)
         except DAMAGE as error:
@@ -208,6 +241,7 @@ class GroupReplay:
     def end(self) -> None:
         """Judge the last decision, the whole group as it is when the day ends, and the generations."""
         is_whole = self._finish(is_last=True) and not self._plan.missing
+        self._tell_untold()
         if self._group is not None and is_whole:
             try:
                 broken = check_group(self._group)
@@ -373,7 +407,11 @@ class GroupReplay:
         exactly = reasons is not None and logged.trace is not None and logged.trace.code == self._code
         now_ms = logged.trace.now_ms if logged.trace is not None and exactly else 0
         records = tuple(logged.records)
-        if self._has_histories and (logged.history or logged.at_ms >= self._begin_ms + UNSURE_MS):
+        if self._has_histories and not self._has_told:
+            if self._at_ms >= self._begin_ms + UNSURE_MS:
+                self._untold += len(changes_of(before, records, after, {}, now_ms))
+                self._untold_to = after.version
+        elif self._has_histories and (logged.history or logged.at_ms >= self._begin_ms + UNSURE_MS):
             changes = changes_of(before, records, after, why_of(reasons or ()), now_ms)
             rows = [ChangeRow(logged.version, one) for one in changes]
             wrong = list(wrong_history(logged.history, rows, exactly=exactly))
@@ -397,6 +435,14 @@ class GroupReplay:
         if logged.trace is not None or not self._ends_as_counted or len(logged.history) <= len(rows):
             return False
         return not list(wrong_history(logged.history[: len(rows)], rows, exactly=False))
+
+    def _tell_untold(self) -> None:
+        """Say that there was no task history so far, where the records have changes."""
+        if self._untold and not self._has_told:
+            last = self._untold_to
+            detail = f"there are no task histories of the day up to record {last}; the log has {self._untold} changes"
+            self._l2_broken(detail, (last,), self._at_ms)
+        self._has_told = True
 
     def _compare_generations(self) -> None:
         """Compare the generations of the day with those that follow from its records."""
@@ -442,10 +488,14 @@ class GroupReplay:
         # By severity too: many notices of a law must not hide that it was broken.
         self._found[law, severity] += 1
         if self._found[law, severity] > FINDINGS_PER_LAW:
-            self.left_out += 1
+            self.left_out[law] = self.left_out.get(law, 0) + 1
             return
         evidence = tuple(dict.fromkeys(sequences)), (at_ms,) if at_ms else ()
         self.findings.append(Finding(self._plan.group, law, severity, *subject, detail, *evidence))
+
+
+def _of_snapshot(version: int, detail: str) -> str:
+    return f"the snapshot of version {version}, from which a coordinator would start: {detail}"
 
 
 def _possible_generations(

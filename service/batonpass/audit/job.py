@@ -1,6 +1,6 @@
 """One audit of one day, from beginning to end: what `batonpass audit` and `spark-submit` run.
 
-spark-submit --py-files batonpass.zip job.py --day 2026-11-20 --database-url postgresql://...
+BATONPASS_DATABASE_URL=postgresql://... spark-submit --py-files batonpass.zip job.py --day 2026-11-20
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ import argparse
 import sys
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -28,7 +29,6 @@ from batonpass.audit.findings import (
     Finding,
     GroupDay,
     Pictures,
-    Recommendation,
     amount,
     cut,
     named,
@@ -37,8 +37,9 @@ from batonpass.audit.findings import (
 )
 from batonpass.audit.measures import notices
 from batonpass.audit.pictures import Frames, pictures
+from batonpass.audit.places import put
 from batonpass.audit.plan import MissingDay, partitions_for, plan_day
-from batonpass.audit.session import followed, opened
+from batonpass.audit.session import UnfitSpark, end_now, followed, opened
 from batonpass.audit.spread import GroupResult
 from batonpass.audit.tables import DayTables
 from batonpass.codec.code import code_version
@@ -63,11 +64,13 @@ class Audit:
         database_url: where the log is.
         day: in UTC.
         group: only this one; None: all.
-        out: the folder for the report and Parquet, or a URI that Spark can write to (Parquet only); None: neither.
+        out: the folder for the report and Parquet, or a URI that Arrow can write to; None: neither.
         objective: the availability below which a group is worth a look; None: none.
         keep: whether what was found is written to the database; for a single ``group`` it never is.
         export: whether the day's rows are written to ``out`` too, when the day is over and everything else is done.
+        what_if_s: how many seconds other settings are tried, after the verdict.
         unless_done: whether to leave a day alone that another run has audited since it was over, or is auditing.
+        as_of: the audit is carried out as if it were then; None: now. For a day from its export (``reloading``).
         spark: settings of Spark's own, ``spark.master`` among them.
     """
 
@@ -81,6 +84,8 @@ class Audit:
     keep: bool = True
     export: bool = True
     unless_done: bool = False
+    as_of: datetime | None = None
+    what_if_s: float = whatif.BUDGET_S
     spark: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -97,7 +102,8 @@ class Audit:
 def run(audit: Audit, tell: Tell = lambda _: None, hear: Callable[[AuditResult], None] = lambda _: None) -> AuditResult:
     """Audit a day, write what was found where it is to be written, and return it.
 
-    ``hear`` is called with the result as soon as everything is written: ending Spark takes longer.
+    ``hear`` is called with the result as soon as the verdict and all findings are written. Other settings are tried
+    after that; what is returned, and then written in place of the first, has what to set as well.
 
     Raises:
         MissingDay: when there is nothing to audit; nothing was written.
@@ -122,22 +128,50 @@ def run(audit: Audit, tell: Tell = lambda _: None, hear: Callable[[AuditResult],
             unless_done=audit.unless_done,
         )
         # From here on the run has a row, in which a signal to stop is noted. Spark has set its own handlers before.
-        with run_of_day as noted, runs.stoppable():
+        with run_of_day as noted, runs.stoppable(partial(end_now, tables.spark)):
             for lost in noted.lost_days:
                 note(f"an audit of {lost} ended without a word; it is marked as broken")
             result = _Auditor(tables, audit, note).result(log_lines)
-            page: Path | None = None
+            if audit.keep:
+                result = replace(result, before=runs.before(audit.database_url, audit.day))
             out = audit.place
             if out is not None:
                 note("writing the report")
-                parquet.write_result(tables.spark, result, out)
-                if "://" not in out:
-                    page = report.write_report(result, Path(out) / f"report-{audit.day}.html")
+                parquet.write_result(result, out)
                 if audit.export and audit.keep and audit.group is None:
                     _export(audit, out, note)
-            noted.finish(result, report=str(page.absolute()) if page else None)
-        hear(result)
+            noted.finish(result, report=_page(result, out))
+            hear(result)
+            if audit.what_if:
+                advised = _advised(tables, audit, result, note)
+                if out is not None and advised.findings != result.findings:
+                    parquet.write_result(advised, out)
+                result = replace(advised, log_lines=tuple(log_lines), finished_at_ms=int(time.time() * 1_000))
+                noted.finish(result, report=_page(result, out))
     return result
+
+
+def _page(result: AuditResult, out: str | None) -> str | None:
+    """Write the report, and return where it is; None: nowhere."""
+    if out is None:
+        return None
+    if "://" in out:
+        return put(out, f"report-{result.day}.html", report.as_html(result).encode())
+    return str(report.write_report(result, Path(out) / f"report-{result.day}.html").absolute())
+
+
+def _advised(tables: DayTables, audit: Audit, result: AuditResult, note: Tell) -> AuditResult:
+    """Return the result with what to set. The verdict stands: a failure here is told, and changes nothing of it."""
+    note("trying other settings")
+    try:
+        with followed(tables.spark, note):
+            tried = whatif.recommend(tables, result.groups, budget_s=audit.what_if_s)
+    except Exception as error:  # noqa: BLE001 - many kinds, of Spark, its JVM, the database
+        note(f"other settings were not tried: {runs.reason_of(error, audit.database_url)}")
+        return result
+    if tried.left_out:
+        note(f"stopped after {audit.what_if_s:.0f} s: {amount(tried.left_out, 'trial')} left out")
+    return replace(result, recommendations=tried.recommendations, findings=(*result.findings, *tried.findings))
 
 
 def _export(audit: Audit, out: str, note: Tell) -> None:
@@ -152,7 +186,7 @@ def _export(audit: Audit, out: str, note: Tell) -> None:
 def _begin(audit: Audit, stack: ExitStack, note: Tell) -> DayTables:
     """Return what is to be read, with the session that reads it."""
     note("looking for the day")
-    plan = plan_day(partial(rows, audit.database_url), audit.day, group=audit.group)
+    plan = plan_day(partial(rows, audit.database_url), audit.day, group=audit.group, now=audit.as_of)
     note("starting Spark")
     session = stack.enter_context(opened(audit.spark))
     cores = session.sparkContext.defaultParallelism
@@ -167,14 +201,18 @@ class _Auditor:
     def __init__(self, tables: DayTables, audit: Audit, note: Tell) -> None:
         self._started_ms = int(time.time() * 1_000)
         self._session, self._plan, self._tables = tables.spark, tables.plan, tables
-        self._audit, self._note = audit, note
+        self._audit, self._tell = audit, note
+
+    def _note(self, line: str) -> None:
+        """Tell what is done next, on Spark's pages too."""
+        self._session.sparkContext.setJobDescription(line)
+        self._tell(line)
 
     def result(self, log_lines: list[str]) -> AuditResult:
         """Return everything that is found."""
         frames, groups = self._results_of_groups()
         days = {one.day.group: one.day for one in groups if one.day is not None}
         findings, left_out = self._findings(groups, days)
-        recommendations, not_tried = self._recommend(tuple(days.values()))
         out = self._audit.place
         drawn = self._drawn(frames, findings, out) if out is not None else Pictures()
         return AuditResult(
@@ -183,13 +221,12 @@ class _Auditor:
             finished_at_ms=int(time.time() * 1_000),
             code_version=code_version(),
             groups=tuple(day for _, day in sorted(days.items())),
-            findings=(*findings, *not_tried),
-            findings_left_out=left_out,
+            findings=findings,
+            left_out=left_out,
             records=sum(int(day.measures["records"] or 0) for day in days.values()),
             decisions_replayed=sum(one.replayed for one in groups),
             decisions_differing=sum(one.differing for one in groups),
             records_untraced=sum(one.untraced for one in groups),
-            recommendations=recommendations,
             pictures=drawn,
             log_lines=tuple(log_lines),
             so_far_ms=self._plan.so_far_ms,
@@ -203,30 +240,24 @@ class _Auditor:
         results = spread.day_results(self._tables, frames=has_frames, replay=self._audit.replay)
         with followed(self._session, self._note):
             if has_frames:
-                # Results are computed once and kept, in memory or on the executors' disks, without their lineage. If
-                # an executor is lost, so is its part: the audit then fails and is run again. PySpark's plain
-                # MEMORY_AND_DISK serializes every row, twice the work of keeping it.
-                results = results.localCheckpoint(eager=True, storageLevel=StorageLevel.MEMORY_AND_DISK_DESER)
+                # Results are computed once and kept, in memory or on the executors' disks. If an executor is lost, its
+                # parts are read and computed again. PySpark's plain MEMORY_AND_DISK serializes every row, twice the
+                # work of keeping it.
+                results = results.persist(StorageLevel.MEMORY_AND_DISK_DESER)
             return results, spread.group_results(results)
 
-    def _findings(self, groups: Sequence[GroupResult], days: Mapping[str, GroupDay]) -> tuple[tuple[Finding, ...], int]:
-        """Return the findings that are kept, and how many were left out."""
+    def _findings(
+        self, groups: Sequence[GroupResult], days: Mapping[str, GroupDay]
+    ) -> tuple[tuple[Finding, ...], Counter[str]]:
+        """Return the findings that are kept, and by law how many were left out."""
         ends = [*log_ends(self._plan), *beyond_heads(self._tables.rows, self._plan)]
         kept = [one for group in groups for one in group.found]
         replay = [one for group in groups for one in group.replay]
         others = (*ends, *replay, *notices(days, self._audit.objective))
         findings, left_out = cut(*without_consequences(kept, others))
-        return findings, left_out + sum(one.left_out for one in groups)
-
-    def _recommend(self, groups: tuple[GroupDay, ...]) -> tuple[tuple[Recommendation, ...], tuple[Finding, ...]]:
-        if not self._audit.what_if:
-            return (), ()
-        tried = (
-            f"the {whatif.GROUPS_MOST} groups with the most downtime" if len(groups) > whatif.GROUPS_MOST else "the day"
-        )
-        self._note(f"trying other settings on {tried}")
-        with followed(self._session, self._note):
-            return whatif.recommend(self._tables, groups)
+        for one in groups:
+            left_out.update(one.left_out)
+        return findings, left_out
 
     def _drawn(self, results: DataFrame, findings: tuple[Finding, ...], out: str) -> Pictures:
         """Write what grows with the day, and return samples of it for pictures."""
@@ -249,22 +280,23 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--day", type=date.fromisoformat, default=yesterday, help="in UTC, as in 2026-11-20 (yesterday)"
     )
-    parser.add_argument("--database-url", default=variable("BATONPASS_DATABASE_URL"))
     parser.add_argument("--group")
     parser.add_argument("--out")
     parser.add_argument("--objective", type=float)
     for name in ("replay", "what-if", "keep"):
         parser.add_argument(f"--{name}", action=argparse.BooleanOptionalAction, default=True)
     given = vars(parser.parse_args(arguments))
+    # A password in a command stands in every list of processes, and in Spark's log of events.
+    given["database_url"] = variable("BATONPASS_DATABASE_URL")
     if not given["database_url"]:
-        parser.error("name the database: --database-url, or BATONPASS_DATABASE_URL")
+        parser.error("name the database in the environment: BATONPASS_DATABASE_URL")
     try:
         DatabaseUrl.read(given["database_url"])
     except ValueError as error:
         parser.error(f"the database's URL: {error}")
     try:
         result = run(Audit(**given), say_on_stderr)
-    except MissingDay as error:
+    except (MissingDay, UnfitSpark) as error:
         parser.error(str(error))
     except Exception:  # noqa: BLE001 - whatever broke, it is no verdict, and must not have a verdict's exit code
         traceback.print_exc()

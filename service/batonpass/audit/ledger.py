@@ -22,6 +22,7 @@ from batonpass.audit.facts import (
     Assigned,
     Budgets,
     Counted,
+    Dated,
     Decision,
     Edge,
     Fact,
@@ -39,6 +40,9 @@ from batonpass.audit.plan import GroupPlan
 
 ASTRAY_MS: Final = 60_000
 """By how much a record may be dated before its predecessor, as servers' clocks differ."""
+
+SINCE: Final = frozenset({"drain", UNREADABLE})
+"""The records whose own time, if they have one, may be long before they were written."""
 
 GRANT, REVOCATION, RELEASE, GONE = "grant", "revocation", "release", "gone"
 """What an entry does to its member's right to run its task: a grant gives it, a revocation ends it but for a
@@ -212,6 +216,9 @@ class Ledger:
         """Return what is open when the day ends."""
         self._facts = []
         self._end_instant()
+        record, earlier = self._record, self._earlier
+        if record is not None and _is_dated_oddly(record, earlier, None):
+            self._facts.append(Dated(record, earlier, None))
         for task in self.tasks.values():
             self._end_run(task)
             self._end_handovers(task)
@@ -245,16 +252,13 @@ class Ledger:
         after = before.seq if before is not None else base if self.plan.base_epoch is not None else None
         seq = record.seq
         is_next = seq == (base if after is None else after) + 1
-        if (
-            not is_next
-            or (self._highest is not None and record.coordinator_epoch < self._highest)
-            or (before is not None and record.at_ms < before.at_ms - ASTRAY_MS)
-            or (before is not None and earlier is not None and before.at_ms < earlier.at_ms - ASTRAY_MS)
-        ):
-            self._facts.append(Follows(record, before, earlier, base, after, self._highest))
+        if not is_next or (self._highest is not None and record.coordinator_epoch < self._highest):
+            self._facts.append(Follows(record, before, base, after, self._highest))
             if seq > (base if after is None else after) + 1:
                 self._lost.append(seq)
                 self._raised_seq = seq
+        if before is not None and _is_dated_oddly(before, earlier, record):
+            self._facts.append(Dated(before, earlier, record))
         if self._highest is None or record.coordinator_epoch > self._highest:
             self._highest = record.coordinator_epoch
         self._record, self._earlier = record, before
@@ -569,6 +573,19 @@ _HOLDS: Final = frozenset({"active", "standby", "warmup", "adopted", "unreleased
 _HEARD: Final = frozenset({"gone", "waived", "stopped"})
 """The entries whose number says when the member was last heard."""
 _ASSIGNED: Final = frozenset({"active", "standby", "warmup", "revoked", "demoted"})
+
+
+def drift(record: Entry) -> int:
+    """Return by how many milliseconds a record's own time lies before its row's; 0 where it has none."""
+    return 0 if record.what in SINCE else record.at_ms - record.ms
+
+
+def _is_dated_oddly(record: Entry, earlier: Entry | None, behind: Entry | None) -> bool:
+    return (
+        (earlier is not None and record.at_ms < earlier.at_ms - ASTRAY_MS)
+        or (behind is not None and behind.at_ms < record.at_ms - ASTRAY_MS)
+        or abs(drift(record)) > ASTRAY_MS
+    )
 
 
 def _act_of(copy: Copy, entry: Entry) -> str | None:

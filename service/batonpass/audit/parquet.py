@@ -1,101 +1,130 @@
-"""Parquet files of an audit, partitioned by day and group. A day is replaced as a whole, never in part.
+"""Parquet files of an audit, a folder for each table and day, sorted by group. A day is replaced whole, never in part.
 
-A day is written beside its place, under a name that readers skip, and put into its place when every file is there.
-So a day that is audited again keeps nothing of its last audit, not even groups that are gone, and a write that fails
-leaves what was there. Files are written by Hadoop's file systems, so ``out`` may be a folder or any URI that they know;
-where renaming is copying (object stores), the exchange takes as long as a copy.
+Arrow writes them where the rows are: Spark's Python workers those that grow with the day, the driver the others. So a
+day that is audited again keeps nothing of its last audit, and a write that fails leaves what was there.
 """
 
 from __future__ import annotations
 
-import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from datetime import date
 from hashlib import sha256
-from pathlib import Path
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
-import pyarrow.parquet as pq
+import pyarrow as pa
+from pyspark import TaskContext
 
 from batonpass.audit.findings import GROUP, ordered
+from batonpass.audit.places import located, remove, replace, sweep, unfinished, within, write_batches
 from batonpass.codec.answers import rfc3339
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
-    from batonpass.audit.findings import AuditResult, Finding
+    from batonpass.audit.findings import AuditResult
 
 NAME_BYTES_MAX: Final = 80
-"""Up to this length a group's name is the name of its folder, with room for each byte to be escaped."""
+"""Up to this length a group's name is the name of its folder in ``only``, with room for each byte to be escaped."""
 
-FINDINGS: Final = (
-    "group_id string, law string, severity string, task string, member string, detail string,"
-    " sequences array<bigint>, at array<string>"
+_TEXT, _WHOLE, _NUMBER = pa.string(), pa.int64(), pa.float64()
+FINDINGS: Final = pa.schema(
+    [
+        *((name, _TEXT) for name in (GROUP, "law", "severity", "task", "member", "detail")),
+        ("sequences", pa.list_(_WHOLE)),
+        ("at", pa.list_(_TEXT)),
+    ]
 )
-MEASURES: Final = "group_id string, measure string, value double"
-DOWNTIME: Final = (
-    "group_id string, cause string, count bigint, p50_ms double, p99_ms double, max_ms double, total_ms double"
+MEASURES: Final = pa.schema([(GROUP, _TEXT), ("measure", _TEXT), ("value", _NUMBER)])
+DOWNTIME: Final = pa.schema(
+    [
+        *((GROUP, _TEXT), ("cause", _TEXT), ("count", _WHOLE)),
+        *((name, _NUMBER) for name in ("p50_ms", "p99_ms", "max_ms", "total_ms")),
+    ]
 )
 
 
-LEFT_S: Final = 24 * 3_600
-"""A folder that an audit left unfinished counts as abandoned if nothing has changed in it for so long."""
+@dataclass(frozen=True, slots=True)
+class WriteParts:
+    """A step of ``mapInArrow``: writes the rows it is given to one file of a folder; yields its name and how many."""
+
+    out: str
+    folder: str
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield one row, or none where there is nothing to write."""
+        filled = (one for one in batches if one.num_rows)
+        first = next(filled, None)
+        if first is not None:
+            files, root = located(self.out)
+            # In the order of the groups; each try of a task writes a file of its own.
+            context = TaskContext.get()
+            name = f"part-{context.partitionId() if context is not None else 0:05}-{uuid4().hex}.parquet"
+            count = write_batches(files, f"{root}/{self.folder}/{name}", first.schema, chain([first], filled))
+            yield pa.RecordBatch.from_pydict({"name": [name], "rows": [count]})
 
 
 def write_day(frame: DataFrame, out: str, name: str, day: date) -> str:
-    """Write the rows of one day to ``out/name/day=…/group=…`` in place of what is there; return the day's folder.
+    """Write the rows of one day to ``out/name/day=…``, sorted by group, in place of what is there; return that folder.
 
-    ``frame`` has a column ``group_id``. A group's folder has its name; for a long name, its beginning and a digest.
+    ``frame`` has a column ``group_id``.
 
     Raises:
-        OSError: when rows are missing from what was written, or the day could not be put into its place; the old one
+        OSError: when files are missing of what was written, or the day could not be put into its place; the old one
             is there again.
     """
-    from pyspark.sql import functions as f  # noqa: PLC0415 - importing this module must not need Spark
 
-    # A group's rows go to one file; to a few if it has very many rows and Spark looks at sizes.
-    by_group, looks = _with_folder(frame), frame.sparkSession.conf.get("spark.sql.adaptive.enabled") == "true"
-    column = f.col("group")
-    return _write(by_group.hint("rebalance", column) if looks else by_group.repartition(column), out, name, day)
+    def write(files: Any, folder: str, beside: str) -> None:
+        step = WriteParts(out, beside)
+        written = frame.sort(GROUP).mapInArrow(step, "name string, rows long").collect()
+        _keep_only(files, folder, {row["name"]: row["rows"] for row in written})
+        if not written:
+            # So that whoever reads the table finds its columns.
+            write_batches(files, f"{folder}/part-none.parquet", frame.limit(0).toArrow().schema, ())
+
+    return _write(out, name, day, write)
 
 
-def _write(parts: DataFrame, out: str, name: str, day: date) -> str:
-    from pyspark.sql import Observation  # noqa: PLC0415 - importing this module must not need Spark
-    from pyspark.sql import functions as f  # noqa: PLC0415 - the same
-
-    table = f"{located(out)}/{name}"
-    unfinished = f"{table}/.day={day}.{uuid4().hex}"
-    files = Files(parts.sparkSession)
+def _write(out: str, name: str, day: date, write: Callable[[Any, str, str], None]) -> str:
+    files, root = located(out)
+    table, beside = f"{root}/{name}", f"{name}/{unfinished(day)}"
+    folder, place = f"{root}/{beside}", f"{table}/day={day}"
     try:
-        handed = Observation()
-        parts.observe(handed, f.count(f.lit(1)).alias("rows")).write.partitionBy("group").parquet(unfinished)
-        _require_rows(unfinished, handed.get["rows"])
-        files.replace(unfinished, f"{table}/day={day}")
+        write(files, folder, beside)
+        replace(files, folder, place)
     finally:
-        files.remove(unfinished)
-    files.sweep(table)
-    return f"{table}/day={day}"
+        remove(files, folder)
+    sweep(files, table)
+    return place
 
 
-def _require_rows(unfinished: str, handed: int) -> None:
-    """Check that all rows that were handed to the writers are in a folder of this machine.
+def _keep_only(files: Any, folder: str, written: dict[str, int]) -> None:
+    """Remove what tries of tasks left whose results did not count, and check that all others are there.
 
     Raises:
         OSError: when some are not: executors wrote them to folders of their own.
     """
-    scheme, _, path = unfinished.partition("://")
-    if scheme != "file":
-        return
-    there = sum(pq.read_metadata(one).num_rows for one in Path(path).rglob("*.parquet"))
-    if there != handed:
+    there = {one.base_name: one.path for one in within(files, folder)}
+    lost = sum(rows for name, rows in written.items() if name not in there)
+    if lost:
+        handed = sum(written.values())
         raise OSError(
-            f"{there:,} of {handed:,} rows are in {path}: executors write to a folder of that name on their own machines;"
-            " name a folder that all machines share, or a URI of a store (s3a://…), and run it again"
+            f"{handed - lost:,} of {handed:,} rows are in {folder}: executors write to a folder of that name on their own"
+            " machines; name a folder that all machines share, or a URI of a store (s3://…), and run it again"
         )
+    for name, path in there.items():
+        if name not in written:
+            files.delete_file(path)
 
 
-def write_result(spark: SparkSession, result: AuditResult, out: str) -> None:
-    """Write the findings and measures of an audit: tables ``findings``, ``measures`` and ``downtime``."""
+def write_result(result: AuditResult, out: str) -> None:
+    """Write the findings and measures of an audit: tables ``findings``, ``measures`` and ``downtime``.
+
+    Raises:
+        OSError: when they cannot be written.
+    """
     measures = [
         (one.group, name, None if value is None else float(value))
         for one in result.groups
@@ -107,25 +136,27 @@ def write_result(spark: SparkSession, result: AuditResult, out: str) -> None:
         for cause, of in one.downtime_by_cause.items()
     ]
     findings = [
-        (*(one.group, one.law, one.severity.value, one.task, one.member, one.detail), list(one.sequences), _times(one))
-        for one in ordered(result.findings)
+        (
+            *(one.group, one.law, one.severity.value, one.task, one.member, one.detail),
+            *(list(one.sequences), [rfc3339(at) for at in one.at]),
+        )
+        for one in sorted(ordered(result.findings), key=lambda one: one.group)
     ]
-    tables: tuple[tuple[str, list[Any], str], ...] = (
+    tables: tuple[tuple[str, list[Any], pa.Schema], ...] = (
         ("measures", measures, MEASURES),
         ("downtime", downtime, DOWNTIME),
         ("findings", findings, FINDINGS),
     )
     for name, rows, schema in tables:
-        _write(_with_folder(spark.createDataFrame(rows, schema).coalesce(1)), out, name, result.day)
+        columns = list(zip(*rows, strict=True)) or [()] * len(schema)
+        batch = pa.RecordBatch.from_arrays(
+            [pa.array(column, kind) for column, kind in zip(columns, schema.types, strict=True)], schema=schema
+        )
 
+        def write(files: Any, folder: str, _: str, batch: pa.RecordBatch = batch) -> None:
+            write_batches(files, f"{folder}/part-{uuid4().hex}.parquet", batch.schema, [batch])
 
-def _times(finding: Finding) -> list[str]:
-    return [rfc3339(at) for at in finding.at]
-
-
-def located(out: str) -> str:
-    """Return where to write, as Hadoop takes it: a URI as it is, a folder of this machine by its whole path."""
-    return out.rstrip("/") if "://" in out else f"file://{Path(out).absolute()}"
+        _write(out, name, result.day, write)
 
 
 def place_of(group: str, out: str) -> str:
@@ -133,69 +164,3 @@ def place_of(group: str, out: str) -> str:
     long = len(group.encode()) > NAME_BYTES_MAX
     name = f"{group[:20]}~{sha256(group.encode()).hexdigest()[:16]}" if long else group
     return f"{out.rstrip('/')}/only/{name}"
-
-
-def _with_folder(frame: DataFrame) -> DataFrame:
-    from pyspark.sql import functions as f  # noqa: PLC0415 - importing this module must not need Spark
-
-    group = f.col(GROUP)
-    short = f.concat(f.substring(group, 1, 20), f.lit("~"), f.substring(f.sha2(group, 256), 1, 16))
-    return frame.withColumn("group", f.when(f.octet_length(group) <= NAME_BYTES_MAX, group).otherwise(short))
-
-
-class Files:
-    """The file system that a path is on, as Spark's own JVM has it."""
-
-    def __init__(self, spark: SparkSession) -> None:
-        self._jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - there is no other way to Hadoop's file systems
-        self._settings = spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001 - the same
-
-    def _of(self, path: str) -> tuple[Any, Any]:
-        made = self._jvm.org.apache.hadoop.fs.Path(path)
-        return made.getFileSystem(self._settings), made
-
-    def remove(self, path: str) -> None:
-        """Remove a folder with all that is in it, if it is there."""
-        system, made = self._of(path)
-        system.delete(made, True)
-
-    def sweep(self, table: str) -> None:
-        """Remove the folders of a table that killed audits left unfinished, for days that are in their places.
-
-        Another audit may be at work beside this one: folders that changed lately stay.
-        """
-        system, made = self._of(table)
-        for one in system.listStatus(made):
-            changed_s = one.getModificationTime() / 1_000
-            name = str(one.getPath().getName())
-            # Some stores have no times of folders.
-            is_old = name.startswith(".day=") and 0 < changed_s < time.time() - LEFT_S
-            if is_old and system.exists(self._of(f"{table}/{name[1:].rpartition('.')[0]}")[1]):
-                system.delete(one.getPath(), True)
-
-    def replace(self, unfinished: str, place: str) -> None:
-        """Put a folder into a place; it replaces the one that is there, if any.
-
-        Raises:
-            OSError: when it cannot be put there; the old one is there again.
-        """
-        system, wanted = self._of(place)
-        _, given = self._of(unfinished)
-        before = None
-        if system.exists(wanted):
-            parent, _, name = place.rpartition("/")
-            before = self._jvm.org.apache.hadoop.fs.Path(f"{parent}/.{name}.{uuid4().hex}")
-            if not system.rename(wanted, before):
-                raise OSError(f"{place} is there and cannot be moved aside; look who may write there, and run it again")
-        failed: Exception | None = None
-        try:
-            is_there = system.rename(given, wanted)
-        except Exception as error:  # noqa: BLE001 - whatever the file system says, the day goes back to its place
-            is_there, failed = False, error
-        if not is_there:
-            if before is not None:
-                system.rename(before, wanted)
-            said = f"{place} cannot be written; look who may write there and how full it is, and run it again"
-            raise OSError(said) from failed
-        if before is not None:
-            system.delete(before, True)

@@ -67,12 +67,16 @@ class GroupPlan:
 
 @dataclass(frozen=True, slots=True)
 class DayPlan:
-    """What is read for one day. It grows with groups alone. ``end_ms`` is no later than when the audit began."""
+    """What is read for one day. It grows with groups alone.
+
+    ``end_ms`` is no later than when the audit began. ``is_young``: retention has deleted nothing of the day.
+    """
 
     day: date
     begin_ms: int
     end_ms: int
     groups: tuple[GroupPlan, ...]
+    is_young: bool = False
 
     @property
     def so_far_ms(self) -> int | None:
@@ -95,22 +99,28 @@ class DayPlan:
 
 
 RETENTION_LEAST_DAYS: Final = 2
-"""The lowest BATONPASS_KEEP_RECORDS_DAYS: retention deletes nothing younger."""
+"""The lowest BATONPASS_KEEP_RECORDS_DAYS, and that of task histories: retention deletes nothing younger."""
+
+# From group to group by the index: a group whose head is lost still has records, and one without these has other rows.
+_NAMES: Final = """
+    {table}_names(group_id) as (
+        (select group_id from {table} h where {which} order by group_id limit 1)
+        union all
+        select (select r.group_id from {table} r where r.group_id > l.group_id and {following} order by 1 limit 1)
+          from {table}_names l where l.group_id is not null
+    ),
+"""
+_NAMED: Final = "union select group_id from {table}_names where group_id is not null"
+_NAMING: Final = ("record_log", "snapshots", "generations", "traces", "assignment_events")
 
 # A binary search for all groups at once: an index finds the first record from the middle of the range on.
 _BOUNDS: Final = """
     with recursive
     days(place, at) as (values (0, timestamptz '{begin}'), (1, timestamptz '{end}')),
-    -- From group to group by the index: a group whose head is lost still has records.
-    logs(group_id) as (
-        (select group_id from record_log h where {which} order by group_id limit 1)
-        union all
-        select (select r.group_id from record_log r where r.group_id > l.group_id and {following} order by 1 limit 1)
-          from logs l where l.group_id is not null
-    ),
+    {names}
     named as (
         select group_id from group_heads h where version > 0 and {which}
-         union select group_id from logs where group_id is not null
+        {named}
     ),
     heads as (
         select group_id, version, coordinator_epoch, coalesce(least, version + 1) as least, coalesce(most, version) as most,
@@ -166,8 +176,10 @@ _BOUNDS: Final = """
                            where g.group_id = f.group_id and g.version < h.least - 1 and g.at >= '{young}')
            ) as lost
       from found f join heads h on h.group_id = f.group_id
-     cross join lateral (select coalesce(max(p.version), 0) as base from snapshots p
-                          where p.group_id = f.group_id and p.version < f.first and p.format <= {form}) s
+     -- A snapshot that was stored on the day is itself held against the log, if there is an older one to begin with.
+     cross join lateral (select coalesce((select p.version from snapshots p
+                          where p.group_id = f.group_id and p.version < f.first and p.format <= {form} and (p.at < '{begin}' or h.least > 1)
+                          order by p.at < '{begin}' and p.version >= h.least - 1 desc, p.version desc limit 1), 0) as base) s
      order by f.group_id
 """
 
@@ -195,7 +207,10 @@ def plan_day(ask: Ask, day: date, *, group: str | None = None, now: datetime | N
         "young": (now - timedelta(days=RETENTION_LEAST_DAYS)).isoformat(),
         "form": GROUP_VERSION,
     }
-    found = ask(_BOUNDS.format(which=which, following="true" if group is None else "false", **said))
+    following = "true" if group is None else "false"
+    names = "".join(_NAMES.format(table=one, which=which, following=following) for one in _NAMING)
+    named = " ".join(_NAMED.format(table=one) for one in _NAMING)
+    found = ask(_BOUNDS.format(which=which, names=names, named=named, **said))
     # A group in which nothing happened is read, too: its snapshot has its state of the whole day.
     groups = [_group_plan(row) for row in found]
     if not any(
@@ -207,13 +222,14 @@ def plan_day(ask: Ask, day: date, *, group: str | None = None, now: datetime | N
             f"{whom} has a record on {day} (UTC) or before it; days that are kept are in record_log, see"
             " BATONPASS_KEEP_RECORDS_DAYS"
         )
-    return DayPlan(day, _ms(begin), min(_ms(end), max(_ms(begin) + 1, _ms(now))), tuple(groups))
+    is_young = now - begin < timedelta(days=RETENTION_LEAST_DAYS)
+    return DayPlan(day, _ms(begin), min(_ms(end), max(_ms(begin) + 1, _ms(now))), tuple(groups), is_young)
 
 
 def _was_there(row: tuple[Any, ...]) -> bool:
-    """Return whether records of a group from before the day are kept: then it rested that day, and can be audited."""
-    _, first, _, least, *_ = row
-    return int(first) > int(least)
+    """Return whether a group was there before the day, as its records say, or has lost its log and its head."""
+    _, first, _, least, _, version, *_ = row
+    return int(first) > int(least) or not int(version)
 
 
 def _group_plan(row: tuple[Any, ...]) -> GroupPlan:

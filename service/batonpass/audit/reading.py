@@ -18,9 +18,9 @@ from batonpass.audit.measures import Generation
 from batonpass.audit.plan import Ask, DayPlan, GroupPlan, quoted
 from batonpass.audit.tables import SELECTS
 
-SNAPSHOT, RECORD, TRACE, HISTORY, GENERATION = range(5)
-"""The order in which rows of one version are taken: a snapshot or the last record up to it, then the other rows of the
-decision that was made there."""
+RECORD, SNAPSHOT, TRACE, HISTORY, GENERATION = range(5)
+"""The order in which rows of one version are taken: the last record up to it, a snapshot of what the records come to,
+then the other rows of the decision that was made there."""
 
 
 class LogRow(NamedTuple):
@@ -57,13 +57,14 @@ AT_ONCE: Final = 5_000
 
 
 def log_rows(read: Read, plan: DayPlan, one: GroupPlan, *, replayed: bool, has_histories: bool) -> Iterator[LogRow]:
-    """Yield what is read of a group, by version and rank; without ``replayed`` only the snapshot and the records.
+    """Yield what is read of a group, by version and rank; without ``replayed`` only the first snapshot and the records.
 
     Records of one number are in the order of their coordinators and dates.
     """
     within = plan.within(hours=1)
     first = {RECORD: one.begin}
     if replayed:
+        first[SNAPSHOT] = one.begin
         first[GENERATION] = one.first - 1
         if has_histories:
             first[HISTORY] = one.first - 1
@@ -79,7 +80,7 @@ def log_rows(read: Read, plan: DayPlan, one: GroupPlan, *, replayed: bool, has_h
         found: list[LogRow] = []
         for rank, begin in first.items():
             # The decision that was made at the last record belongs to the day after.
-            last = high if rank == RECORD else min(high, one.last - 1)
+            last = high if rank in (RECORD, SNAPSHOT) else min(high, one.last - 1)
             if begin <= last:
                 found += _read(read, rank, one, (max(low, begin), last), within)
         yield from sorted(found, key=itemgetter(0, 1, 2, 3))
@@ -112,8 +113,10 @@ def generations(read: Read, one: GroupPlan) -> list[Generation]:
 
 
 def has_histories(ask: Ask, plan: DayPlan) -> bool:
-    """Return whether task histories of the day are kept; retention deletes all of a day or none."""
-    within = plan.within(hours=1)
+    """Return whether task histories of the day are kept; retention deletes all of an old day or none."""
+    if plan.is_young:
+        return True
+    within = plan.within()
     asked = [f"exists (select from {name} where {within})" for name in ("assignment_events", "fresh_changes")]
     ((found,),) = ask(f"select {' or '.join(asked)} as found")
     return bool(found)

@@ -1,6 +1,6 @@
 """One audit as one file of HTML that needs nothing else: no network, no other file, no server.
 
-It has the verdict in words first, then the findings with their evidence, then what the day cost, then what to change
+It has the verdict in words first, then what was found, by law, with what to do; then what to change and what it cost
 (``report.html.j2``). Plots are drawn by plotly's own script, which the file carries; their values are plain, with the
 page's own names for colours. Everything that came from users is escaped, in plots too: plotly reads markup in the texts
 that it draws.
@@ -9,6 +9,7 @@ that it draws.
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,6 +18,7 @@ from html import escape
 from importlib.resources import files
 from math import log10
 from pathlib import Path
+from shlex import quote
 from typing import Any, Final
 
 from jinja2 import Environment, StrictUndefined
@@ -25,6 +27,8 @@ from plotly.offline import get_plotlyjs
 from rich.filesize import decimal
 
 from batonpass.audit.findings import (
+    GIVEN_ID,
+    RANK,
     AuditResult,
     DowntimeCause,
     Finding,
@@ -37,7 +41,6 @@ from batonpass.audit.findings import (
     WarmupPoint,
     amount,
     headline,
-    in_order,
     ordered,
     readable,
     untraced,
@@ -45,7 +48,7 @@ from batonpass.audit.findings import (
 from batonpass.audit.plan import HOUR_MS
 from batonpass.core.state.durations import DASH, duration
 from batonpass.core.state.ids import subtopology_sort_key
-from batonpass.laws import LAWS
+from batonpass.laws import BROKEN, LAWS, NOTICES
 
 
 def share(value: float | None) -> str:
@@ -95,7 +98,12 @@ def long_day(day: date) -> str:
 GROUPS_PICTURED: Final = 12
 """How many groups have a timeline and a frontier of their own: those with the most fatal findings and downtime."""
 
-FINDINGS_SHOWN: Final = 500
+CAUSES_SHOWN: Final = 20
+"""How many causes of one law have a card; the database has all findings."""
+
+ALIKE_SHOWN: Final = 20
+"""How many findings are listed in a card."""
+
 EVIDENCE_SHOWN: Final = 8
 Columns = Mapping[str, tuple[str, Callable[[Any], str]]]
 """Measures by name: how a column is headed, and how its values are written."""
@@ -180,7 +188,7 @@ def _context(result: AuditResult, shown: dict[str, Any]) -> dict[str, Any]:
         "warmups": warmups_figure(pictures.warmups),
     }
     shown |= {place: made for place, made in drawn.items() if made is not None}
-    findings = ordered(result.findings)
+    whole = [one for one in result.groups if one.group not in result.unread]
     return {
         "day": long_day(result.day),
         "so_far": None if result.so_far_ms is None else clock(result.so_far_ms)[:5],
@@ -189,10 +197,9 @@ def _context(result: AuditResult, shown: dict[str, Any]) -> dict[str, Any]:
         "verdict": "bad" if result.fatal else "good" if result.groups else "quiet",
         "in_short": in_short(result),
         "advice": [_advice(one) for one in result.recommendations if _changes(one)][:GROUPS_PICTURED],
-        "tiles": _tiles(result.groups),
-        "findings": [_finding(one) for one in findings[:FINDINGS_SHOWN]],
-        "findings_more": max(0, len(findings) - FINDINGS_SHOWN),
-        "left_out": result.findings_left_out,
+        "tiles": _tiles(whole),
+        "laws": _laws(result),
+        "trend": _trend(result, whole),
         "causes": _causes(ranked),
         "unknown_lags": sum(1 for one in pictures.warmups if one.lag is None),
         "pictured": _pictured(result, ranked, shown),
@@ -209,12 +216,15 @@ def _context(result: AuditResult, shown: dict[str, Any]) -> dict[str, Any]:
 def in_short(result: AuditResult) -> list[str]:
     """Return the results of the day, a sentence each, the most important first."""
     said = []
-    broken = Counter(one.law for one in result.findings if one.severity is Severity.FATAL)
-    for law in in_order(broken):
-        times = "once" if broken[law] == 1 else f"{broken[law]} times"
+    broken = result.broken
+    for law in sorted(broken, key=RANK.__getitem__):
+        times = "once" if broken[law] == 1 else f"{broken[law]:,} times"
         meaning = f" ({LAWS[law]})" if law in LAWS else ""
         said.append(f"{law}{meaning} was broken {times}.")
-    said += _cost_in_words(result.groups)
+    unread = result.unread
+    said += _cost_in_words([one for one in result.groups if one.group not in unread])
+    if unread:
+        said.append(f"{amount(len(unread), 'group')} could not be read whole; no sum on this page has them.")
     if result.decisions_replayed:
         again = amount(result.decisions_replayed, "decision")
         same = "every one came out the same" if not result.decisions_differing else ""
@@ -281,13 +291,80 @@ def _tiles(groups: Sequence[GroupDay]) -> list[tuple[str, str]]:
     ]
 
 
+def _trend(result: AuditResult, whole: Sequence[GroupDay]) -> list[tuple[str, str]]:
+    """Return the availability of the least available group, by day, the audited day last; empty without another day."""
+    if not result.before.availability:
+        return []
+    today = [_available(one) for one in whole if one.measures.get("availability") is not None]
+    days = dict(result.before.availability) | ({result.day: min(today)} if today else {})
+    return [(day.isoformat(), share(value)) for day, value in sorted(days.items())]
+
+
+def cause_of(one: Finding) -> str:
+    """Return what findings of one cause have in common: their sentence without numbers, tasks and members."""
+    said = GIVEN_ID.sub("MEMBER", one.detail)
+    for name in sorted({one.member or "", one.task or ""} - {""}, key=len, reverse=True):
+        said = said.replace(name, "ONE")
+    return re.sub(r"\b\d[\w:.,-]*", "0", said)
+
+
+def _laws(result: AuditResult) -> list[dict[str, Any]]:
+    """Return what is shown of each law and notice that has findings, the worst first."""
+    causes: dict[tuple[Severity, str], dict[tuple[str, str], list[Finding]]] = {}
+    for one in ordered(result.findings):
+        causes.setdefault((one.severity, one.law), {}).setdefault((one.group, cause_of(one)), []).append(one)
+    made = []
+    for (severity, law), by_cause in causes.items():
+        found = sorted(by_cause.values(), key=lambda some: (-len(some), some[0].group))
+        is_fatal = severity is Severity.FATAL
+        means, todo = BROKEN.get(law, ("", "")) if is_fatal else ("", "")
+        left_out = result.left_out.get(law, 0) if is_fatal or law in NOTICES else 0
+        kept = sum(map(len, found))
+        made.append(
+            {
+                "severity": severity.value,
+                "law": law,
+                "title": LAWS.get(law) or NOTICES[law],
+                "count": kept + left_out,
+                "groups": amount(len({group for group, _ in by_cause}), "group"),
+                "means": means,
+                "todo": todo,
+                "commands": _commands(result.day, found[0][0]) if is_fatal else [],
+                "cards": [_card(some, result.before.known) for some in found[:CAUSES_SHOWN]],
+                "causes_more": max(0, len(found) - CAUSES_SHOWN),
+                "left_out": left_out,
+            }
+        )
+    return made
+
+
+def _commands(day: date, one: Finding) -> list[str]:
+    """Return the commands to begin with, for the group and task of a finding."""
+    group = quote(one.group)
+    said = [f"batonpass explain {group}" + (f" {quote(one.task)}" if one.task else "")]
+    if one.law == "L1":
+        said.append(f"batonpass members {group}")
+    if one.law in {"L4", "L2"}:
+        said.append("batonpass db status")
+    said.append(f"batonpass audit --day {day} --group {group} --no-what-if")
+    return said
+
+
+def _card(some: Sequence[Finding], known: frozenset[tuple[str, str]] | None) -> dict[str, Any]:
+    first = some[0]
+    return {
+        "group": first.group,
+        "count": len(some),
+        "since": None if known is None else "known" if (first.group, first.law) in known else "new",
+        "detail": first.detail,
+        "findings": [_finding(one) for one in some[:ALIKE_SHOWN]],
+        "more": max(0, len(some) - ALIKE_SHOWN),
+    }
+
+
 def _finding(one: Finding) -> dict[str, Any]:
     sequences, at = one.sequences[:EVIDENCE_SHOWN], one.at[:EVIDENCE_SHOWN]
     return {
-        "severity": one.severity.value,
-        "law": one.law,
-        "meaning": LAWS.get(one.law, ""),
-        "group": one.group,
         "task": one.task,
         "member": one.member,
         "detail": one.detail,

@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from datetime import date
+from datetime import date, timedelta
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 from uuid import UUID, uuid4
@@ -25,8 +25,8 @@ import pyarrow as pa
 from adbc_driver_manager import Error
 
 from batonpass.advisory_locks import AUDIT_LOCK
-from batonpass.audit.database import DATE, INT, LONG, TEXT, bind, connected
-from batonpass.audit.findings import AuditResult, Finding, ordered, summary
+from batonpass.audit.database import DATE, INT, LONG, TEXT, bind, connected, rows
+from batonpass.audit.findings import AuditResult, Before, Finding, ordered, summary
 from batonpass.codec.answers import rfc3339
 from batonpass.database_url import DatabaseUrl
 
@@ -65,7 +65,7 @@ _BREAK: Final = (
 _ALONE: Final = "select run_id from audit_runs where day = $2 and cast($1 as text) is not null order by 1 for update"
 _OLDER: Final = (
     "run_id in (select o.run_id from audit_runs o join audit_runs mine on mine.run_id = cast($1 as text)::uuid"
-    " where o.day = mine.day and o.started_at < mine.started_at)"
+    " where o.day = mine.day and o.started_at <= mine.started_at)"
 )
 _IS_NEWEST: Final = (
     "select not exists (select from audit_runs o join audit_runs mine on mine.run_id = cast($1 as text)::uuid"
@@ -103,6 +103,8 @@ class Run:
 
     def finish(self, result: AuditResult, *, report: str | None) -> None:
         """Write the verdict with all that belongs to it, all or nothing. Of several runs of a day the newest counts.
+
+        It may be called again with more, which replaces what this run had written.
 
         Raises:
             adbc_driver_manager.Error: when the database does not take it; nothing was written then.
@@ -169,6 +171,28 @@ class Run:
         with connected(str(self._url)) as connection, connection.cursor() as cursor:
             bind(cursor, statement, [row], kinds)
             connection.commit()
+
+
+DAYS_BEFORE: Final = 30
+"""For how many days the availability is shown beside the day's."""
+
+
+def before(url: str, day: date) -> Before:
+    """Return what audits of the days before said.
+
+    Raises:
+        adbc_driver_manager.Error: when the database cannot be read.
+    """
+    eve, first = day - timedelta(days=1), day - timedelta(days=DAYS_BEFORE)
+    audited = rows(url, f"select 1 from audit_runs where day = '{eve}' and state in ('passed', 'failed')")  # noqa: S608
+    known = rows(url, f"select distinct group_name, law from audit_findings where day = '{eve}'")  # noqa: S608
+    least = rows(
+        url,
+        "select day, min((measures -> 'measures' ->> 'availability')::float8) as least from audit_daily"  # noqa: S608
+        f" where day >= '{first}' and day < '{day}' group by day having"
+        " min((measures -> 'measures' ->> 'availability')::float8) is not null order by day",
+    )
+    return Before(frozenset((group, law) for group, law in known) if audited else None, dict(least))
 
 
 def refuse_taken(url: str, day: date) -> None:
@@ -311,8 +335,10 @@ class Stopped(SystemExit):
 
 
 @contextmanager
-def stoppable() -> Iterator[None]:
+def stoppable(end: Callable[[], None] = lambda: None) -> Iterator[None]:
     """Turn signals to stop, Ctrl-C among them, into ``Stopped``, wherever the audit waits.
+
+    ``end`` is called first: it ends what the audit may wait for even while it closes.
 
     Spark's own handler of Ctrl-C asks its JVM first, which is busy, and shows a traceback. Only the main thread
     receives signals; in another one nothing changes.
@@ -325,6 +351,7 @@ def stoppable() -> Iterator[None]:
     def stop(number: int, frame: FrameType | None) -> NoReturn:
         del frame
         heard.append(number)
+        end()
         raise Stopped(number)
 
     before = {one: signal.signal(one, stop) for one in ENDS}

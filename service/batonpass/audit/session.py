@@ -14,7 +14,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from pyspark import SparkConf
+import pyspark
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from batonpass.audit.findings import amount
@@ -54,8 +55,12 @@ def opened(settings: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
     """Yield a session, and end it if it was made here.
 
     One that is already there (``spark-submit``, a test) is used as it is. ``settings`` are Spark's own,
-    ``spark.master`` among them, and win over the defaults.
+    ``spark.master`` among them, and win over the defaults; so does what ``spark-submit`` was told.
+
+    Raises:
+        UnfitSpark: when this Spark, or the way to it, cannot carry out an audit.
     """
+    _refuse_unfit(settings or {})
     there = SparkSession.getActiveSession()
     session = there or _made(settings or {})
     prepare(session)
@@ -70,11 +75,49 @@ def opened(settings: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
     _stop(session, there)
 
 
+class UnfitSpark(Exception):
+    """This Spark, or the way to it, cannot carry out an audit; ``todo`` says what to do."""
+
+    def __init__(self, said: str, todo: str) -> None:
+        super().__init__(said)
+        self.todo = todo
+
+
+SPARK_LEAST: Final = 4
+
+
+def _refuse_unfit(settings: Mapping[str, str]) -> None:
+    if int(pyspark.__version__.partition(".")[0]) < SPARK_LEAST:
+        said = f"the audit needs Spark {SPARK_LEAST}.0 or later, and this is {pyspark.__version__}"
+        raise UnfitSpark(said, "Install 'batonpass[audit]', on the cluster too.")
+    remote = settings.get("spark.remote") or os.environ.get("SPARK_REMOTE", "")
+    if remote or settings.get("spark.master", "").startswith("sc://"):
+        said = "the audit does not run over Spark Connect: it sends its own program to the executors"
+        raise UnfitSpark(said, "Leave out SPARK_REMOTE, spark.remote and sc://, and name a master.")
+
+
 def _stop(session: SparkSession, there: SparkSession | None) -> None:
     # If the session's JVM is gone already, there is nothing to stop.
     with contextlib.suppress(Exception):
         if there is None:
             session.stop()
+
+
+GRACE_S: Final = 3.0
+"""How long Spark's own process may take to remove its files when it is told to end."""
+
+
+def end_now(session: SparkSession) -> None:
+    """End the process of a session that was made here, and with it everything that waits for its results.
+
+    PySpark waits for the end of the present work even while an exception passes it.
+    """
+    process = getattr(session.sparkContext._gateway, "proc", None)  # noqa: SLF001 - there is no other way to it
+    if process is not None:
+        process.terminate()
+        last = threading.Timer(GRACE_S, process.kill)
+        last.daemon = True
+        last.start()
 
 
 def _made(settings: Mapping[str, str]) -> SparkSession:
@@ -89,10 +132,15 @@ def _made(settings: Mapping[str, str]) -> SparkSession:
             os.environ.pop("SPARK_HOME", None)
             os.environ["PYSPARK_PYTHON"] = sys.executable
             options |= LOCAL
+    else:
+        # What it was told stands in its JVM.
+        SparkContext._ensure_initialized()  # noqa: SLF001 - only so does a configuration have it
     # Without this workers run whatever `python3` is on the path, which may lack the packages.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    conf = SparkConf().setAll(list({**options, **settings}.items()))
+    conf = SparkConf().setAll(list(settings.items()))
+    for name, value in options.items():
+        conf.setIfMissing(name, value)
     session = SparkSession.builder.config(conf=conf).getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     return session

@@ -50,7 +50,7 @@ class GroupResult(msgspec.Struct, frozen=True):
         day: its measures; None for the remains of a deleted group.
         found: the first findings of each law, each with how many there are of it in the group.
         replay: what the replay found.
-        replayed, differing, untraced, left_out: see ``GroupReplay``; 0 without a replay.
+        replayed, differing, untraced, left_out: see ``GroupReplay``; 0 or empty without a replay.
     """
 
     day: GroupDay | None
@@ -59,7 +59,7 @@ class GroupResult(msgspec.Struct, frozen=True):
     replayed: int = 0
     differing: int = 0
     untraced: int = 0
-    left_out: int = 0
+    left_out: dict[str, int] = msgspec.field(default_factory=dict)
 
 
 FRAMES: Final[Mapping[str, type]] = {"gap": Gap, "warmup": WarmupRow, "interval": IntervalRow, "name": NameRow}
@@ -122,10 +122,11 @@ class AuditGroups:
                 if replay is not None:
                     replay.record(version, record, at_ms)
             elif rank == SNAPSHOT:
-                for entry in read_standing(version, at_ms, form, payload):
-                    fold.take(entry)
+                if version == one.base:
+                    for entry in read_standing(version, at_ms, form, payload):
+                        fold.take(entry)
                 if replay is not None:
-                    replay.snapshot(version, form, payload)
+                    replay.snapshot(version, form, payload, at_ms)
             elif replay is not None:
                 if rank == HISTORY:
                     replay.history(version, payload, at_ms)

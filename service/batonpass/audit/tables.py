@@ -16,6 +16,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from batonpass.audit.database import Row, rows
 from batonpass.audit.plan import DayPlan, batched, quoted
+from batonpass.codec.groups import GROUP_VERSION
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -29,15 +30,16 @@ WHOLE_LAG: Final = r"case when copy ->> 4 ~ '^\d{1,18}$' then (copy ->> 4)::bigi
 
 def _ms(column: str) -> str:
     # "infinity" becomes an impossible instant, so that it is found in the row that has it (``entries``).
-    return f"case when isfinite({column}) then (date_part('epoch', {column}) * 1000)::bigint else {2**63 - 1} end"
+    return f"case when isfinite({column}) then (date_part('epoch', {column}) * 1000)::bigint when {column} is not null then {2**63 - 1} end"
 
 
-CHANGE_COLUMNS: Final = "group_id, version, place, task_id, member_id, kind, role_before, role, generation, member_epoch, token, state, warm, why"
+CHANGE_COLUMNS: Final = "group_id, version, place, task_id, member_id, kind, role_before, role, generation, member_epoch, token, state, warm, why, heard_at"
 
 SELECTS: Final = {
     "records": f"select group_id, seq, {_ms('at')} as at_ms, coordinator_epoch, kind, version::int as version,"  # noqa: S608
     " payload::text as payload from record_log",
-    "snapshots": f"select group_id, version, {_ms('at')} as at_ms, format::int as format, payload from snapshots",  # noqa: S608
+    "snapshots": f"select group_id, version, {_ms('at')} as at_ms, format::int as format, payload from snapshots"  # noqa: S608
+    f" where format <= {GROUP_VERSION}",
     "generations": f"select group_id, number, version, {_ms('at')} as at_ms, members, tasks, moves, lower_bound, score"  # noqa: S608
     " from generations",
     "traces": f"select group_id, version, {_ms('at')} as at_ms, format::int as format, code, payload::text as payload"  # noqa: S608
@@ -45,9 +47,9 @@ SELECTS: Final = {
     # Task histories and generations whole, as the codec has them (``codec.changes``, ``codec.generations``): a row for
     # each decision.
     "histories": "select group_id, version, min(at_ms) as at_ms, json_agg(json_build_array(task_id, member_id, kind,"  # noqa: S608
-    " role_before, role, at_ms, generation, member_epoch, token, state, warm, why) order by place)::text as payload"
-    f" from (select {CHANGE_COLUMNS}, {_ms('at')} as at_ms from assignment_events where {{within}} union all"
-    f" select {CHANGE_COLUMNS}, {_ms('at')} from fresh_changes where {{within}}) as shown group by group_id, version",
+    " role_before, role, at_ms, generation, member_epoch, token, state, warm, why, heard_ms) order by place)::text as payload"
+    f" from (select {CHANGE_COLUMNS}, {_ms('at')} as at_ms, {_ms('heard_at')} as heard_ms from assignment_events where {{within}} union all"
+    f" select {CHANGE_COLUMNS}, {_ms('at')}, {_ms('heard_at')} from fresh_changes where {{within}}) as shown group by group_id, version",
     "whole_generations": f"select group_id, version, {_ms('at')} as at_ms, json_build_array(number, group_epoch, {_ms('at')}, triggers,"  # noqa: S608
     " members, tasks, moves, lower_bound, warmups, score_before, score, decide_ms, moved, reasons)::text as payload"
     " from generations",

@@ -95,7 +95,10 @@ def present(scenario: Scenario) -> dict[str, Value]:
 
 
 def grid(scenario: Scenario) -> tuple[dict[str, Value], ...]:
-    """Return the settings to try, the present ones first: each changed by itself, the likely pairs, the defaults."""
+    """Return the settings to try, the present ones first: each changed by itself, the likely pairs, the defaults.
+
+    How long a member that went is waited for is changed only if one went.
+    """
     config = parse_config(scenario.config)
     stateful = sum(subtopology.partitions for subtopology in scenario.subtopologies if subtopology.stateful)
     budget, lag, standbys = config.warmup_budget(stateful), config.acceptable_recovery_lag, config.num_standby_replicas
@@ -109,8 +112,9 @@ def grid(scenario: Scenario) -> tuple[dict[str, Value], ...]:
     if most_at_once(scenario) > standbys + 1:
         one_by_one.append({"num_standby_replicas": standbys + 1})
         one_by_one.append({"num_standby_replicas": standbys + 1, "max_warmup_replicas": 4 * budget})
-    one_by_one += [{"rejoin_grace_ms": grace} for grace in GRACES_MS]
-    one_by_one.append({"rejoin_grace_ms": GRACES_MS[-1], "max_warmup_replicas": 4 * budget})
+    if any(step.act in {Act.CRASH, Act.LEAVE, Act.RESTART} for step in scenario.steps):
+        one_by_one += [{"rejoin_grace_ms": grace} for grace in GRACES_MS]
+        one_by_one.append({"rejoin_grace_ms": GRACES_MS[-1], "max_warmup_replicas": 4 * budget})
     if config.probing_rebalance_interval_ms > PROBE_OFTEN_MS:
         one_by_one.append({"probing_rebalance_interval_ms": PROBE_OFTEN_MS})
     defaults: dict[str, Value] = {name: getattr(DEFAULTS, name) for name in TUNED}
@@ -178,13 +182,27 @@ def recommendation(group: str, day: DayScenario, trials: Sequence[Trial]) -> Rec
         raise ValueError(now.refused)
     played = [one for one in trials if not one.refused]
     best = choose(played)
+    is_clear = best is now or exceeds_error(day, now, best)
+    best = best if is_clear else now
     return Recommendation(
         group=group,
         present=now.outcome,
         recommended=best.outcome,
-        confidence=" ".join(_sentences(day, now, best)),
+        confidence=" ".join(_sentences(day, now, best, is_clear=is_clear)),
         grid=tuple(one.outcome for one in played),
     )
+
+
+def exceeds_error(day: DayScenario, now: Trial, best: Trial) -> bool:
+    """Return whether a change saves more than the simulation of the present settings differs from the day."""
+    lived = day.lived
+    if _is_better(best, now):
+        return now.downtime_ms - best.downtime_ms > abs(now.downtime_ms - lived.downtime_ms)
+    if _is_sooner(best, now):
+        return now.waiting_ms - best.waiting_ms > abs(now.waiting_ms - lived.waiting_ms)
+    # What the day copied is not known; moves stand for it.
+    saved = max(1 - best.moves / max(1, now.moves), 1 - best.bytes / max(1, now.bytes))
+    return saved > abs(now.moves - lived.moves) / max(1, now.moves, lived.moves)
 
 
 def choose(trials: Sequence[Trial]) -> Trial:
@@ -257,7 +275,7 @@ def _standbys(one: Trial) -> int:
     return count
 
 
-def _sentences(day: DayScenario, now: Trial, best: Trial) -> list[str]:
+def _sentences(day: DayScenario, now: Trial, best: Trial, *, is_clear: bool) -> list[str]:
     """Say how sure the recommendation is, and what else it costs."""
     lived = day.lived
     what = "the day so far" if day.so_far else "the day"
@@ -268,7 +286,9 @@ def _sentences(day: DayScenario, now: Trial, best: Trial) -> list[str]:
         ),
         _how_sure(day, now, best),
     ]
-    if best is now:
+    if not is_clear:
+        told.append("No setting is clearly better: none saves more than the simulation is off by.")
+    elif best is now:
         told.append("No setting that was tried is enough better to change anything.")
     if _is_sooner(best, now):
         told.append(

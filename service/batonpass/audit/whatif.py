@@ -6,6 +6,7 @@ One task plays one group under one set of settings, and returns a line. `day_sce
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -62,15 +63,29 @@ _SAMPLES: Final = (
 )
 
 
+BUDGET_S: Final = 120.0
+"""How long other settings are tried, if nothing else is said."""
+
+NO_TIME: Final = "no time was left"
+
+
 class Tried(NamedTuple):
-    """What to set for each group; for each group without a recommendation a finding with the reason."""
+    """What to set for each group; for each group without a recommendation a finding with the reason.
+
+    ``left_out``: how many trials there was no time for.
+    """
 
     recommendations: tuple[Recommendation, ...] = ()
     findings: tuple[Finding, ...] = ()
+    left_out: int = 0
 
 
-def recommend(tables: DayTables, groups: Sequence[GroupDay], *, most: int = GROUPS_MOST) -> Tried:
-    """Return what to set for the groups that were down longest, by name; the same day gives the same result.
+def recommend(
+    tables: DayTables, groups: Sequence[GroupDay], *, most: int = GROUPS_MOST, budget_s: float = BUDGET_S
+) -> Tried:
+    """Return what to set for the groups that were down longest, by name.
+
+    The same day gives the same result, unless ``budget_s`` ends before every setting was tried.
 
     A group whose day cannot be played again gets a notice with the reason.
     """
@@ -79,15 +94,16 @@ def recommend(tables: DayTables, groups: Sequence[GroupDay], *, most: int = GROU
     if not parts:
         return Tried((), too_large(groups))
     numbers = tables.spark.range(0, len(parts), 1, len(parts))
+    trials = PlayTrials(time.time() + budget_s)
     days = numbers.mapInArrow(ReadDays(tables.url, tables.plan, parts), from_arrow_schema(DAYS)).persist()
     try:
         # One task for each line: a simulation takes seconds, and a slow one must not have others wait behind it.
-        tried = days.repartition(max(1, days.count())).mapInArrow(trial_batches, from_arrow_schema(TRIALS))
+        tried = days.repartition(max(1, days.count())).mapInArrow(trials, from_arrow_schema(TRIALS))
         lines = [(row.group_id, row.place, row.trial, row.day) for row in tried.collect()]
     finally:
         days.unpersist()
     found = recommendations(lines)
-    return Tried(found.recommendations, (*found.findings, *too_large(groups)))
+    return found._replace(findings=(*found.findings, *too_large(groups)))
 
 
 def too_large(groups: Iterable[GroupDay]) -> tuple[Finding, ...]:
@@ -106,12 +122,15 @@ def not_tried(group: str, why: str) -> Finding:
 
 
 def worth_trying(groups: Sequence[GroupDay], most: int) -> frozenset[str]:
-    """Return the groups to try: those with the most downtime, then the most moves, of a day that is not too large."""
+    """Return the groups to try: those with the most downtime, then the most moves, of a day that is not too large.
+
+    A group in which nothing moved and nothing was down has nothing to gain.
+    """
 
     def weight(one: GroupDay) -> tuple[float, float, str]:
         return -float(one.measures.get("downtime_ms") or 0), -float(one.measures.get("moves") or 0), one.group
 
-    fit = [one for one in groups if (one.measures.get("records") or 0) <= RECORDS_MOST]
+    fit = [one for one in groups if (one.measures.get("records") or 0) <= RECORDS_MOST and any(weight(one)[:2])]
     return frozenset(one.group for one in sorted(fit, key=weight)[:most])
 
 
@@ -120,11 +139,13 @@ def recommendations(lines: Iterable[tuple[str, int, str, str]]) -> Tried:
     tried: dict[str, dict[int, Trial]] = {}
     known: dict[str, DayScenario] = {}
     reasons: dict[str, str] = {}
+    left_out = 0
     for group, place, trial, day in lines:
         if place == NO_DAY:
             reasons[group] = trial
             continue
-        tried.setdefault(group, {})[place] = msgspec.json.decode(trial, type=Trial)
+        tried.setdefault(group, {})[place] = read = msgspec.json.decode(trial, type=Trial)
+        left_out += read.refused == NO_TIME
         if day:
             known[group] = msgspec.json.decode(day, type=DayScenario)
     found = []
@@ -134,7 +155,7 @@ def recommendations(lines: Iterable[tuple[str, int, str, str]]) -> Tried:
             reasons[group] = f"simulated with the present settings, {trials[0].refused}"
         else:
             found.append(recommendation(group, known[group], trials))
-    return Tried(tuple(found), tuple(not_tried(group, why) for group, why in sorted(reasons.items())))
+    return Tried(tuple(found), tuple(not_tried(group, why) for group, why in sorted(reasons.items())), left_out)
 
 
 class Facts(NamedTuple):
@@ -240,18 +261,29 @@ def _day_of(facts: Facts, begin_ms: int, end_ms: int) -> DayScenario:
     return replace(day, so_far=end_ms < begin_ms + DAY_MS)
 
 
-def trial_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Play each day under its settings (``DAYS``) and yield its results (``TRIALS``)."""
-    for batch in batches:
-        columns = (batch.column(name).to_pylist() for name in DAYS.names)
-        for group, place, settings, text in zip(*columns, strict=True):
-            if place == NO_DAY:
-                row = {"group_id": group, "place": place, "trial": text, "day": ""}
+@dataclass(frozen=True, slots=True)
+class PlayTrials:
+    """A step of ``mapInArrow``: plays each day under its settings (``DAYS``), and yields its results (``TRIALS``).
+
+    Attributes:
+        until_s: when no other trial is begun any more, in seconds since 1970.
+    """
+
+    until_s: float
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the results, a row each."""
+        for batch in batches:
+            columns = (batch.column(name).to_pylist() for name in DAYS.names)
+            for group, place, settings, text in zip(*columns, strict=True):
+                if place == NO_DAY:
+                    row = {"group_id": group, "place": place, "trial": text, "day": ""}
+                    yield pa.RecordBatch.from_pylist([row], schema=TRIALS)
+                    continue
+                day = msgspec.json.decode(text, type=DayScenario)
+                wanted: Mapping[str, Any] = msgspec.json.decode(settings)
+                is_late = time.time() >= self.until_s
+                trial = Trial(wanted, refused=NO_TIME) if is_late else attempt(day.scenario, wanted)
+                kept = json_text(replace(day, scenario=replace(day.scenario, steps=()))) if place == 0 else ""
+                row = {"group_id": group, "place": place, "trial": json_text(trial), "day": kept}
                 yield pa.RecordBatch.from_pylist([row], schema=TRIALS)
-                continue
-            day = msgspec.json.decode(text, type=DayScenario)
-            wanted: Mapping[str, Any] = msgspec.json.decode(settings)
-            trial = attempt(day.scenario, wanted)
-            kept = json_text(replace(day, scenario=replace(day.scenario, steps=()))) if place == 0 else ""
-            row = {"group_id": group, "place": place, "trial": json_text(trial), "day": kept}
-            yield pa.RecordBatch.from_pylist([row], schema=TRIALS)

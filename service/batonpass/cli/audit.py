@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -10,7 +11,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, NoReturn
 
@@ -53,7 +54,7 @@ def audit(
         str | None,
         typer.Option(
             metavar="DIR",
-            help="A folder for the report and Parquet files; or a URI that Spark can write to (no report).",
+            help="A folder for the report and Parquet files; or a URI of a store, as in s3://bucket/audits.",
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print findings and measures as one JSON object.")] = False,
@@ -68,12 +69,23 @@ def audit(
     what_if: Annotated[
         bool, typer.Option("--what-if/--no-what-if", help="Simulate the day under other settings.")
     ] = True,
+    what_if_seconds: Annotated[
+        float, typer.Option(min=1, metavar="SECONDS", help="How long other settings are tried, after the verdict.")
+    ] = 120,
     replay: Annotated[
         bool, typer.Option("--replay/--no-replay", help="Make every logged decision again, and compare.")
     ] = True,
     objective: Annotated[
         float | None,
         typer.Option(min=0, max=1, help="Report each group whose availability is below this, as in 0.999."),
+    ] = None,
+    source: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="DIR",
+            help="Audit the day from what an audit with --out DIR exported of it; store and export nothing.",
+        ),
     ] = None,
     keep: Annotated[bool, typer.Option("--keep/--no-keep", help="Store the results in the database.")] = True,
     export: Annotated[
@@ -127,9 +139,20 @@ def audit(
     """
     with failing_well(as_json=as_json):
         settings = _settings(conf or []) | ({"spark.master": master} if master else {})
-        parts = {"what_if": what_if, "replay": replay, "keep": keep, "export": export, "unless_done": unless_done}
-        read = {"database_url": _url(database), "spark": settings}
-        given = read | parts | {"day": day_named(day), "group": group, "out": out, "objective": objective}
+        parts = {
+            "what_if": what_if,
+            "replay": replay,
+            "keep": keep,
+            "export": export,
+            "unless_done": unless_done,
+            "what_if_s": what_if_seconds,
+        }
+        if source is not None and (nightly or database is not None):
+            todo = "Leave out --nightly and --database-url."
+            raise Failure(Exit.BAD_INPUT, "--from reads one exported day, in a database of its own.", todo=todo)
+        read = {"database_url": "" if source is not None else _url(database), "spark": settings}
+        audited = day_named(day)
+        given = read | parts | {"day": audited, "group": group, "out": out, "objective": objective}
         if nightly:
             if day is not None or group is not None or not keep:
                 raise Failure(
@@ -138,7 +161,11 @@ def audit(
                     todo="Leave out --day, --group and --no-keep.",
                 )
             _every_night(given, {"after": after, "days": days, "tries": tries, "pause": pause}, as_json=as_json)
-        _audit(given, as_json=as_json)
+        if source is None:
+            _audit(given, as_json=as_json)
+            return
+        with _reloaded(source, audited) as reloaded:
+            _audit(given | reloaded, as_json=as_json)
 
 
 def _every_night(given: dict[str, Any], numbers: Mapping[str, int], *, as_json: bool) -> NoReturn:
@@ -164,12 +191,37 @@ def _audit(given: dict[str, Any], *, as_json: bool) -> None:
     from batonpass.audit.runs import DayTaken  # noqa: PLC0415 - it needs them
 
     try:
-        result = _carried_out(wanted, lambda found: _show(found, wanted, as_json=as_json))
+        result = _carried_out(wanted, lambda found: None if as_json else _show(found, wanted))
     except DayTaken as taken:
         say_on_stderr(f"batonpass: {taken}; there is nothing to do.")
         return
+    unless_gone(lambda: _show_json(result) if as_json else _show_advice(result))
     if result.fatal:
         raise typer.Exit(Exit.REFUSED)
+
+
+@contextmanager
+def _reloaded(source: str, day: date) -> Iterator[dict[str, Any]]:
+    """Yield how to audit an exported day: from a server of its own, which is gone afterwards, and as of that night."""
+    _need(*PACKAGES)
+    from batonpass.audit.reloading import NotExported, as_of, reload  # noqa: PLC0415 - it needs them
+    from batonpass.postgres.binaries import EmbeddedPostgresError  # noqa: PLC0415 - only for this
+    from batonpass.postgres.embedded import EmbeddedPostgres  # noqa: PLC0415 - the same
+    from batonpass.postgres.schema import upgrade  # noqa: PLC0415 - the same
+
+    with tempfile.TemporaryDirectory(prefix="batonpass-") as folder:
+        server = EmbeddedPostgres(Path(folder), durable=False)
+        try:
+            url = server.start()
+            asyncio.run(upgrade(url))
+            reload(url, source, day)
+            yield {"database_url": url, "keep": False, "export": False, "as_of": as_of(day)}
+        except NotExported as error:
+            raise Failure(Exit.BAD_INPUT, f"{error}.", todo="Choose another day, or another folder.") from None
+        except EmbeddedPostgresError as error:
+            raise Failure(Exit.UNREACHABLE, str(error)) from None
+        finally:
+            server.stop()
 
 
 def _need(*packages: str) -> None:
@@ -183,20 +235,26 @@ def _need(*packages: str) -> None:
 def _carried_out(wanted: Audit, show: Callable[[AuditResult], None]) -> AuditResult:
     from batonpass.audit.job import MissingDay, run  # noqa: PLC0415
     from batonpass.audit.runs import DayTaken, Stopped  # noqa: PLC0415
+    from batonpass.audit.session import UnfitSpark  # noqa: PLC0415
 
     _try_out(wanted.out)
+    has_verdict: list[bool] = []
     try:
         with _progress() as progress:
 
             def hear(result: AuditResult) -> None:
+                has_verdict.append(True)
                 progress.rest()
                 unless_gone(lambda: show(result))
 
             return run(wanted, progress.tell, hear)
     except MissingDay as error:
         raise Failure(Exit.BAD_INPUT, str(error), todo="Choose another day with --day.") from None
+    except UnfitSpark as error:
+        raise Failure(Exit.BAD_INPUT, f"{error}.", todo=error.todo) from None
     except Stopped as stopped:
-        say_on_stderr(f"batonpass: {stopped.reason}; run the audit again to get a verdict.")
+        todo = "its verdict is stored, without advice" if has_verdict else "run the audit again to get a verdict"
+        say_on_stderr(f"batonpass: {stopped.reason}; {todo}.")
         raise
     except (ImportError, DayTaken):
         raise
@@ -346,15 +404,25 @@ def _progress() -> Iterator[_Progress]:
         yield _Progress(change, rest)
 
 
-def _show(result: AuditResult, wanted: Audit, *, as_json: bool) -> None:
+def _show_json(result: AuditResult) -> None:
+    from batonpass.audit.findings import ordered  # noqa: PLC0415
+
+    counts = {name: getattr(result, name) for name in ("fatal", "notices", "findings_left_out")}
+    body = asdict(result) | counts
+    body["findings"] = [asdict(one) for one in ordered(result.findings)]
+    del body["pictures"], body["before"]
+    say(json.dumps(body, default=str))
+
+
+def _show_advice(result: AuditResult) -> None:
+    for advice in result.recommendations[:SHOWN]:
+        for line in advised(advice.group, asdict(advice)):
+            screen().say(line)
+
+
+def _show(result: AuditResult, wanted: Audit) -> None:
     from batonpass.audit.findings import amount, named, ordered, readable, summary  # noqa: PLC0415
 
-    if as_json:
-        body = asdict(result) | {"fatal": result.fatal, "notices": result.notices}
-        body["findings"] = [asdict(one) for one in ordered(result.findings)]
-        del body["pictures"]
-        say(json.dumps(body, default=str))
-        return
     out = screen()
     out.say(f"{named(result)}: {summary(result)}")
     found = ordered(readable(result).findings)
@@ -366,8 +434,5 @@ def _show(result: AuditResult, wanted: Audit, *, as_json: bool) -> None:
     out.print(table("group", *MEASURES, rows=[measures_row(one.group, one.measures) for one in days[:SHOWN]]))
     if len(days) > SHOWN:
         out.say(f"{amount(len(days) - SHOWN, 'more group')} with less downtime.")
-    for advice in result.recommendations[:SHOWN]:
-        for line in advised(advice.group, asdict(advice)):
-            out.say(line)
-    if wanted.place is not None and "://" not in wanted.place:
-        out.say(f"The report is {Path(wanted.place) / f'report-{result.day}.html'}.")
+    if wanted.place is not None:
+        out.say(f"The report is {wanted.place.rstrip('/')}/report-{result.day}.html.")

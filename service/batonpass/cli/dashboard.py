@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 from pathlib import Path
 from typing import Annotated, Any
@@ -52,6 +53,15 @@ RootPath = Annotated[
         metavar="PATH", envvar=f"{ENV}ROOT_PATH", callback=trimmed, help="What an ingress puts in front of paths."
     ),
 ]
+LogUrl = Annotated[
+    str,
+    typer.Option(
+        metavar="URL",
+        envvar=f"{ENV}LOG_URL",
+        callback=trimmed,
+        help="Where a worker's log is: {group}, {instance} and {member} in it stand for whose.",
+    ),
+]
 
 
 def dashboard(
@@ -64,6 +74,7 @@ def dashboard(
     behind_tls: BehindTls = False,
     root_path: RootPath = "",
     allowed_hosts: AllowedHosts = "",
+    log_url: LogUrl = "",
     folder: Folder = None,
     as_json: Annotated[bool, typer.Option("--json", help="Say in JSON where it listens.")] = False,
 ) -> None:
@@ -77,6 +88,7 @@ def dashboard(
         check_token(token or "")
         certificate = _certificate(tls_cert, tls_key)
         authorities = trusted()
+        hosts, logs = _names(allowed_hosts), _log_url(log_url)
         listener = bound(host, port)
         config = Config(
             url,
@@ -84,7 +96,8 @@ def dashboard(
             trusted=authorities,
             is_secure=behind_tls or certificate is not None,
             root_path=f"/{root_path.strip('/')}" if root_path.strip("/") else "",
-            allowed_hosts=_names(allowed_hosts),
+            allowed_hosts=hosts,
+            log_url=logs,
             port=listener.getsockname()[1],
         )
         signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -107,6 +120,17 @@ def _names(given: str) -> frozenset[str]:
             todo="Name hosts alone, without scheme and port, as in batonpass.example.com.",
         )
     return names
+
+
+def _log_url(given: str) -> str:
+    unknown = sorted(set(re.findall(r"\{[^}]*\}?", given)) - {"{group}", "{instance}", "{member}"})
+    if unknown or (given and not given.startswith(("http://", "https://"))):
+        raise Failure(
+            Exit.BAD_INPUT,
+            f"--log-url: {unknown[0]} stands for nothing." if unknown else "--log-url is no address of the web.",
+            todo="Write for example https://logs.example.com/?q={instance}; {group} and {member} are known too.",
+        )
+    return given
 
 
 def _certificate(cert: Path | None, key: Path | None) -> Certificate | None:

@@ -79,7 +79,7 @@ def explain_group(context: ClientContext, body: dict[str, Any], names: dict[str,
         context.table("task", "state", "held back by", "waits for", rows=rows)
         more = body["waiting_total"] - len(body["waiting"])
         if more > 0:
-            context.say(f"... and {more} more tasks.")
+            context.say(f"... and {more} more tasks: the dashboard lists them all.")
 
 
 def slots(used: int, limit: int) -> str:
@@ -110,18 +110,24 @@ def explain_task(context: ClientContext, body: dict[str, Any], names: dict[str, 
             for one in body["copies"]
         ]
         context.table("member", "role", "readiness", "lag", "records/s", "caught up in", rows=rows, title="Copies")
-    runs = body.get("runs", [])[:RUNS_SHOWN]
+    runs = body.get("runs", [])
     if runs:
-        rows = [_run(one, names) for one in runs]
+        rows = [_run(one, names) for one in runs[:RUNS_SHOWN]]
         context.table(
             "member", "token", "granted", "ended", "nobody ran it for", "warm", "why", rows=rows, title="Runs"
         )
+        if len(runs) > RUNS_SHOWN:
+            context.say(f"... and {len(runs) - RUNS_SHOWN} earlier runs: --json has them.")
 
 
 def _run(one: dict[str, Any], names: dict[str, str]) -> list[Any]:
     ended = None if one["stopped_at"] is None else f"{one['ended'] or 'ended'} {ago(one['stopped_at'])}"
     who = names.get(one["member"], one["member"])
-    gap = f"at least {duration(one['gap_ms'])}" if one["gap_is_lower_bound"] else duration(one["gap_ms"], "-")
+    gap, at_most_ms = duration(one["gap_ms"], "-"), one.get("gap_at_most_ms")
+    if at_most_ms is not None:
+        gap = f"up to {duration(at_most_ms)}"
+    elif one["gap_is_lower_bound"]:
+        gap = f"at least {gap}"
     return [who, one["fencing_token"], ago(one["granted_at"]), ended, gap, one["warm"], one["why"]]
 
 

@@ -39,6 +39,9 @@ LOCK_ATTEMPTS = 5
 OF_OTHERS = 0o022
 """The bits of a file's mode that let others write it."""
 
+DAMAGED = (ArithmeticError, LookupError, RecursionError, TypeError, ValueError)
+"""What reading a number out of JSON raises, whatever stands there instead."""
+
 NOBODYS = frozenset({"lost+found", ".DS_Store"})
 """What a file system itself puts into an empty folder."""
 
@@ -286,7 +289,7 @@ class UpFolder:
         try:
             noted = json.loads(mark.read_text())
             form = int(noted["format"])
-        except (ValueError, KeyError, TypeError):
+        except DAMAGED:
             raise Failure(
                 Exit.REFUSED,
                 f"{mark} is damaged.",
@@ -349,7 +352,7 @@ def _noted(lock: IO[str], folder: Path) -> Running:
     try:
         noted = json.loads(lock.read())
         return Running(int(noted["pid"]), str(noted["url"]), folder)
-    except (ValueError, KeyError, TypeError):
+    except DAMAGED:
         return Running(0, "", folder)
 
 

@@ -28,6 +28,7 @@ async def generations(
             return
         columns = ("generation", "made", "because", "members", "tasks", "moves", "at least", "imbalance", "decided in")
         context.table(*columns, rows=[_row(one) for one in body["generations"]])
+        _more(context, body)
         return
     body = await context.client.get(path("groups", group, "generations", str(number)))
     if context.answered(body):
@@ -60,11 +61,27 @@ async def commands(
     body = await context.client.get(place, limit=limit)
     if context.answered(body):
         return
+    of_all = [] if group else ["group"]
     rows = [
-        [ago(one["at"]), one["group"], one["command"], one["subject"], one["who"], one["reason"], one["cause"]]
+        [
+            ago(one["at"]),
+            *(one[name] for name in of_all),
+            one["command"],
+            one["subject"],
+            one["who"],
+            one["reason"],
+            one["cause"],
+        ]
         for one in body["commands"]
     ]
-    context.table("when", "group", "command", "of", "who", "why", "request", rows=rows)
+    context.table("when", *of_all, "command", "of", "who", "why", "request", rows=rows)
+    _more(context, body)
+
+
+def _more(context: ClientContext, body: dict[str, Any]) -> None:
+    """Say that a list has earlier entries, if it has."""
+    if body.get("next"):
+        context.say("These are the newest; --limit shows more.")
 
 
 def _row(one: dict[str, Any]) -> list[Any]:

@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from batonpass.cli.client_context import ClientContext, GroupName, MemberName, Why, client_command
 from batonpass.cli.exits import Exit, Failure
 from batonpass.cli.spans import ago, span_ms
-from batonpass.client import Refused, instant, path
+from batonpass.client import Refused, instant, is_uuid, path
 
 Json = Mapping[str, Any]
 
@@ -32,6 +32,8 @@ ForHowLong = Annotated[
     str | None, typer.Option("--for", metavar="SPAN", help="With --until-undone: no longer than this, as in 2h.")
 ]
 
+SHORT_ID: Final = 8
+
 ALIVE: Final = timedelta(seconds=10)
 """A member that was heard within this time counts as alive."""
 
@@ -47,6 +49,11 @@ def state_of(member: Json) -> str:
     return ", ".join(words)
 
 
+def _short(member: Json) -> str:
+    """Return the beginning of a member's id: commands take it too."""
+    return str(member["member_id"])[:SHORT_ID] if is_uuid(member["member_id"]) else str(member["member_id"])
+
+
 def _disk(member: Json) -> str | None:
     """Return how much state is on a member's disk, and its limit if the member reported one."""
     used, most = _size(member["disk_bytes"]), _size(member.get("max_disk_bytes"))
@@ -58,18 +65,18 @@ def _size(count: int | None) -> str | None:
 
 
 COLUMNS: Final[Mapping[str, Callable[[Json], Any]]] = {
-    "member": lambda member: member["member_id"],
     "instance": lambda member: member["instance_id"],
+    "member": lambda member: _short(member) if member["instance_id"] else member["member_id"],
     "state": state_of,
-    "capacity": lambda member: member["capacity"],
     "active": lambda member: len(member["assignment"]["active"]),
-    "standby": lambda member: len(member["assignment"]["standby"]),
-    "warmup": lambda member: len(member["assignment"]["warmup"]),
+    "standby": lambda member: len(member["assignment"]["standby"]) or None,
+    "warmup": lambda member: len(member["assignment"]["warmup"]) or None,
+    "capacity": lambda member: None if member["capacity"] == 1 else member["capacity"],
     "disk": _disk,
     "heard": lambda member: ago(member["last_heard_at"]),
     "tags": lambda member: member["client_tags"],
 }
-"""What the list shows of each member, by the column's title."""
+"""What the list shows of each member, by the column's title. A column that is empty for all of them is left out."""
 
 
 @client_command
@@ -86,7 +93,11 @@ async def members(
         elif not found:
             context.say(f"Group {group} has no members.")
         else:
-            context.table(*COLUMNS, rows=[[cell(one) for cell in COLUMNS.values()] for one in found])
+            cells = {title: [cell(one) for one in found] for title, cell in COLUMNS.items()}
+            told = {
+                title: column for title, column in cells.items() if any(one not in (None, "", {}) for one in column)
+            }
+            context.table(*told, rows=list(zip(*told.values(), strict=True)))
         return
     body = await context.client.get(path("groups", group, "members", await context.member_of(group, member)))
     if context.answered(body):

@@ -47,6 +47,7 @@ def options_of(wanted: Audit, *, as_json: bool) -> list[str]:
     options += [word for name, value in wanted.spark.items() for word in ("--conf", f"{name}={value}")]
     left_out = {"--no-what-if": wanted.what_if, "--no-replay": wanted.replay, "--no-export": wanted.export}
     options += [name for name, is_wanted in left_out.items() if not is_wanted]
+    options += ["--what-if-seconds", f"{wanted.what_if_s:g}"]
     return [*options, *(["--json"] if as_json else [])]
 
 

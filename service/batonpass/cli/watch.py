@@ -11,23 +11,29 @@ from datetime import UTC, datetime
 from typing import Annotated, Any, NamedTuple
 
 import typer
+from rich.console import ConsoleOptions, RenderableType, RenderResult
 from rich.console import Group as Stack
-from rich.console import RenderableType
 from rich.live import Live
+from rich.segment import Segment
 from rich.text import Text
 
 from batonpass.cli.client_context import ClientContext, GroupName, client_command, failure_of, table
-from batonpass.cli.exits import Exit
+from batonpass.cli.exits import Exit, Failure
 from batonpass.cli.explain import names_in, names_of
 from batonpass.cli.groups import standing
 from batonpass.cli.members import state_of
 from batonpass.cli.spans import ago, span_ms
-from batonpass.client import ApiError, instant, name_of, path
+from batonpass.client import ApiError, name_of, path
 from batonpass.core.state.durations import duration
-from batonpass.terminal import shown
+from batonpass.remedies import remedy_of
+from batonpass.terminal import Renderer, shown
+from batonpass.zones import UTC_ZONE, Zone, zone_named
 
 EVENTS_SHOWN = 10
-MEMBERS_SHOWN = 40
+MEMBERS_SHOWN = 12
+"""The most members that are shown with their tasks; of more, what is wrong is."""
+
+EXCEPTIONS_SHOWN = 8
 TRYING = "Workers go on with what they have; trying again until it is back."
 GOING_ON = "The events go on where they broke off."
 COLOURS = {
@@ -52,7 +58,7 @@ class Seen(NamedTuple):
 
     group: dict[str, Any]
     members: list[dict[str, Any]]
-    more: bool
+    explained: dict[str, Any] | None
 
 
 @client_command
@@ -61,6 +67,9 @@ async def watch(
     group: GroupName,
     every: Annotated[str, typer.Option("--every", metavar="SPAN", help="How often to look, at least.")] = "1s",
     lasting: Annotated[str | None, typer.Option("--for", metavar="SPAN", help="End after this long.")] = None,
+    zone: Annotated[
+        str, typer.Option(metavar="ZONE", envvar="BATONPASS_ZONE", help="The zone of times, as in Europe/Vienna.")
+    ] = UTC_ZONE.name,
 ) -> None:
     """Watch a group live until Ctrl-C: where it stands, who has what, how far warmups are, what just happened.
 
@@ -68,14 +77,18 @@ async def watch(
     says so, waits for one, and goes on where it was; at the start it waits as long as --patience says.
     """
     pause_s = max(span_ms(every) / 1_000, 0.1)
+    try:
+        chosen = zone_named(zone.strip())
+    except ValueError as error:
+        raise Failure(Exit.BAD_INPUT, f"--zone: {error}.") from None
     lasting_s = None if lasting is None else span_ms(lasting) / 1_000
     # A timeout and Ctrl-C are how watching ends.
     with suppress(TimeoutError, asyncio.CancelledError):
         async with asyncio.timeout(lasting_s):
             if context.as_json or not context.console.is_terminal:
-                await _follow(context, group)
+                await _follow(context, group, chosen)
             else:
-                await _draw(context, group, pause_s)
+                await _draw(context, group, pause_s, chosen)
 
 
 class Outage:
@@ -102,11 +115,11 @@ class Outage:
         return None if began is None else (time.monotonic() - began) * 1_000
 
 
-async def _follow(context: ClientContext, group: str) -> None:
+async def _follow(context: ClientContext, group: str, zone: Zone) -> None:
     """Print every event from now on. It waits until an outage is over: no event is missed or printed twice."""
     names = Names(context, group, await names_of(context, group))
     now = standing(await context.client.get(path("groups", group)))
-    context.note("watching", f"{now[0]} Its events follow, a line each.")
+    context.note("watching", f"{now[0]} Its events follow, a line each; times are {zone.name}.")
     # From here on this function, not the client, waits for a coordinator that is away, and reports the outage.
     context.client.patience_s = 0
     outage = Outage()
@@ -120,7 +133,7 @@ async def _follow(context: ClientContext, group: str) -> None:
         if heard is None:
             continue
         if not context.answered(heard):
-            context.say(event_line(heard, await names.of(heard)).plain)
+            context.say(event_line(heard, await names.of(heard), zone).plain)
 
 
 def back(gone_ms: float) -> str:
@@ -128,9 +141,10 @@ def back(gone_ms: float) -> str:
     return f"A coordinator answers again, after {duration(gone_ms)}."
 
 
-async def _draw(context: ClientContext, group: str, pause_s: float) -> None:
+async def _draw(context: ClientContext, group: str, pause_s: float, zone: Zone) -> None:
     """Redraw on every event, and every now and then; during an outage the last look stays."""
     seen = await look(context, group)
+    names = Names(context, group, await names_of(context, group))
     context.client.patience_s = 0
     recent = deque[dict[str, Any]](maxlen=EVENTS_SHOWN)
     outage, news = Outage(), asyncio.Event()
@@ -142,9 +156,12 @@ async def _draw(context: ClientContext, group: str, pause_s: float) -> None:
             lost = heard if isinstance(heard, ApiError) else None
             if isinstance(heard, dict):
                 recent.append(heard)
+                await names.of(heard)
             news.set()
 
-    drawn = Live(picture(seen, []), console=context.console, auto_refresh=False, vertical_overflow="crop")
+    drawn = Live(
+        picture(seen, [], names.known, zone), console=context.console, auto_refresh=False, vertical_overflow="crop"
+    )
     hearing = asyncio.create_task(hear())
     try:
         with drawn as live:
@@ -164,7 +181,7 @@ async def _draw(context: ClientContext, group: str, pause_s: float) -> None:
                 elif (gone_ms := outage.over()) is not None:
                     recent.append(_note("coordinator-back", f"after {duration(gone_ms)}"))
                 above: list[RenderableType] = [shown(f"{error} {TRYING}", style="bold red")] if error else []
-                live.update(Stack(*above, picture(seen, list(recent))), refresh=True)
+                live.update(Stack(*above, picture(seen, list(recent), names.known, zone)), refresh=True)
                 if error is not None:
                     await asyncio.sleep(pause_s)
     finally:
@@ -182,40 +199,81 @@ class Names:
     def __init__(self, context: ClientContext, group: str, known: dict[str, str]) -> None:
         self._context = context
         self._group = group
-        self._known = known
+        self.known = known
 
     async def of(self, event: dict[str, Any]) -> dict[str, str]:
         """Return the names to print an event with; if the coordinator does not answer, those known so far."""
         member = event.get("member")
-        if member and member not in self._known:
+        if member and member not in self.known:
             joined = {"member_id": member, "instance_id": (event.get("body") or {}).get("instance_id")}
             try:
-                self._known |= await names_of(self._context, self._group)
+                self.known |= await names_of(self._context, self._group)
             except ApiError:
-                return self._known
-            self._known.setdefault(member, name_of(joined))
-        return self._known
+                return self.known
+            self.known.setdefault(member, name_of(joined))
+        return self.known
 
 
 async def look(context: ClientContext, group: str) -> Seen:
-    """Look at a group and its first members."""
+    """Look at a group, and at its members; where they are many, at what is wrong with them and their tasks."""
     body = await context.client.get(path("groups", group))
-    page = await context.client.get(path("groups", group, "members"), limit=MEMBERS_SHOWN)
-    return Seen(body, page["members"], page.get("next") is not None)
+    if body["members"] > MEMBERS_SHOWN:
+        return Seen(body, [], await context.client.get(path("groups", group, "explain"), limit=EXCEPTIONS_SHOWN))
+    return Seen(body, await context.client.pages(path("groups", group, "members"), "members"), None)
 
 
-def picture(seen: Seen, recent: list[dict[str, Any]]) -> RenderableType:
-    """Return the drawing of one look."""
+def picture(seen: Seen, recent: list[dict[str, Any]], names: dict[str, str], zone: Zone = UTC_ZONE) -> RenderableType:
+    """Return the drawing of one look: how the group is, who has what or what is wrong, and below it the events."""
     lines: list[RenderableType] = [shown(line) for line in standing(seen.group)]
-    names = names_in(seen.members, recent)
-    rows = sorted([_row(one, names) for one in seen.members], key=operator.itemgetter(0))
-    lines.append(table("member", "state", "active", "standby", "warmup", "heard", rows=rows))
-    if seen.more:
-        lines.append(Text(f"... and more than these {MEMBERS_SHOWN} members."))
+    known = names | names_in(seen.members, recent)
+    if seen.explained is not None:
+        lines += _exceptions(seen.explained, known)
+    else:
+        rows = sorted([_row(one, known) for one in seen.members], key=operator.itemgetter(0))
+        lines.append(table("member", "state", "active", "standby", "warmup", "heard", rows=rows))
     for reason, tasks in held_by_reason(seen.group):
         lines.append(shown(f"held back by {reason}: {tasks}", style="yellow"))
-    lines += [event_line(event, names) for event in recent]
-    return Stack(*lines)
+    return Pinned(Stack(*lines), [event_line(event, known, zone) for event in recent], zone)
+
+
+def _exceptions(explained: dict[str, Any], names: dict[str, str]) -> list[RenderableType]:
+    """Return the counts of a large group, and the members and tasks that are not as they should be."""
+    counts = ", ".join(f"{amount:,} {state.replace('-', ' ')}" for state, amount in explained["tasks"].items())
+    lines: list[RenderableType] = [shown(f"Tasks: {counts}.")]
+    for what, entries, total in (
+        ("member", explained["members"], len(explained["members"])),
+        ("task", explained["waiting"], explained["waiting_total"]),
+    ):
+        for one in entries[:EXCEPTIONS_SHOWN]:
+            said = one["what"] if what == "member" else one["state"]
+            lines.append(shown(f"{what} {names.get(one[what], one[what])}: {said.replace('-', ' ')}", style="yellow"))
+        if total > EXCEPTIONS_SHOWN:
+            lines.append(Text(f"... and {total - EXCEPTIONS_SHOWN:,} more {what}s: `batonpass explain` lists them."))
+    return lines
+
+
+class Pinned:
+    """What is so, and below it the newest events, which always stay in view; lines that do not fit are counted."""
+
+    def __init__(self, above: RenderableType, events: list[Text], zone: Zone) -> None:
+        self._above = above
+        self._events = events
+        self._zone = zone
+
+    def __rich_console__(self, console: Renderer, options: ConsoleOptions) -> RenderResult:
+        """Draw what fits."""
+        height = options.max_height
+        events = self._events[-max(height // 3, 1) :]
+        below = Stack(Text(f"Events ({self._zone.name}):", style="dim"), *events) if events else Stack()
+        lower = console.render_lines(below, options, pad=False) if events else []
+        upper = console.render_lines(self._above, options, pad=False)
+        room = max(height - len(lower) - 1, 2)
+        if len(upper) > room:
+            more = Text(f"... and {len(upper) - room + 1} more lines: in a taller window, or from `batonpass explain`.")
+            upper = [*upper[: room - 1], *console.render_lines(more, options, pad=False)]
+        for line in (*upper, *lower):
+            yield from line
+            yield Segment.line()
 
 
 def held_by_reason(group: dict[str, Any], most: int = 8) -> list[tuple[str, str]]:
@@ -264,10 +322,9 @@ def _behind(said: dict[str, Any]) -> str:
     return f" (lag {lag}{soon})"
 
 
-def event_line(event: dict[str, Any], names: dict[str, str] | None = None) -> Text:
-    """Return an event as one line: time, kind, subject, and the details that are not empty."""
-    at = instant(event.get("at"))
-    clock = (at or datetime.now(UTC)).astimezone().strftime("%H:%M:%S")
+def event_line(event: dict[str, Any], names: dict[str, str] | None = None, zone: Zone = UTC_ZONE) -> Text:
+    """Return an event as one line: time in a zone, kind, subject, and the details that are not empty."""
+    clock = zone.clock(event.get("at") or datetime.now(UTC).isoformat())
     known = names or {}
     body = event.get("body") or {}
     # The instants in an event add little to the time at the beginning of the line; `--json` has them.
@@ -280,6 +337,9 @@ def event_line(event: dict[str, Any], names: dict[str, str] | None = None) -> Te
     line.append(event["type"], style=COLOURS.get(event["type"], "bold"))
     line.append(f" {' '.join(who)}" if who else "")
     line.append(f" {' '.join(words)}" if words else "", style="dim")
+    remedy = remedy_of(event, known.get(event.get("member") or "", ""))
+    if remedy is not None:
+        line.append(f" -> {remedy.command}{', ' if remedy.command else ''}docs/runbooks/{remedy.runbook}.md")
     return shown(line)
 
 

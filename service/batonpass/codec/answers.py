@@ -53,6 +53,7 @@ def answer_body(answer: Answer) -> dict[str, Any]:
         "member_epoch": answer.member_epoch,
         "generation": answer.generation,
         "heartbeat_interval_ms": answer.heartbeat_interval_ms,
+        "report_interval_ms": answer.report_interval_ms,
         "session_timeout_ms": answer.session_timeout_ms,
         "acceptable_recovery_lag": answer.acceptable_recovery_lag,
         "acceptable_catchup_ms": answer.acceptable_catchup_ms,

@@ -42,8 +42,9 @@ PATTERNS: Final = {
 """By pattern: the message for a text that does not match it."""
 Name = Annotated[str, Meta(min_length=1, max_length=NAME_CHARS_MAX, pattern=NAME_PATTERN)]
 TaskName = Annotated[str, Meta(max_length=NAME_CHARS_MAX, pattern=TASK_PATTERN)]
-# The core checks whether the group has such a changelog, so only the length is limited here.
+# The core checks whether the group has such a task and such a changelog, so only the length is limited here.
 TopicName = Annotated[str, Meta(max_length=NAME_CHARS_MAX)]
+TaskKey = Annotated[str, Meta(max_length=NAME_CHARS_MAX)]
 Text = Annotated[str, Meta(max_length=TEXT_CHARS_MAX)]
 TagKey = Annotated[str, Meta(min_length=1, max_length=20)]
 TagValue = Annotated[str, Meta(max_length=30)]
@@ -103,7 +104,7 @@ class JoinBody(Struct, forbid_unknown_fields=True):
     topology_epoch: Count | None = None
     on_lease_lost: Literal["stop", "continue"] = "stop"
     endpoint: Text | None = None
-    tasks: dict[TaskName, ReportBody] = {}
+    tasks: dict[TaskKey, ReportBody] = {}
     reason: Text = ""
 
 
@@ -112,7 +113,7 @@ class HeartbeatBody(Struct, forbid_unknown_fields=True):
 
     seq: Count
     member_epoch: Count
-    tasks: dict[TaskName, ReportBody] | UnsetType = UNSET
+    tasks: dict[TaskKey, ReportBody] | UnsetType = UNSET
 
 
 class SubtopologyBody(Struct, forbid_unknown_fields=True):

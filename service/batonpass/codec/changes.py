@@ -19,8 +19,9 @@ class Change(NamedTuple):
     """One task of one member changed: its role (``active``, ``standby``, ``warmup``, ``none``) or its state.
 
     ``kind`` is ``granted``, ``revoked`` (told to give it up), ``released`` (known not to run it), ``reported``
-    (state of an active), ``adopted`` (after lost commits) or ``gone`` (lost with its member). ``warm`` says
-    of a granted active whether its copy was ready.
+    (state of an active), ``adopted`` (after lost commits), ``waived`` (silent and fenced, so nobody waits for it) or
+    ``gone`` (lost with its member). ``warm`` says of a granted active whether its copy was ready. ``heard_ms`` is when
+    a member that was given up was last heard.
     """
 
     task: TaskId
@@ -35,6 +36,7 @@ class Change(NamedTuple):
     state: str = ""
     warm: bool | None = None
     why: str = ""
+    heard_ms: int | None = None
 
 
 def changes_of(
@@ -69,8 +71,8 @@ class _Reader:
                     yield from self._assignment_changed(record)
                 case r.MemberJoined(member=member):
                     self._fresh.add(member.id)
-                case r.MemberGone(member_id=member_id, cause=cause):
-                    yield from self._gone(member_id, cause)
+                case r.MemberGone(member_id=member_id, cause=cause, heard_ms=heard_ms):
+                    yield from self._gone(member_id, cause, heard_ms)
                 case r.MemberAway(member_id=member_id):
                     yield from self._gone(member_id, Cause.RESTARTED)
                 case r.GroupDeleted():
@@ -79,6 +81,8 @@ class _Reader:
                 case r.TaskReleased(task=task, member_id=member_id):
                     yield self._line(task, member_id, "released")
                     self._revoking.setdefault(member_id, {})[task] = False
+                case r.ReleaseWaived(task=task, member_id=member_id, heard_ms=heard_ms):
+                    yield self._line(task, member_id, "waived")._replace(heard_ms=heard_ms)
                 case r.ActiveReported(task=task, member_id=member_id, state=state):
                     yield self._line(task, member_id, "reported")._replace(state=state)
                 case r.TasksAdopted():
@@ -132,13 +136,13 @@ class _Reader:
         self._held.setdefault(member_id, {})[task] = None
         self._revoking.setdefault(member_id, {})[task] = True
 
-    def _gone(self, member_id: MemberId, cause: Cause) -> Iterator[Change]:
+    def _gone(self, member_id: MemberId, cause: Cause, heard_ms: int | None = None) -> Iterator[Change]:
         held, revoking = self._held.setdefault(member_id, {}), self._revoking.setdefault(member_id, {})
         member = None if member_id in self._fresh else self._before.members.get(member_id)
         before = member.revoking if member is not None else {}
         for task in dict.fromkeys([*(member.assignment if member is not None else ()), *before, *held, *revoking]):
             if self._role(member_id, task) != NO_ROLE or revoking.get(task, task in before):
-                yield self._line(task, member_id, "gone")._replace(role=NO_ROLE, why=cause)
+                yield self._line(task, member_id, "gone")._replace(role=NO_ROLE, why=cause, heard_ms=heard_ms)
                 held[task], revoking[task] = None, False
 
     def _line(self, task: TaskId, member_id: MemberId, kind: str) -> Change:

@@ -75,7 +75,7 @@ def generation_of(
     why, moved = why_of(reasons), []
     for task_id, (owner, standbys, _) in placed.changes.items():
         task = before.tasks.get(task_id)
-        owner_before, standbys_before = (task.target, task.target_standbys) if task else (None, ())
+        owner_before, standbys_before = (task.target.owner, task.target.standbys) if task else (None, ())
         moved.append(Moved(task_id, owner_before, owner, standbys_before, standbys, why.get(task_id, "")))
     return Generation(
         number=placed.generation,
@@ -111,7 +111,7 @@ def _score(group: Group, present: Group) -> float:
     table = group.table
     for task_index, task_id in enumerate(table.ids):
         if table.stateful[task_index]:
-            target = group.tasks[task_id].target
+            target = group.tasks[task_id].target.owner
             if target in load:
                 load[target] += table.weight[task_index]
     shares = [load[one] / member.capacity for one, member in present.members.items() if member.drain is None]

@@ -10,11 +10,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass, replace
-from typing import Any, Final, cast, get_args, get_origin, get_type_hints
+from typing import Any, Final, NamedTuple, cast, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from batonpass.core.state.model import Group, Member, Task, Unreleased
+from batonpass.core.state.ids import MemberId, TaskId
+from batonpass.core.state.model import (
+    UNMARKED,
+    ActiveState,
+    Failure,
+    Group,
+    Handover,
+    Marks,
+    Member,
+    Stall,
+    Stop,
+    Target,
+    Task,
+    Unreleased,
+    shared,
+)
 from batonpass.core.state.pmap import PMap
 from batonpass.core.state.topology import build_table
 
@@ -37,18 +52,37 @@ UPCASTS: Final[dict[int, Callable[[dict[str, Any]], dict[str, Any]]]] = {1: _wit
 STORED_FIELDS: Final[Mapping[type[Any], Mapping[str, str]]] = {
     Group: {"placement_due_ms": "due_ms"},
     Member: {"assignment": "picture"},
-    Task: {
-        "unreleased": "claims",
-        "next_owner": "heir",
-        "previous_owner": "keeper",
-        "waiting_reason": "waiting",
-        "final_position": "final",
-        "away_owner": "awaits",
-    },
 }
 """By type: the stored names of fields that have other names here. Stored names never change."""
-STORED_TYPES: Final[Mapping[type[Any], str]] = {Unreleased: "Claim"}
-"""The same for types."""
+
+
+class StoredTask(NamedTuple):
+    """A ``Task`` as it is stored: every field beside the others, in this order, under these names."""
+
+    id: TaskId
+    owner: MemberId | None = None
+    state: ActiveState = ActiveState.GRANTED
+    ready_grant: bool = False
+    since_ms: int = 0
+    token: int = 0
+    standbys: tuple[MemberId, ...] = ()
+    warmups: tuple[MemberId, ...] = ()
+    claims: tuple[Unreleased, ...] = ()
+    heir: MemberId | None = None
+    keeper: MemberId | None = None
+    target: MemberId | None = None
+    target_standbys: tuple[MemberId, ...] = ()
+    waiting: str = ""
+    final: tuple[tuple[str, int], ...] = ()
+    pin: MemberId | None = None
+    parked: bool = False
+    failures: tuple[Failure, ...] = ()
+    stalls: tuple[Stall, ...] = ()
+    awaits: MemberId | None = None
+    stop: Stop | None = None
+    ran_since_ms: int = 0
+    well_ms: int = 0
+
 
 DERIVED: Final = "table"
 """The field that follows from the topology and is not stored."""
@@ -86,23 +120,58 @@ def decode_group(version: int, payload: bytes) -> Group:
         raise UnreadableGroup(str(error)) from error
 
 
+def is_current(version: int, payload: bytes) -> bool:
+    """Return whether a stored group that can be decoded has all the fields with which this program writes it."""
+    if version != GROUP_VERSION:
+        return False
+    written = msgspec.json.decode(payload, type=_Written)
+    groups = [(_GROUP, written.group), *((_MEMBER, one) for one in written.group.get("members", {}).values())]
+    return written.fields == FIELDS and all(set(kind.__struct_encode_fields__) <= set(one) for kind, one in groups)
+
+
 def _by_stored_names(value: Group | Member) -> dict[str, object]:
     names = STORED_FIELDS[type(value)]
     kept = [field.name for field in fields(value) if field.name != DERIVED]
     return {names.get(name, name): getattr(value, name) for name in kept}
 
 
+STORED_TYPES: Final[Mapping[type[Any], str]] = {Unreleased: "Claim", StoredTask: "Task"}
+"""By type: its stored name, if it has another one here."""
+
+
+def _stored(value: object) -> object:
+    if isinstance(value, Member):
+        return _by_stored_names(value)
+    return _stored_task(value) if isinstance(value, Task) else value
+
+
+def _stored_task(task: Task) -> StoredTask:
+    unreleased, next_owner, previous_owner, final_position, away_owner, stop = task.handover
+    head, ran_since_ms, well_ms = task[:6], task.ran_since_ms, task.well_ms
+    handed = (task.standbys, task.warmups, unreleased, next_owner, previous_owner, *task.target, final_position)
+    return StoredTask._make((*head, *handed, *task.marks, away_owner, stop, ran_since_ms, well_ms))
+
+
+def _task(stored: StoredTask, alike: dict[Target, Target]) -> Task:
+    target = Target(stored.target, stored.target_standbys, stored.waiting)
+    handover = Handover(stored.claims, stored.heir, stored.keeper, stored.final, stored.awaits, stored.stop)
+    marks = Marks(stored.pin, stored.parked, stored.failures, stored.stalls)
+    run = (*stored[:6], stored.ran_since_ms, stored.well_ms, stored.standbys, stored.warmups)
+    marks = UNMARKED if marks == UNMARKED else marks
+    return Task._make((*run, alike.setdefault(target, target), shared(handover), marks))
+
+
 def _plain(value: object) -> object:
     if isinstance(value, PMap):
-        return {key: _by_stored_names(one) if isinstance(one, Member) else one for key, one in value.items()}
+        return {key: _stored(one) for key, one in value.items()}
     raise TypeError(f"{type(value).__name__} has no form in a stored group")
 
 
 def _tuples_within(kind: Any, found: dict[str, tuple[str, ...]]) -> Mapping[str, tuple[str, ...]]:
     """Return the fields of every named tuple within a type. In JSON only their order tells the fields apart."""
+    kind = StoredTask if kind is Task else kind
     if isinstance(kind, type) and hasattr(kind, "_fields"):
-        names = STORED_FIELDS.get(kind, {})
-        found[STORED_TYPES.get(kind, kind.__name__)] = tuple(names.get(name, name) for name in kind._fields)
+        found[STORED_TYPES.get(kind, kind.__name__)] = kind._fields
     if isinstance(kind, type) and (hasattr(kind, "_fields") or is_dataclass(kind)):
         for part in get_type_hints(kind).values():
             if part is not kind:
@@ -134,7 +203,7 @@ def _mirror(kind: type[Any], mirrored: Mapping[Any, Any]) -> type[msgspec.Struct
 
 
 _MEMBER: Final = _mirror(Member, {})
-_GROUP: Final = _mirror(Group, {Member: _MEMBER})
+_GROUP: Final = _mirror(Group, {Member: _MEMBER, Task: StoredTask})
 _WHOLE: Final = msgspec.defstruct("Whole", [("group", _GROUP)])
 
 
@@ -152,6 +221,8 @@ def _member(mirror: msgspec.Struct) -> Member:
 def _group(mirror: msgspec.Struct) -> Group:
     fields, make = _fields_of(mirror), cast("Callable[..., Group]", Group)
     fields["members"] = {name: _member(one) for name, one in fields.get("members", {}).items()}
+    alike: dict[Target, Target] = {}
+    fields["tasks"] = {name: _task(one, alike) for name, one in fields.get("tasks", {}).items()}
     whole = make(**{name: PMap(said) if name in _GROUP_MAPS else said for name, said in fields.items()})
     return replace(whole, table=build_table(whole.topology))
 
@@ -166,6 +237,7 @@ _GROUP_MAPS: Final = _maps(Group)
 
 class _Written(msgspec.Struct):
     fields: dict[str, tuple[str, ...]]
+    group: dict[str, Any] = {}
 
 
 _encoder: Final = msgspec.json.Encoder(enc_hook=_plain)

@@ -196,7 +196,7 @@ def _roles_body(found: Mapping[Any, Mapping[str, tuple[TaskId, ...]]]) -> dict[s
 
 def next_owners_of(group: Group) -> frozenset[MemberId]:
     """Return the members that wait for a task which another member still holds."""
-    next_owners = (group.tasks[task_id].next_owner for task_id in group.unsettled)
+    next_owners = (group.tasks[task_id].handover.next_owner for task_id in group.unsettled)
     return frozenset(next_owner for next_owner in next_owners if next_owner is not None)
 
 
@@ -284,17 +284,17 @@ def task_explanation_body(group: Group, found: TaskExplanation) -> dict[str, Any
         "endpoint": owner.endpoint if owner is not None else None,
         "since": time_of(task.since_ms or None),
         "fencing_token": task.token,
-        "target": task.target,
-        "target_standbys": list(task.target_standbys),
+        "target": task.target.owner,
+        "target_standbys": list(task.target.standbys),
         "to": found.to,
         "why": found.why.value,
         "held_back": held_back_body((found.held,))[0] if found.held is not None else None,
         "copies": [_copy_body(one) for one in found.copies],
         "waits_for": [_wait_body(one) for one in found.waits],
-        "stopped": _stop_body(task.stop),
-        "pin": task.pin,
-        "parked": task.parked,
-        "failures": [_failure_body(group, one) for one in task.failures],
+        "stopped": _stop_body(task.handover.stop),
+        "pin": task.marks.pin,
+        "parked": task.marks.parked,
+        "failures": [_failure_body(group, one) for one in task.marks.failures],
         "sentences": list(found.sentences),
     }
 

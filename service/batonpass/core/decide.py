@@ -153,14 +153,14 @@ def _tasks_of(draft: DecisionDraft, before: Soft, member: Member) -> set[TaskId]
 
 
 def _advance_group(draft: DecisionDraft, inputs: Sequence[i.Input], concerned: set[TaskId] | None) -> None:
-    """Take the group as far as it can go now, and schedule the next look."""
+    """Take the group as far as it can go now, and schedule the next probe."""
     group = draft.group
     if not group.declared or group.config.kafka_streams:
         return
     generation = group.generation
     is_tick = any(isinstance(item, i.Tick) for item in inputs)
-    is_look = is_tick and group.placement_due_ms is None and _probe_is_due(draft)
-    if _is_due(draft) or is_look or any(isinstance(item, i.ProbeRequest) for item in inputs):
+    is_probe = is_tick and group.placement_due_ms is None and _probe_is_due(draft)
+    if _is_due(draft) or is_probe or any(isinstance(item, i.ProbeRequest) for item in inputs):
         # Placement goes first: the step below moves towards the target that it sets.
         place_now(draft)
     elif draft.soft.target_is_provisional and group.placement_due_ms is None and _is_to_rest(group):
@@ -184,7 +184,7 @@ def _is_to_rest(group: Group) -> bool:
 def _only_copies_are_left(group: Group) -> bool:
     """Say whether every task runs where its target says."""
     unsettled = (group.tasks[task_id] for task_id in group.unsettled)
-    return all(task.owner == task.target and task.state is ActiveState.RUNNING for task in unsettled)
+    return all(task.owner == task.target.owner and task.state is ActiveState.RUNNING for task in unsettled)
 
 
 def _is_due(draft: DecisionDraft) -> bool:

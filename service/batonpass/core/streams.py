@@ -277,8 +277,8 @@ def _adopt(draft: DecisionDraft, item: StreamsRebalance) -> None:
     released: list[Record] = []
     for task_id, members in sorted(runners.items()):
         task = draft.group.tasks[task_id]
-        giving_up = {entry.member_id for entry in task.unreleased} - {task.next_owner}
-        known = {task.owner} if task.next_owner is None else {task.owner, *giving_up}
+        giving_up = {entry.member_id for entry in task.handover.unreleased} - {task.handover.next_owner}
+        known = {task.owner} if task.handover.next_owner is None else {task.owner, *giving_up}
         if known.isdisjoint(members):
             adopted.setdefault(min(members), {})[task_id] = max(task.token, draft.group.tokens_from) + 1
             released += [TaskReleased(task_id, task.owner, at_ms=draft.now_ms)] if task.owner is not None else []
@@ -385,7 +385,7 @@ def _assignment(
     process_of = {member_id: process_id for process_id, member_id in view.group.instances.items()}
     for task in view.tasks.pick(view.group.table.ids):
         active = _active(view, task, task_plans.get(task.id))
-        running = {active, *(entry.member_id for entry in task.unreleased)}
+        running = {active, *(entry.member_id for entry in task.handover.unreleased)}
         by_process[process_of[active]][Role.ACTIVE].append(task.id)
         for role, members in ((Role.STANDBY, task.standbys), (Role.WARMUP, task.warmups)):
             for member_id in members:
@@ -399,7 +399,12 @@ def _assignment(
 def _active(view: View, task: Task, plan: TaskPlan | None) -> MemberId:
     """Return the member that should run a task: owner, next owner, planned owner, present runner, or the warmest."""
     planned = plan.choice.active if plan is not None else None
-    chosen = task.owner or task.next_owner or planned or (task.unreleased[0].member_id if task.unreleased else None)
+    chosen = (
+        task.owner
+        or task.handover.next_owner
+        or planned
+        or (task.handover.unreleased[0].member_id if task.handover.unreleased else None)
+    )
     if chosen is not None and chosen in view.members:
         return chosen
     return min(
@@ -422,7 +427,9 @@ def _follow_up(draft: DecisionDraft, view: View) -> tuple[int | None, bool]:
     """
     group, now_ms = view.group, view.now_ms
     tasks = [task for task in view.tasks.pick(group.unsettled) if task.id in group.table.index_of]
-    since = [view.members[entry.member_id].revoking[task.id].since_ms for task in tasks for entry in task.unreleased]
+    since = [
+        view.members[entry.member_id].revoking[task.id].since_ms for task in tasks for entry in task.handover.unreleased
+    ]
     if since:
         return max(NUDGE_MS, (now_ms - min(since)) // 2), True
     interval_ms = view.config.probing_rebalance_interval_ms
@@ -434,7 +441,7 @@ def _follow_up(draft: DecisionDraft, view: View) -> tuple[int | None, bool]:
             for task, member_id in behind
             if not view.copy(task, member_id).is_caught_up
         ]
-    if any(task.warmups or task.next_owner or task.target not in (None, task.owner) for task in tasks):
+    if any(task.warmups or task.handover.next_owner or task.target.owner not in (None, task.owner) for task in tasks):
         waits.append(interval_ms)
     waits += [max(SOONEST_MS, at_ms - now_ms) for at_ms in hold_ends_ms(draft)]
     return (min(*waits, interval_ms) if waits else None), False

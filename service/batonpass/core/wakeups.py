@@ -2,8 +2,9 @@
 
 Every rule that waits for an instant yields it here and nowhere else: with the group, a member or a task. A tick and a
 start ask about everything. Any other decision that records something asks about the members and tasks that it changes:
-what was found before still stands. So a heartbeat without news asks nothing. A wake-up may come too early, because what
-it was for is gone: a tick is harmless, and asks anew.
+what was found before still stands. A leave or a new setting, which moves what others wait for, schedules a placement,
+whose tick asks about everything. So a heartbeat without news asks nothing. A wake-up may come too early, because what
+it was for is gone: a tick is harmless, and asks anew. The clock goes back only at a start (``Started``).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from batonpass.core.handover.turns import last_came_on
 from batonpass.core.state.failures import avoided_until_ms, distrust_ends
 from batonpass.core.state.inputs import Input, PollBroken, Started, Tick
 from batonpass.core.state.model import Group, Member, Task
-from batonpass.core.state.newcomers import newcomer_age_ms, stay_began_ms
+from batonpass.core.state.newcomers import new_until_ms
 from batonpass.core.state.records import AssignmentChanged, NextOwnerChosen, RebalanceScheduled, ReleaseWaived
 from batonpass.core.state.soft import Soft
 
@@ -56,27 +57,18 @@ def _of_member(draft: DecisionDraft, member: Member) -> _Instants:
 def _of_task(draft: DecisionDraft, task: Task) -> _Instants:
     group, soft = draft.group, draft.soft
     # The lease is over of a fenced member that may still run it.
-    yield from (entry.free_at_ms for entry in task.unreleased)
+    yield from (entry.free_at_ms for entry in task.handover.unreleased)
     # A warmup stalls or gives way; it may be tried again where it did, and the task where it did not run well.
     for member_id in task.warmups:
         yield from (
             at_ms + group.config.warmup_stall_timeout_ms
             for at_ms in last_came_on(soft, task.id, group.members[member_id])
         )
-    yield from (stall.until_ms for stall in task.stalls)
-    yield from (avoided_until_ms(group.config, failure) for failure in task.failures)
+    yield from (stall.until_ms for stall in task.marks.stalls)
+    yield from (avoided_until_ms(group.config, failure) for failure in task.marks.failures)
     # Without an owner, it no longer waits for the report of a copy.
     if task.owner is None and (task.standbys or task.warmups):
         yield report_awaited_until_ms(group, soft, task)
-
-
-def _of_newcomers(draft: DecisionDraft, members: Iterable[Member]) -> _Instants:
-    """Until when members count as new: their age is worked out for all of them together."""
-    group, now_ms = draft.group, draft.now_ms
-    since_ms = [stay_began_ms(member) for member in members] if group.unsettled else []
-    young = [min(at_ms, now_ms) for at_ms in since_ms if at_ms > now_ms - group.config.newcomer_wait_ms]
-    age_ms = newcomer_age_ms(group, now_ms) if young else 0
-    yield from (at_ms + age_ms for at_ms in young)
 
 
 def _of_records(draft: DecisionDraft) -> Iterator[int]:
@@ -94,7 +86,7 @@ def _of_all(draft: DecisionDraft) -> _Instants:
     yield from distrust_ends(group)
     if draft.soft.target_is_provisional and not group.unsettled:
         # The target leaves out moves that gave way lately. Once they may be tried again, it may be another one.
-        yield from (stall.until_ms for task in group.tasks.values() for stall in task.stalls)
+        yield from (stall.until_ms for task in group.tasks.values() for stall in task.marks.stalls)
 
 
 def next_wake_ms(draft: DecisionDraft, before: tuple[Group, Soft], inputs: Sequence[Input]) -> int | None:
@@ -123,14 +115,17 @@ def all_instants(draft: DecisionDraft) -> list[int]:
 
 def hold_ends_ms(draft: DecisionDraft) -> list[int]:
     """Return the instants after now at which something that holds moves, or limits the target, ends by itself."""
-    stalls = (stall.until_ms for task in draft.group.tasks.pick(draft.group.moving_tasks()) for stall in task.stalls)
+    stalls = (
+        stall.until_ms for task in draft.group.tasks.pick(draft.group.moving_tasks()) for stall in task.marks.stalls
+    )
     return _from_now_on(draft, chain(_of_holds(draft.group), stalls, _of_all(draft)))
 
 
 def _instants(draft: DecisionDraft, members: Collection[Member], tasks: Iterable[Task]) -> _Instants:
     of_members = (at_ms for member in members for at_ms in _of_member(draft, member))
     of_tasks = (at_ms for task in tasks for at_ms in _of_task(draft, task))
-    return chain(_of_group(draft), of_members, of_tasks, _of_newcomers(draft, members))
+    newcomers = new_until_ms(draft.group, draft.now_ms, members if draft.group.unsettled else ())
+    return chain(_of_group(draft), of_members, of_tasks, newcomers.values())
 
 
 def _from_now_on(draft: DecisionDraft, instants: _Instants) -> list[int]:

@@ -18,13 +18,14 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from batonpass.client import CoordinatorClient
+from batonpass.client import CoordinatorClient, Refused
 from batonpass.dashboard import commands, login
 from batonpass.dashboard.config import Config
 from batonpass.dashboard.live import live
 from batonpass.dashboard.origins import is_served
 from batonpass.dashboard.pages import PAGES
-from batonpass.dashboard.request_context import Dashboard, guarded
+from batonpass.dashboard.request_context import Dashboard, RequestContext, guarded
+from batonpass.dashboard.zone import choose_zone
 
 HEADERS: Final = [
     (
@@ -83,6 +84,10 @@ async def _livez(_: Request) -> Response:
     return PlainTextResponse("ok\n")
 
 
+async def _nowhere(context: RequestContext) -> Response:
+    raise Refused(404, {"detail": f"There is no page {context.request.url.path[:200]}."})
+
+
 def make_app(config: Config, *, transport: httpx.AsyncBaseTransport | None = None) -> Starlette:
     """Return the dashboard; ``transport`` is how it reaches the coordinator, by default over the network."""
     client = CoordinatorClient(
@@ -102,10 +107,12 @@ def make_app(config: Config, *, transport: httpx.AsyncBaseTransport | None = Non
         Route("/login", login.sign_in, methods=["POST"]),
         Route("/logout", login.sign_out, methods=["POST"]),
         Route("/live", live),
+        Route("/zone", guarded(choose_zone)),
         *(Route(place, guarded(page)) for place, page in PAGES.items()),
         Route("/groups/{group}/do/{command}", guarded(commands.ask), methods=["GET"]),
         Route("/groups/{group}/do/{command}", guarded(commands.carry_out), methods=["POST"]),
         Mount("/static", StaticFiles(directory=Path(__file__).parent / "static")),
+        Route("/{place:path}", guarded(_nowhere)),
     ]
     middleware = [
         Middleware(_Safe, config=config),

@@ -18,7 +18,8 @@ class Config:
     ``trusted`` has the authorities that the coordinator's certificate is checked against. ``is_secure``: browsers reach
     the dashboard over HTTPS, so that its cookie never travels in clear. ``root_path`` is what an ingress puts in front
     of every path, without a slash at its end. ``allowed_hosts`` are the names, in small letters, under which browsers
-    reach the dashboard, beside localhost and addresses.
+    reach the dashboard, beside localhost and addresses. ``log_url`` is the address of a
+    worker's log, in which ``{group}``, ``{instance}`` and ``{member}`` stand for whose it is.
     """
 
     server: str
@@ -27,4 +28,5 @@ class Config:
     is_secure: bool = False
     root_path: str = ""
     allowed_hosts: frozenset[str] = frozenset()
+    log_url: str = ""
     port: int = DEFAULT_PORT

@@ -34,14 +34,14 @@ async def fields(request: Request) -> dict[str, str]:
 
 async def ask(request: Request) -> Response:
     """Show the form that asks for a token."""
-    return _form(request.app.state.dashboard, _place(request.query_params.get("next", "")))
+    return _form(request.app.state.dashboard, place(request.query_params.get("next", "")))
 
 
 async def sign_in(request: Request) -> Response:
     """Take a token, and keep it if the coordinator knows it."""
     dashboard: Dashboard = request.app.state.dashboard
     given = await fields(request)
-    wanted, token, group = _place(given.get("next", "")), given.get("token", ""), given.get("group", "") or None
+    wanted, token, group = place(given.get("next", "")), given.get("token", ""), given.get("group", "") or None
     if not is_own(request):
         return _form(dashboard, wanted, said="That form came from another site.", status=FORBIDDEN)
     if not (token.isascii() and token.isprintable()):
@@ -119,6 +119,6 @@ def _form(
     return HTMLResponse(text, status)
 
 
-def _place(wanted: str) -> str:
+def place(wanted: str) -> str:
     """Return the page that a visitor wanted, if it is one of this dashboard."""
     return wanted if wanted.startswith("/") and not wanted.startswith(("//", "/\\")) else ""

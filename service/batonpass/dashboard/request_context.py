@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import re
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
-from urllib.parse import urlencode
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, Final, Generic, TypeVar
+from urllib.parse import quote, urlencode
 
 import jinja2
 from starlette.requests import Request
@@ -20,7 +23,9 @@ from batonpass.dashboard import words
 from batonpass.dashboard.config import Config
 from batonpass.dashboard.sessions import Session, Sessions
 from batonpass.dashboard.shared_client import SharedClient
+from batonpass.zones import UTC_ZONE, Zone, zone_named
 
+ZONE_COOKIE: Final = "batonpass_zone"
 PART: Final = "x-part"
 """The header by which the script of a page asks only for the part in its middle."""
 
@@ -31,7 +36,25 @@ LEAST_EVERY_MS: Final = 2_000
 SIGNED_OUT: Final = 401
 TRY_AGAIN: Final = 500
 
+ALARMING: Final = frozenset({"trouble", "attention"})
+"""The levels of health that the title of a page begins with."""
+
+LISTED: Final = 100
+"""How many entries of a list a page shows at once, unless it says otherwise."""
+
+T = TypeVar("T")
 Page = Callable[["RequestContext"], Awaitable[Response]]
+
+
+@dataclass(frozen=True, slots=True)
+class Part(Generic[T]):
+    """Some entries of a list: where they begin, and how many there are in all. ``name`` is that of its parameter."""
+
+    entries: Sequence[T]
+    begin: int
+    size: int
+    total: int
+    name: str
 
 
 class Dashboard:
@@ -87,6 +110,14 @@ class RequestContext:
         """Return the group that the path names."""
         return str(self.request.path_params["group"])
 
+    @property
+    def zone(self) -> Zone:
+        """Return the zone that this browser wants times in; UTC if it names none that is known here."""
+        try:
+            return zone_named(self.request.cookies.get(ZONE_COOKIE) or UTC_ZONE.name)
+        except ValueError:
+            return UTC_ZONE
+
     def asked(self, name: str, otherwise: str = "") -> str:
         """Return a parameter of the query, without blanks around it."""
         return self.request.query_params.get(name, otherwise).strip()
@@ -95,6 +126,16 @@ class RequestContext:
         """Return a whole number of the query that is not negative; an invalid one counts as left out."""
         text = self.asked(name)
         return min(int(text), most) if text.isascii() and text.isdigit() else otherwise
+
+    def part(self, entries: Sequence[T], size: int = LISTED, name: str = "begin") -> Part[T]:
+        """Return the entries from the one on that the parameter ``name`` counts, ``size`` at most."""
+        begin = self.asked_number(name, 0, most=max(len(entries) - 1, 0))
+        return Part(entries[begin : begin + size], begin, size, len(entries), name)
+
+    def here(self, **changes: Any) -> str:
+        """Return the address of this very page with some parameters changed; one that is None is left out."""
+        kept = [(name, value) for name, value in self.request.query_params.multi_items() if name not in changes]
+        return f"?{urlencode([(name, value) for name, value in (*kept, *changes.items()) if value not in (None, '')])}"
 
     def at(self, *names: str) -> str:
         """Return a path below ``/v1/groups`` and this group, quoted."""
@@ -110,13 +151,21 @@ class RequestContext:
             "here": self.request.url.path.removeprefix(self.dashboard.config.root_path) or "/",
             "every_ms": max(LEAST_EVERY_MS, round(took_ms * SLOWER)),
             "live": live,
-            "now": time.time(),
+            "log_of": partial(log_of, self.dashboard.config.log_url, self.request.path_params.get("group")),
+            "health_level": "",
+            "headline": "",
+            "now": datetime.now(UTC).isoformat(),
+            "zone": self.zone,
             "names": self.client.names,
             "layout": "part.html" if PART in self.request.headers else "page.html",
             "server": self.dashboard.client.url,
         }
-        flash, self.session.flash = self.session.flash, ""
-        text = self.dashboard.templates.get_template(template).render(common | {"flash": flash} | context)
+        given: dict[str, Any] = common | context
+        group = given["group"] if given["group"] != given["title"] else ""
+        alarm = given["health_level"].capitalize() if given["health_level"] in ALARMING else ""
+        given["whole_title"] = " · ".join(part for part in (alarm, given["title"], group, "Batonpass") if part)
+        given["flash"], self.session.flash = self.session.flash, ""
+        text = self.dashboard.templates.get_template(template).render(given)
         return HTMLResponse(text, status)
 
 
@@ -197,10 +246,15 @@ def _templates(root_path: str) -> jinja2.Environment:
     environment.globals["w"] = words
     environment.filters["duration"] = words.duration
     environment.filters["number"] = words.number
-    environment.filters["clock"] = words.clock
     environment.filters["ago"] = words.ago
     environment.filters["soon"] = words.soon
     return environment
+
+
+def log_of(template: str, group: str | None, member: str, instance: str | None) -> str:
+    """Return the address of a member's log, from the operator's template; empty if there is none."""
+    named = {"{group}": group or "", "{instance}": instance or member, "{member}": member}
+    return re.sub("|".join(map(re.escape, named)), lambda found: quote(named[found[0]], safe=""), template)
 
 
 def linked(root_path: str, *names: object, **query: Any) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from itertools import takewhile
 from typing import Any, Final
 
 from batonpass.client import instant, is_uuid, readable_name
@@ -15,6 +17,7 @@ DASH: Final = durations.DASH
 duration: Final = durations.duration
 
 SHORT_ID: Final = 8
+BRIEF: Final = 12
 
 WHY: Final[Mapping[str, str]] = {
     "stays": "stays",
@@ -49,7 +52,7 @@ MEMBER_IS: Final[Mapping[str, str]] = {
 
 
 def gap_of(body: Mapping[str, Any]) -> tuple[float | None, str]:
-    """Return how long nobody ran a task, as an event says it, and how exact that is: "", "up to " or "at least "."""
+    """Return how long nobody ran a task, by an event or a run, and how exact that is: "", "up to " or "at least "."""
     at_most_ms = body.get("gap_at_most_ms")
     if at_most_ms is not None:
         return at_most_ms, "up to "
@@ -105,17 +108,6 @@ def span_whole(milliseconds: float) -> str:
     return duration(round(milliseconds / 1_000) * 1_000) if milliseconds >= 500 else "0 s"
 
 
-def clock(text: str | None) -> str:
-    """Return the time of day of an instant, in UTC; a dash for None."""
-    at = instant(text)
-    return DASH if at is None else at.astimezone(UTC).strftime("%H:%M:%S")
-
-
-def clock_of(at_s: float) -> str:
-    """Return the time of day of an instant in seconds, in UTC."""
-    return datetime.fromtimestamp(at_s, UTC).strftime("%H:%M:%S")
-
-
 def why(code: str | None) -> str:
     """Return why a task is where it is, in words."""
     return WHY.get(code or "", (code or "").replace("-", " "))
@@ -129,6 +121,28 @@ def sentence(text: object) -> str:
 def ended(code: str | None) -> str:
     """Return how a run ended, in words; a dash while it goes on."""
     return DASH if not code else "was asked to give it up" if code == "revoked" else code.replace("-", " ")
+
+
+def briefly(names: Iterable[str], most: int = BRIEF) -> dict[str, str]:
+    """Return each name short enough for a narrow place: what all begin with goes, then what is in the middle.
+
+    Their ends stay, where names differ. A name that would not be told from another stays whole.
+    """
+    whole = list(dict.fromkeys(names))
+    pairs = zip(min(whole, default=""), max(whole, default=""), strict=False) if len(whole) > 1 else ()
+    shared = "".join(one for one, _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+    shared = shared[: max(shared.rfind(mark) for mark in "-._/:") + 1]
+    found = {
+        one: one if len(one) <= most else _cut(f"…{one.removeprefix(shared)}" if shared else one, most) for one in whole
+    }
+    times = Counter(found.values())
+    return {one: text if times[text] == 1 else one for one, text in found.items()}
+
+
+def _cut(name: str, most: int) -> str:
+    """Return a name without its middle, if it is too long."""
+    head = (most - 1) // 3
+    return name if len(name) <= most else f"{name[:head]}…{name[head + 1 - most :]}"
 
 
 class Names:
@@ -155,6 +169,10 @@ class Names:
         if known:
             return known
         return f"{member_id[:SHORT_ID]}…" if is_uuid(member_id) else member_id
+
+    def __contains__(self, member_id: object) -> bool:
+        """Whether a member is called something else than its id."""
+        return member_id in self._known
 
     def within(self, sentence: str) -> str:
         """Return a sentence with names in place of ids."""

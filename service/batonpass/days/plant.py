@@ -154,7 +154,7 @@ class _Forger:
             rows.tables["assignment_events"].append(
                 (
                     *(rows.group_id, before, place, self._task, member, kind, role_before, role, self._at),
-                    *(self._generation, epoch, token, state, warm, ""),
+                    *(self._generation, epoch, token, state, warm, "", None),
                 )
             )
         self._at += timedelta(seconds=1)

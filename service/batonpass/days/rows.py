@@ -35,7 +35,7 @@ COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "assignment_events": (
         *("group_id", "version", "place", "task_id", "member_id", "kind", "role_before", "role", "at"),
-        *("generation", "member_epoch", "token", "state", "warm", "why"),
+        *("generation", "member_epoch", "token", "state", "warm", "why", "heard_at"),
     ),
     "traces": ("group_id", "at", "version", "format", "code", "cause", "payload"),
     "samples": ("group_id", "at", "copies"),
@@ -132,7 +132,8 @@ class GroupRecorder:
             (group_id, *row[:3], at, msgspec.json.decode(row[4]), *row[5:]) for row in parts.get("generations", ())
         ]
         tables["assignment_events"] += [
-            (group_id, group.version, place, *one[:5], at, *one[6:]) for place, one in enumerate(history.changes)
+            (group_id, group.version, place, *one[:5], at, *one[6:-1], instant(one.heard_ms))
+            for place, one in enumerate(history.changes)
         ]
         tables["traces"] += [(group_id, at, *row[1:]) for row in parts.get("traces", ())]
         tables["commands"] += [(group_id, at, *row[1:]) for row in parts.get("commands", ())]

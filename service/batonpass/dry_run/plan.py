@@ -80,18 +80,20 @@ def _answer(view: View, step: StepPlan, lower_bound: int) -> Plan:
     moves = 0
     for plan in task_plans:
         task, active = plan.task, plan.choice.active
-        aim = task.target
+        aim = task.target.owner
         if aim is not None:
             target[aim]["active"].append(task.id)
-        for member_id in task.target_standbys:
+        for member_id in task.target.standbys:
             target[member_id]["standby"].append(task.id)
         if active is not None:
             assignment[active]["active"].append(task.id)
         for member_id, role in plan.copies.items():
             assignment[member_id][role].append(task.id)
-        moves += view.is_stateful(task.id) and task.target is not None and _present_owner(task) != task.target
+        moves += (
+            view.is_stateful(task.id) and task.target.owner is not None and _present_owner(task) != task.target.owner
+        )
         is_same = is_same and _holds_already(task, plan)
-        aimed = active == aim and plan.copies == dict.fromkeys(task.target_standbys, Role.STANDBY)
+        aimed = active == aim and plan.copies == dict.fromkeys(task.target.standbys, Role.STANDBY)
         is_aimed = is_aimed and aimed
         ready = _is_ready(view, plan)
         is_ready = is_ready and ready
@@ -99,7 +101,7 @@ def _answer(view: View, step: StepPlan, lower_bound: int) -> Plan:
     # Without members nothing can change, but a task that waits for a member is not at rest.
     at_rest = is_same and is_aimed and is_ready and bool(group.members or not held)
     texts: _Texts = {}
-    there = {plan.task.id for plan in task_plans if plan.task.target in (plan.choice.active or "", *plan.copies)}
+    there = {plan.task.id for plan in task_plans if plan.task.target.owner in (plan.choice.active or "", *plan.copies)}
     return Plan(
         target=_sorted(group, target),
         assignment=_sorted(group, assignment),
@@ -116,11 +118,11 @@ def _answer(view: View, step: StepPlan, lower_bound: int) -> Plan:
 
 def _present_owner(task: Task) -> MemberId | None:
     """Return the member that runs the task now: the last owner, until its revocation is confirmed."""
-    return task.unreleased[0].member_id if task.owner is None and task.unreleased else task.owner
+    return task.handover.unreleased[0].member_id if task.owner is None and task.handover.unreleased else task.owner
 
 
 def _holds_already(task: Task, plan: TaskPlan) -> bool:
-    if task.owner != plan.choice.active or task.unreleased:
+    if task.owner != plan.choice.active or task.handover.unreleased:
         return False
     held: dict[MemberId, Role] = dict.fromkeys(task.standbys, Role.STANDBY)
     if task.warmups:
@@ -175,13 +177,15 @@ def _reason(view: View, plan: TaskPlan, texts: _Texts) -> Reason:
         return Reason(back.reason, task.id, None, f"failed on {choice.active}, and no other member is ready to take it")
     if back is not None:
         return Reason(back.reason, task.id, back.to, f"is to go to {back.to}" if back.to else "waits for a member")
-    if choice.why is Why.STAYS and task.target is not None and task.target != choice.active:
+    if choice.why is Why.STAYS and task.target.owner is not None and task.target.owner != choice.active:
         if choice.held is not None:
-            return Reason(choice.held, task.id, task.target, f"is to go to {task.target}")
-        copy = view.copy(task, task.target)
+            return Reason(choice.held, task.id, task.target.owner, f"is to go to {task.target.owner}")
+        copy = view.copy(task, task.target.owner)
         lag = "unknown" if copy.lag is None else str(copy.lag)
-        return Reason(Why.WARMING, task.id, task.target, f"runs on {choice.active}; {task.target} warms up, lag {lag}")
-    key = (choice.why, choice.active, task.target, task.owner)
+        return Reason(
+            Why.WARMING, task.id, task.target.owner, f"runs on {choice.active}; {task.target.owner} warms up, lag {lag}"
+        )
+    key = (choice.why, choice.active, task.target.owner, task.owner)
     if key not in texts:
-        texts[key] = _DETAIL[choice.why].format(active=choice.active, target=task.target, owner=task.owner)
+        texts[key] = _DETAIL[choice.why].format(active=choice.active, target=task.target.owner, owner=task.owner)
     return Reason(choice.why, task.id, choice.active, texts[key])

@@ -16,12 +16,15 @@ from batonpass.core.state.model import (
     Failure,
     Grant,
     Group,
+    Handover,
+    Marks,
     Member,
     Pause,
     PauseScope,
     Pending,
     Role,
     Stall,
+    Target,
     Task,
     Unreleased,
 )
@@ -201,6 +204,7 @@ def _task(
             (member_id in stalled, _lag(members[member_id].tasks[listed.id]), member_id) for member_id in warmups
         )
         target, target_standbys = (going[0][-1], standbys) if going else (None, ())
+    away = target if active is None and target is not None and _is_away(members.get(target)) else None
     task = Task(
         listed.id,
         owner=active,
@@ -208,12 +212,16 @@ def _task(
         since_ms=snapshot.now_ms,
         standbys=standbys,
         warmups=warmups,
-        target=target if target in members else None,
-        target_standbys=tuple(sorted(member_id for member_id in target_standbys if member_id in members)),
-        pin=snapshot.pins.get(listed.id),
-        away_owner=target if active is None and target is not None and _is_away(members.get(target)) else None,
-        stalls=stalls,
-        failures=_failures(snapshot, members[active], listed.id) if active is not None else (),
+        target=Target(
+            target if target in members else None,
+            tuple(sorted(member_id for member_id in target_standbys if member_id in members)),
+        ),
+        handover=Handover(away_owner=away),
+        marks=Marks(
+            pin=snapshot.pins.get(listed.id),
+            failures=_failures(snapshot, members[active], listed.id) if active is not None else (),
+            stalls=stalls,
+        ),
     )
     return (
         _revoked(task, listed.revoking, members) if listed.revoking is not None and listed.revoking == active else task
@@ -232,7 +240,7 @@ def _failures(snapshot: Snapshot, owner: SnapshotMember, task_id: TaskId) -> tup
 
 def _revoked(task: Task, revoking: MemberId, members: Mapping[MemberId, SnapshotMember]) -> Task:
     """Return the task between revocation and confirmation: its next owner is set, and the last owner keeps a copy."""
-    next_owner = task.target if task.target not in (None, revoking) else None
+    next_owner = task.target.owner if task.target.owner not in (None, revoking) else None
     if next_owner is None:
         best = sorted(
             (_lag(members[member_id].tasks[task.id]), member_id)
@@ -240,12 +248,10 @@ def _revoked(task: Task, revoking: MemberId, members: Mapping[MemberId, Snapshot
             if member_id != revoking
         )
         next_owner = best[0][1] if best else None
-    return task._replace(
-        owner=None,
+    return task._replace(owner=None, standbys=tuple(sorted({*task.standbys, revoking}))).with_handover(
         unreleased=(Unreleased(revoking, None),),
         next_owner=next_owner,
         previous_owner=revoking if task.state is ActiveState.RUNNING else None,
-        standbys=tuple(sorted({*task.standbys, revoking})),
     )
 
 

@@ -27,7 +27,7 @@ from batonpass.core.state.reasons import meaning_of
 from batonpass.core.state.soft import Soft
 from batonpass.explain.health import Health, health_of, refusals, silence_of, was_to_rebalance
 from batonpass.explain.status import GroupState, GroupStatus, idle_tasks, status_of
-from batonpass.explain.task import SILENT_SUFFIX, TaskState, Wait, state_of, waits_of
+from batonpass.explain.task import NOT_PROCESSED, SILENT_SUFFIX, TaskState, Wait, state_of, waits_of
 
 
 class Budget(NamedTuple):
@@ -70,7 +70,7 @@ class GroupExplanation:
         held_until_ms: nothing is granted before this instant.
         judges_from_ms: silent members are expired from this instant on. None: now.
         full_members: the members whose warmup slots are all taken.
-        waiting: the first of the ``waiting_total`` unsettled tasks, with their reasons.
+        waiting: the first of the ``waiting_total`` unsettled tasks, those that are not processed before the others.
     """
 
     status: GroupStatus
@@ -94,7 +94,8 @@ def explain_group(group: Group, soft: Soft, now_ms: int, policy: Policy, *, limi
     """Return why the group is where it is, with at most ``limit`` of its waiting tasks."""
     view = View(group, soft, now_ms, policy)
     step = plan_step(view)
-    unsettled = [plan for plan in step.task_plans if plan.task.id in group.table.index_of]
+    known = [plan for plan in step.task_plans if plan.task.id in group.table.index_of]
+    unsettled = sorted(known, key=lambda plan: state_of(view, plan.task) not in NOT_PROCESSED)
     waiting = [_waiting(view, plan.task, plan.choice, plan.held) for plan in unsettled[:limit]]
     status = status_of(view, step.held)
     health = health_of(view, status)
@@ -160,7 +161,9 @@ def _budgets(view: View, task_plans: list[TaskPlan]) -> tuple[Budget, Budget, tu
     for plan in [plan for plan in task_plans if plan.task.standbys or plan.task.warmups]:
         # A copy on the next owner counts as its active, not as a warmup.
         copies = {
-            member_id: role for member_id, role in view.holders(plan.task).items() if member_id != plan.task.next_owner
+            member_id: role
+            for member_id, role in view.holders(plan.task).items()
+            if member_id != plan.task.handover.next_owner
         }
         for_drain = is_for_drain(view, plan.task, plan.choice.active, copies)
         used[for_drain] += max(0, slots_used(copies, config.num_standby_replicas))
@@ -174,7 +177,8 @@ def _obstacles(view: View) -> Iterator[Obstacle]:
         member = view.group.members[member_id]
         if member.away_until_ms is not None:
             awaited = sum(
-                task.away_owner == member_id for task in map(view.group.tasks.__getitem__, view.group.unsettled)
+                task.handover.away_owner == member_id
+                for task in map(view.group.tasks.__getitem__, view.group.unsettled)
             )
             yield Obstacle(member_id, "away", awaited, None, member.away_until_ms, "its instance is restarting")
         if member.suspected:

@@ -216,7 +216,7 @@ class _Look:
             for task_id, grant in member.assignment.items()
             if grant.role is Role.ACTIVE
         ]
-        self.unknown = sum(task.state is ActiveState.RUNNING and not task.parked for task in unsure)
+        self.unknown = sum(task.state is ActiveState.RUNNING and not task.marks.parked for task in unsure)
         self.states[TaskState.RUNNING] += self.tasks - len(looked_at)
 
     def command(self, action: str, *, member: Member | None = None, task: TaskId | None = None) -> Remedy:
@@ -321,7 +321,7 @@ def _of_tasks(look: _Look) -> Iterator[Finding]:
     still[_LEASED] = [
         task
         for task in look.by_state[TaskState.HANDING_OVER]
-        if any(entry.free_at_ms is not None for entry in task.unreleased)
+        if any(entry.free_at_ms is not None for entry in task.handover.unreleased)
     ]
     found = {words: tasks for words, tasks in still.items() if tasks}
     if found:
@@ -370,7 +370,8 @@ def _since(tasks: Iterable[Task]) -> int | None:
 
 def _ended_ms(task: Task) -> int:
     """Return when a task last ran: when its owner was last heard, if that did not report the end."""
-    known = None if task.stop is None else task.stop.at_ms if task.stop.heard_ms is None else task.stop.heard_ms
+    stop = task.handover.stop
+    known = None if stop is None else stop.at_ms if stop.heard_ms is None else stop.heard_ms
     return task.since_ms if known is None else known
 
 
@@ -380,7 +381,7 @@ def _end_of(look: _Look, found: Mapping[str, Sequence[Task]]) -> tuple[int | Non
         return None, "when an operator releases it, once it is mended"
     if not set(found) <= {STILL[TaskState.WAITING], _LEASED}:
         return None, "when it is mended"
-    frees = [entry.free_at_ms for tasks in found.values() for task in tasks for entry in task.unreleased]
+    frees = [entry.free_at_ms for tasks in found.values() for task in tasks for entry in task.handover.unreleased]
     known = [free_ms for free_ms in frees if free_ms is not None]
     if known and len(known) == len(frees):
         return max(known), "the lease of the last owner"
@@ -399,14 +400,14 @@ def _storm_end(look: _Look) -> tuple[int | None, str]:
 
 def _cause(tasks: Sequence[Task]) -> Origin | None:
     """Return why the first of these tasks is not processed: what its member said, or what came of it."""
-    failed = [(failure, task) for task in tasks for failure in task.failures]
+    failed = [(failure, task) for task in tasks for failure in task.marks.failures]
     if failed:
         failure, task = max(failed, key=lambda one: (bool(one[0].detail), one[0].at_ms))
         return _failed(task.id, failure)
-    waits = next((task for task in tasks if task.owner is None and task.waiting_reason), None)
+    waits = next((task for task in tasks if task.owner is None and task.target.waiting_reason), None)
     if waits is not None:
-        return Origin(waits.id, None, None, meaning_of(waits.waiting_reason))
-    stopped = next(((task, task.stop) for task in tasks if task.stop is not None), None)
+        return Origin(waits.id, None, None, meaning_of(waits.target.waiting_reason))
+    stopped = next(((task, task.handover.stop) for task in tasks if task.handover.stop is not None), None)
     if stopped is None:
         return None
     task, stop = stopped
@@ -622,7 +623,7 @@ def _incident(view: View) -> Origin | None:
     died: Counter[MemberId] = Counter()
     found: list[Origin] = []
     for task in view.tasks.pick(view.group.table.ids):
-        for failure in task.failures:
+        for failure in task.marks.failures:
             if failure.outcome is Outcome.DIED:
                 died[failure.member_id] += 1
             elif failure.at_ms > oldest_ms and failure.outcome is not Outcome.SILENT:

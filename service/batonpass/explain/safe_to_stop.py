@@ -25,7 +25,7 @@ def reasons_to_stay(
     for task_id in sorted(running, key=task_sort_key):
         if task_id in member.revoking:
             # A task that no longer waits for a suspected member is another's already.
-            if any(entry.member_id == member.id for entry in group.tasks[task_id].unreleased):
+            if any(entry.member_id == member.id for entry in group.tasks[task_id].handover.unreleased):
                 reasons.append((task_id, "it was told to give this task up and has not confirmed it yet"))
         elif not view.is_stateful(task_id):
             if not others:

@@ -63,12 +63,6 @@ class GroupStatus:
     application: Application | None
 
 
-def describe_group(group: Group, soft: Soft, now_ms: int, policy: Policy) -> GroupStatus:
-    """Return where the group stands at ``now_ms``."""
-    view = View(group, soft, now_ms, policy)
-    return status_of(view, plan_step(view).held)
-
-
 def status_of(view: View, held: Sequence[HeldBack]) -> GroupStatus:
     """Return where the group stands, given what the present step holds back."""
     group = view.group
@@ -91,7 +85,7 @@ def status_of(view: View, held: Sequence[HeldBack]) -> GroupStatus:
         members=len(group.members),
         tasks=len(group.table.ids),
         warmups=len(etas),
-        moves_pending=sum(task.owner != task.target for task in waits if task.target is not None),
+        moves_pending=sum(task.owner != task.target.owner for task in waits if task.target.owner is not None),
         eta_ms=max(known) if known and len(known) == len(etas) else None,
         next_probe_ms=None if at_rest or view.soft.other_assignor else group.next_probe_ms,
         held_back=tuple(held) if group.members else (),
@@ -164,9 +158,9 @@ def describe_assignments(group: Group, soft: Soft, now_ms: int, policy: Policy) 
     tasks = group.tasks.plain()
     for task_id in group.table.ids:
         task = tasks[task_id]
-        if task.target is not None:
-            target[task.target]["active"].append(task_id)
-        for member_id in task.target_standbys:
+        if task.target.owner is not None:
+            target[task.target.owner]["active"].append(task_id)
+        for member_id in task.target.standbys:
             target[member_id]["standby"].append(task_id)
         plan = step.get(task_id)
         active = task.owner if plan is None else plan.choice.active
@@ -215,8 +209,12 @@ def snapshot_of(group: Group, soft: Soft, now_ms: int) -> Snapshot:
         tasks=tasks,
         members=members,
         now_ms=now_ms,
-        target={task.id: (task.target, task.target_standbys) for task in placed if task.target or task.target_standbys},
-        pins={task.id: task.pin for task in placed if task.pin is not None},
+        target={
+            task.id: (task.target.owner, task.target.standbys)
+            for task in placed
+            if task.target.owner or task.target.standbys
+        },
+        pins={task.id: task.marks.pin for task in placed if task.marks.pin is not None},
         paused=group.pause.scope if group.pause is not None else None,
     )
 
@@ -225,7 +223,7 @@ def _revoking(group: Group, task: Task) -> MemberId | None:
     """Return the member that still has to confirm that it gave the task up; None once the task runs elsewhere."""
     if task.owner is not None:
         return None
-    waits = (entry.member_id for entry in task.unreleased if entry.free_at_ms is None)
+    waits = (entry.member_id for entry in task.handover.unreleased if entry.free_at_ms is None)
     return next((member_id for member_id in waits if member_id in group.members), None)
 
 

@@ -43,6 +43,11 @@ class TaskState(StrEnum):
     PARKED = "parked"
 
 
+NOT_PROCESSED: Final = frozenset(
+    {TaskState.RESTORING, TaskState.FAILED, TaskState.LOST, TaskState.WAITING, TaskState.PARKED}
+)
+
+
 class WaitsFor(StrEnum):
     """What a task can wait for."""
 
@@ -174,15 +179,15 @@ def _plan_of(view: View, task: Task) -> TaskPlan | None:
 
 def state_of(view: View, task: Task) -> TaskState:
     """Return the state of a task, in one word."""
-    if task.parked:
+    if task.marks.parked:
         return TaskState.PARKED
     if task.owner is None:
-        return TaskState.HANDING_OVER if task.next_owner is not None else TaskState.WAITING
+        return TaskState.HANDING_OVER if task.handover.next_owner is not None else TaskState.WAITING
     if task.state is ActiveState.GRANTED or is_idle(view, task):
         return TaskState.STARTING
     if task.state is not ActiveState.RUNNING:
         return TaskState(task.state.value)
-    target = view.present_member(task.target)
+    target = view.present_member(task.target.owner)
     is_bound_elsewhere = target is not None and target.id != task.owner
     return TaskState.WARMING if is_bound_elsewhere and target and target.id in task.warmups else TaskState.RUNNING
 
@@ -200,7 +205,8 @@ def copies_of(view: View, task: Task) -> list[CopyStatus]:
         member_soft = view.soft.members.get(member_id)
         measured = member_soft.reports.get(task.id) if member_soft is not None else None
         stall = next(
-            (stall for stall in task.stalls if stall.member_id == member_id and stall.until_ms > view.now_ms), None
+            (stall for stall in task.marks.stalls if stall.member_id == member_id and stall.until_ms > view.now_ms),
+            None,
         )
         copies.append(
             CopyStatus(
@@ -221,7 +227,7 @@ def copies_of(view: View, task: Task) -> list[CopyStatus]:
 
 def waits_of(view: View, task: Task, choice: Choice, held: HeldBack | None) -> list[Wait]:
     """Return what a task waits for on its way to its target; nothing if it is there and runs."""
-    waits = [_release_wait(view, task, entry.member_id, entry.free_at_ms) for entry in task.unreleased]
+    waits = [_release_wait(view, task, entry.member_id, entry.free_at_ms) for entry in task.handover.unreleased]
     is_for_copy = held is not None and held.reason is Held.GRANTS_HELD and task.owner is not None
     if held is not None and (held.reason not in _SAID_ANYWAY or is_for_copy):
         waits.append(held_wait(view, task, held))
@@ -248,7 +254,7 @@ def _copy_waits(view: View, task: Task, held: HeldBack | None) -> list[Wait]:
     """Return the waits for copies that must catch up, or must begin, until everything is as the target says."""
     waits: list[Wait] = []
     holders = view.holders(task)
-    wanted = [task.target, *task.target_standbys, *task.warmups]
+    wanted = [task.target.owner, *task.target.standbys, *task.warmups]
     for member_id in dict.fromkeys(member_id for member_id in wanted if member_id not in (None, task.owner)):
         member = view.present_member(member_id)
         if member is None or not view.is_stateful(task.id):
@@ -257,14 +263,14 @@ def _copy_waits(view: View, task: Task, held: HeldBack | None) -> list[Wait]:
             waits.append(_silent_wait(view, member))
         elif member.id in holders:
             copy = view.copy(task, member.id)
-            is_next = task.owner is not None and member.id in (task.target, *task.warmups)
+            is_next = task.owner is not None and member.id in (task.target.owner, *task.warmups)
             is_held_back = held is not None and held.to == member.id
             if not copy.is_caught_up or (is_next and not is_held_back):
                 detail = _how_far(copy)
                 waits.append(Wait(WaitsFor.WARMUP, member.id, None, caught_up_in_ms(copy, view.config), detail))
         elif member.revoking and held is None:
             waits.append(_others_first(view, member))
-        elif member.id in task.target_standbys and state_of(view, task) is TaskState.RUNNING:
+        elif member.id in task.target.standbys and state_of(view, task) is TaskState.RUNNING:
             waits.append(_standby_wait(view, task, member.id))
     leaving = [
         member_id
@@ -331,12 +337,14 @@ def held_wait(view: View, task: Task, held: HeldBack) -> Wait:
         case Held.FAILED_THERE if held.to is not None:
             until_ms, detail = _failed_there(view, task, group.members[held.to], detail)
         case Held.STALLED:
-            until_ms = max((stall.until_ms for stall in task.stalls if stall.member_id == held.to), default=None)
+            until_ms = max((stall.until_ms for stall in task.marks.stalls if stall.member_id == held.to), default=None)
         case Held.NEW_MEMBER if held.to is not None:
             until_ms = view.newcomers.get(held.to)
         case Held.REJOIN_GRACE:
             places = [
-                group.members.get(member_id) for member_id in (task.target, task.away_owner) if member_id is not None
+                group.members.get(member_id)
+                for member_id in (task.target.owner, task.handover.away_owner)
+                if member_id is not None
             ]
             until_ms = max(
                 (member.away_until_ms for member in places if member and member.away_until_ms is not None), default=None
@@ -352,7 +360,7 @@ def held_wait(view: View, task: Task, held: HeldBack) -> Wait:
 
 def _failed_there(view: View, task: Task, member: Member, detail: str) -> tuple[int, str]:
     """Return until when a task is not tried on a member, and what came of it there."""
-    known = [one for one in task.failures if is_avoided(one, member, view.config, view.now_ms)]
+    known = [one for one in task.marks.failures if is_avoided(one, member, view.config, view.now_ms)]
     said = ", ".join(dict.fromkeys(OUTCOMES[one.outcome] for one in known))
     return max(avoided_until_ms(view.config, one) for one in known), f"{detail}: {said}"
 
@@ -373,7 +381,7 @@ def _grant_waits(view: View, task: Task, taker: MemberId | None) -> list[Wait]:
     if held_ms > view.now_ms:
         waits.append(Wait(WaitsFor.TIME, None, held_ms, held_ms - view.now_ms, meaning_of(Held.GRANTS_HELD)))
     member = view.group.members.get(taker) if taker is not None else None
-    if member is not None and member.revoking and not task.unreleased:
+    if member is not None and member.revoking and not task.handover.unreleased:
         waits.append(_others_first(view, member))
     return waits
 
@@ -412,13 +420,13 @@ def _sentences(
 ) -> list[str]:
     held, waits = more
     sentences = [_where(view, task, state)]
-    if task.pin is not None:
-        sentences.append(_pin(view, task, task.pin))
-    if task.target is not None and task.target != task.owner:
-        sentences.append(f"It belongs to {task.target}.")
-    elif task.target is None and task.waiting_reason:
-        sentences.append(f"It has no target: {meaning_of(task.waiting_reason)}.")
-    if choice.active is not None and choice.active not in (task.owner, task.target):
+    if task.marks.pin is not None:
+        sentences.append(_pin(view, task, task.marks.pin))
+    if task.target.owner is not None and task.target.owner != task.owner:
+        sentences.append(f"It belongs to {task.target.owner}.")
+    elif task.target.owner is None and task.target.waiting_reason:
+        sentences.append(f"It has no target: {meaning_of(task.target.waiting_reason)}.")
+    if choice.active is not None and choice.active not in (task.owner, task.target.owner):
         sentences.append(f"{choice.active} has it until then, because its copy is the most caught up.")
     meaning = ""
     if held is not None:
@@ -427,10 +435,15 @@ def _sentences(
     sentences.extend(sentence_of(wait) for wait in waits if wait.detail != meaning)
     sentences.extend(
         f"Its copy on {stall.member_id} came no closer and gave way, because others waited; it is tried again later."
-        for stall in task.stalls
+        for stall in task.marks.stalls
         if stall.gave_way and stall.until_ms > view.now_ms and stall.member_id in view.members
     )
-    if state is TaskState.RUNNING and not waits and task.target == task.owner and task.pin in (None, task.owner):
+    if (
+        state is TaskState.RUNNING
+        and not waits
+        and task.target.owner == task.owner
+        and task.marks.pin in (None, task.owner)
+    ):
         sentences.append("It is where it belongs, and waits for nothing.")
     return sentences
 
@@ -438,7 +451,7 @@ def _sentences(
 def _pin(view: View, task: Task, pin: MemberId) -> str:
     member, is_placed = view.group.members.get(pin), view.group.placement_due_ms is None
     if member is None or member.drain is None:
-        has_no_room = is_placed and member is not None and has_limit(member) and task.target != pin
+        has_no_room = is_placed and member is not None and has_limit(member) and task.target.owner != pin
         return f"An operator pinned it to {pin}{', which has no room for it' if has_no_room else ''}."
     return f"An operator pinned it to {pin}, which drains: the pin is suspended until the drain is taken back."
 
@@ -447,11 +460,15 @@ def _where(view: View, task: Task, state: TaskState) -> str:
     since = duration(view.now_ms - task.since_ms) if task.since_ms else "a time that is not known"
     match state:
         case TaskState.PARKED:
-            failed = ", ".join(failure.member_id for failure in task.failures)
+            failed = ", ".join(failure.member_id for failure in task.marks.failures)
             return f"{task.id} is parked: it failed on {failed or 'several members'}."
         case TaskState.WAITING | TaskState.HANDING_OVER:
-            stopped = f"{task.stop.member_id} had it ({task.stop.cause}); nobody" if task.stop is not None else "Nobody"
-            to = f"; {task.next_owner} gets it" if task.next_owner is not None else ""
+            stopped = (
+                f"{task.handover.stop.member_id} had it ({task.handover.stop.cause}); nobody"
+                if task.handover.stop is not None
+                else "Nobody"
+            )
+            to = f"; {task.handover.next_owner} gets it" if task.handover.next_owner is not None else ""
             ever = f" since {since}" if task.token else ", and never did"
             return f"{stopped} runs {task.id}{ever}{to}."
         case TaskState.STARTING:

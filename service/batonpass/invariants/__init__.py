@@ -131,7 +131,7 @@ def _check_folded(transition: Transition, ledger: Ledger, tasks: list[TaskId]) -
             continue
         if task.owner != ledger.owner(task_id):
             violations.append(Violation("L2", f"owner {task.owner}; the records say {ledger.owner(task_id)}", task_id))
-        unreleased = {entry.member_id: entry.free_at_ms for entry in task.unreleased}
+        unreleased = {entry.member_id: entry.free_at_ms for entry in task.handover.unreleased}
         if unreleased != ledger.unreleased_of(task_id):
             violations.append(
                 Violation("L1", f"unreleased by {unreleased}; the records say {ledger.unreleased_of(task_id)}", task_id)

@@ -77,7 +77,7 @@ class Ledger:
         if task_id not in self.unreleased:
             task = self.before.tasks.get(task_id)
             self.unreleased[task_id] = (
-                {} if task is None else {entry.member_id: entry.free_at_ms for entry in task.unreleased}
+                {} if task is None else {entry.member_id: entry.free_at_ms for entry in task.handover.unreleased}
             )
         return self.unreleased[task_id]
 

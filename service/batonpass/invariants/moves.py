@@ -23,7 +23,7 @@ def check_interruptions(transition: Transition, ledger: Ledger, record: r.Assign
         return []
     for task_id in (*record.revoked, *record.demoted):
         task = transition.after.tasks.get(task_id)
-        if task is None or task_id not in transition.after.table.index_of or task.parked:
+        if task is None or task_id not in transition.after.table.index_of or task.marks.parked:
             continue
         held = ledger.grant(member.id, task_id)
         if held is None:
@@ -38,12 +38,12 @@ def check_interruptions(transition: Transition, ledger: Ledger, record: r.Assign
 
 
 def _is_meant_for(task: Task, member_id: MemberId) -> bool:
-    return member_id == task.target or member_id in task.target_standbys
+    return member_id == task.target.owner or member_id in task.target.standbys
 
 
 def _has_reason_to_drop(transition: Transition, task: Task, member_id: MemberId) -> bool:
     """Say whether a copy that the target wants may be dropped: it stalled, or its state is gone."""
-    stalled = any(stall.member_id == member_id and stall.until_ms > transition.now_ms for stall in task.stalls)
+    stalled = any(stall.member_id == member_id and stall.until_ms > transition.now_ms for stall in task.marks.stalls)
     measured = _report(transition.soft_after, member_id, task.id)
     return stalled or (measured is not None and measured.report.lost)
 
@@ -62,36 +62,36 @@ def _check_handover(transition: Transition, owner: Member, task: Task) -> list[V
         return []
     if _is_past_deadline(transition, owner):
         return []
-    next_owner = task.next_owner
+    next_owner = task.handover.next_owner
     if next_owner is None or next_owner == owner.id:
         return [Violation("L6", "its active is taken, but no next owner is chosen", task.id, owner.id)]
     if not transition.after.table.stateful[transition.after.table.index_of[task.id]]:
         return (
             []
-            if next_owner == task.target
+            if next_owner == task.target.owner
             else [Violation("L8", f"goes to {next_owner}, not to its target", task.id, owner.id)]
         )
     violations = []
     failed, runs = state is ActiveState.FAILED, state is ActiveState.RUNNING
     keeps = (
         before is not None
-        and next_owner == before.previous_owner
+        and next_owner == before.handover.previous_owner
         and _still_has_its_copy(transition, next_owner, task.id)
     )
     if not keeps and not is_caught_up_copy(
         transition.after, transition.soft_after, next_owner, task.id, on_disk=not runs
     ):
         violations.append(Violation("L7", f"taken for {next_owner}, whose copy is not caught up", task.id, owner.id))
-    if runs and next_owner != task.target:
+    if runs and next_owner != task.target.owner:
         violations.append(
-            Violation("L8", f"taken for {next_owner}, which is not its target {task.target}", task.id, owner.id)
+            Violation("L8", f"taken for {next_owner}, which is not its target {task.target.owner}", task.id, owner.id)
         )
     on_its_way_out = (transition.after.members.get(owner.id) or owner).drain is not None
     may_go_back = runs or failed or on_its_way_out
     if (
         not may_go_back
         and before is not None
-        and next_owner == before.previous_owner
+        and next_owner == before.handover.previous_owner
         and not _is_stuck(transition, before)
     ):
         violations.append(
@@ -235,12 +235,14 @@ def slots_used(group: Group, task: Task) -> int:
     A warmup on the next owner has nothing left to restore, so it counts as the active.
     """
     copies = len(task.standbys) + len(task.warmups) + (task.owner is not None)
-    return max(len(task.warmups) - (task.next_owner in task.warmups), copies - 1 - group.config.num_standby_replicas)
+    return max(
+        len(task.warmups) - (task.handover.next_owner in task.warmups), copies - 1 - group.config.num_standby_replicas
+    )
 
 
 def is_of_a_drain(group: Group, task: Task) -> bool:
     """Say whether a draining member has a copy of the task, so that the drain budget may pay for it."""
-    holders = (task.owner, task.previous_owner, *task.standbys, *task.warmups)
+    holders = (task.owner, task.handover.previous_owner, *task.standbys, *task.warmups)
     members = [group.members.get(holder) for holder in holders if holder is not None]
     return any(member is not None and member.drain is not None for member in members)
 
@@ -331,7 +333,7 @@ def _check_member_budgets(transition: Transition, new: dict[TaskId, list[MemberI
         warm = sorted(
             task
             for task, grant in member.assignment.items()
-            if grant.role is Role.WARMUP and transition.after.tasks[task].next_owner != member_id
+            if grant.role is Role.WARMUP and transition.after.tasks[task].handover.next_owner != member_id
         )
         if len(warm) > most and any(member_id in new.get(task, ()) for task in warm):
             violations.append(

@@ -309,7 +309,10 @@ def _check_deletion(transition: Transition, record: r.GroupDeleted) -> list[Viol
         if member.away_until_ms is None and (member.assignment or member.revoking)
     ]
     leases += [
-        entry.free_at_ms for task in transition.before.tasks.values() for entry in task.unreleased if entry.free_at_ms
+        entry.free_at_ms
+        for task in transition.before.tasks.values()
+        for entry in task.handover.unreleased
+        if entry.free_at_ms
     ]
     if transition.after.grants_from_ms < max(leases, default=0):
         detail = f"grants from {transition.after.grants_from_ms}; leases run until {max(leases)} (record: {record.lease_end_ms})"
@@ -388,7 +391,10 @@ def _is_held(transition: Transition) -> bool:
 def _open_after(group: Group, instant_ms: int) -> bool:
     """Whether something waits for the end of a lease that is later than an instant, which may be 0: not known."""
     waits = [
-        entry.free_at_ms for task in group.tasks.values() for entry in task.unreleased if entry.free_at_ms is not None
+        entry.free_at_ms
+        for task in group.tasks.values()
+        for entry in task.handover.unreleased
+        if entry.free_at_ms is not None
     ]
     return instant_ms == 0 or any(end_ms > instant_ms for end_ms in (group.grants_from_ms, *waits))
 

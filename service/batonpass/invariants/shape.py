@@ -35,7 +35,7 @@ def check_task(group: Group, task: Task) -> list[Violation]:
             elif role is Role.ACTIVE and held.token != task.token:
                 detail = f"its token is {held.token}, the task's highest {task.token}"
                 violations.append(Violation("L1", detail, task.id, member_id))
-    for entry in task.unreleased:
+    for entry in task.handover.unreleased:
         member = group.members.get(entry.member_id)
         if entry.free_at_ms is None and (member is None or task.id not in member.revoking):
             violations.append(Violation("L1", "nobody can release it", task.id, entry.member_id))
@@ -53,7 +53,7 @@ def _holders_by_role(task: Task) -> tuple[tuple[Role, Iterable[MemberId]], ...]:
 
 def _check_target(group: Group, task: Task) -> list[Violation]:
     violations: list[Violation] = []
-    wanted = [*([task.target] if task.target is not None else []), *task.target_standbys]
+    wanted = [*([task.target.owner] if task.target.owner is not None else []), *task.target.standbys]
     if len(wanted) > 1 and len(set(wanted)) != len(wanted):
         violations.append(Violation("L8", "its target names a member twice", task.id))
     members = group.members
@@ -63,13 +63,13 @@ def _check_target(group: Group, task: Task) -> list[Violation]:
         if member_id not in members
     ]
     is_placed = group.placement_due_ms is None and not group.placement_failed
-    if task.target_standbys and task.target is None and is_placed:
+    if task.target.standbys and task.target.owner is None and is_placed:
         violations.append(Violation("L8", "standbys of a task that has no target owner", task.id))
     if task.id in group.table.index_of and group.placement_due_ms is None:
         limit = group.config.num_standby_replicas if group.table.stateful[group.table.index_of[task.id]] else 0
-        if len(task.target_standbys) > limit:
+        if len(task.target.standbys) > limit:
             violations.append(
-                Violation("L8", f"{len(task.target_standbys)} target standbys; {limit} are wanted", task.id)
+                Violation("L8", f"{len(task.target.standbys)} target standbys; {limit} are wanted", task.id)
             )
     return violations
 
@@ -126,11 +126,16 @@ def check_indexes(group: Group) -> list[Violation]:
 def is_settled(group: Group, task: Task) -> bool:
     """Say whether a task has nothing left to do: it runs at its target, with exactly the wanted copies."""
     if task.id not in group.table.index_of:
-        return not (task.owner or task.unreleased or task.standbys or task.warmups)
-    runs = task.owner is not None and task.owner == task.target and task.state is ActiveState.RUNNING
+        return not (task.owner or task.handover.unreleased or task.standbys or task.warmups)
+    runs = task.owner is not None and task.owner == task.target.owner and task.state is ActiveState.RUNNING
     owner = group.members.get(task.owner) if task.owner is not None else None
-    others = bool(task.unreleased or task.warmups or task.previous_owner or (owner is not None and owner.suspected))
-    return runs and not others and set(task.standbys) == set(task.target_standbys)
+    others = bool(
+        task.handover.unreleased
+        or task.warmups
+        or task.handover.previous_owner
+        or (owner is not None and owner.suspected)
+    )
+    return runs and not others and set(task.standbys) == set(task.target.standbys)
 
 
 def check_rest(group: Group) -> list[Violation]:
@@ -148,6 +153,10 @@ def check_rest(group: Group) -> list[Violation]:
 
 
 def _is_moving(group: Group, task: Task) -> bool:
-    if task.id not in group.table.index_of or task.parked:
+    if task.id not in group.table.index_of or task.marks.parked:
         return False
-    return bool(task.warmups or task.next_owner or (task.target is not None and task.owner not in (None, task.target)))
+    return bool(
+        task.warmups
+        or task.handover.next_owner
+        or (task.target.owner is not None and task.owner not in (None, task.target.owner))
+    )

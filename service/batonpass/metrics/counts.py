@@ -143,7 +143,7 @@ class Counts(Observer):
         new = 0
         for task_id, (target, _, _) in record.changes.items():
             task, index = before.tasks.get(task_id), after.table.index_of.get(task_id)
-            present = (None, task.target, task.owner) if task is not None else (None,)
+            present = (None, task.target.owner, task.owner) if task is not None else (None,)
             new += index is not None and after.table.stateful[index] and target not in present
         new = min(new, record.moves)
         self._of(self._moves, after.id).inc(new)

@@ -160,7 +160,7 @@ class GroupGauges(Collector):
             cached.ends = [
                 (gone.instance_id, gone.at_ms) for gone in group.gone.values() if gone.instance_id is not None
             ]
-            cached.stalls = [stall.until_ms for one in group.table.ids for stall in group.tasks[one].stalls]
+            cached.stalls = [stall.until_ms for one in group.table.ids for stall in group.tasks[one].marks.stalls]
         for name, count in sorted(cached.tasks.items()):
             yield "tasks", (name,), count
         yield "warmups_stalled", (), sum(until_ms > now_ms for until_ms in cached.stalls)
@@ -223,7 +223,7 @@ def _tasks(group: Group) -> dict[str, int]:
     counts = dict.fromkeys(("running", "unowned"), 0)
     for task_id in group.table.ids:
         task = group.tasks[task_id]
-        state = "parked" if task.parked else "unowned" if task.owner is None else task.state.value
+        state = "parked" if task.marks.parked else "unowned" if task.owner is None else task.state.value
         counts[state] = counts.get(state, 0) + 1
     return counts
 

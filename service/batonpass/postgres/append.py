@@ -336,6 +336,13 @@ PARTS: Final[Mapping[str, Part]] = {
     ),
 }
 
+_OF_MEMBERS: Final = {
+    "joined": "select group_id, member_id $from",
+    "member_changes": "select group_id, member_id $from",
+    "emptied": "select group_id, k.member_id $from join members k using (group_id) where k.gone_at is null",
+}
+"""Which rows of members exist, or may, that a part changes."""
+
 ALL_PARTS: Final = frozenset(PARTS)
 MOVING_PARTS: Final = frozenset({"records", "traces", "changes", "events"})
 """What heartbeats commit while tasks move. Members wait for these commits."""
@@ -358,9 +365,10 @@ GUARDS: Final[Mapping[str, str]] = {
 _GUARDED: Final = """
     asked as (
         select * from unnest({guards}) with ordinality as a(group_id, expected, added, epoch, tells, heals, place)
-    ), locked as (
+    ), {members} locked as (
         -- A head that another session has locked is left out: the other groups must not wait for it.
-        select h.group_id from group_heads h join asked a on a.group_id = h.group_id for update of h skip locked
+        select h.group_id from group_heads h join asked a on a.group_id = h.group_id {are_free}
+           for update of h skip locked
     ), moved as (
         update group_heads h
            set version = a.expected + a.added, coordinator_epoch = a.epoch,
@@ -371,6 +379,21 @@ _GUARDED: Final = """
         returning h.group_id, a.expected, a.epoch, a.tells, a.place
     )
 """
+_MEMBERS: Final = """
+    concerned as (
+        {rows}
+    ), free as (
+        select k.group_id, k.member_id from members k join concerned using (group_id, member_id)
+           for update of k skip locked
+    ),
+"""
+_ARE_FREE: Final = """
+    where not exists (
+        select from concerned o join members using (group_id, member_id)
+         where o.group_id = h.group_id and (o.group_id, o.member_id) not in (select group_id, member_id from free)
+    )
+"""
+"""Neither must they wait for a row of a member: its group is left out, too."""
 _COUNTED: Final = """
     counted as (
         insert into event_counter as e (id, position) select 1, sum(tells) from moved having sum(tells) > 0
@@ -383,13 +406,19 @@ _COUNTED: Final = """
 @lru_cache
 def statement(parts: frozenset[str]) -> str:
     """Return the statement that writes these parts. It returns the places of the commits that it has made."""
-    steps = [_GUARDED.format(guards=_arrays(GUARDS.values(), first=2))]
     first = 2 + len(GUARDS)
-    written = {}
+    written, concerned = {}, []
     for name in _in_order(parts):
         kinds = ("bigint", *PARTS[name].columns.values())
-        written[name] = _step(PARTS[name], name, _arrays(kinds, first))
+        arrays = _arrays(kinds, first)
+        written[name] = _step(PARTS[name], name, arrays)
+        if name in _OF_MEMBERS:
+            rows = f"from asked join unnest({arrays}) as r(place, {', '.join(PARTS[name].columns)}) using (place)"
+            concerned.append(_OF_MEMBERS[name].replace("$from", rows))
         first += len(kinds)
+    members = _MEMBERS.format(rows=" union ".join(concerned)) if concerned else ""
+    are_free = _ARE_FREE if concerned else ""
+    steps = [_GUARDED.format(guards=_arrays(GUARDS.values(), first=2), members=members, are_free=are_free)]
     # Postgres carries out the last one first. The counter is to be last, because other coordinators wait for it.
     if "events" in written:
         steps += [_COUNTED, written.pop("events")]

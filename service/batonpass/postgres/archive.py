@@ -32,6 +32,7 @@ _GENERATION: Final = text(
 )
 _CHANGE: Final = (
     f"select task_id, member_id, kind, role_before, role, {ms_of('at')}, generation, member_epoch, token, state, warm, why,"
+    f" {ms_of('heard_at')},"
     " version, place"
 )
 _OF_TASK: Final = "where group_id = :of_group and task_id = :task order by version desc, place desc limit :most"
@@ -75,7 +76,7 @@ class PostgresArchive:
     async def task_changes(self, group_id: GroupId, task: TaskId, *, limit: int) -> Sequence[Change]:
         """Return the last changes of a task, newest first."""
         return [
-            Change._make(row[:12])
+            Change._make(row[:13])
             for row in await fetch_rows(self._engine, _CHANGES, of_group=group_id, task=task, most=limit)
         ]
 

@@ -15,17 +15,26 @@ import subprocess
 import time
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from batonpass.child_environment import server_environment
 from batonpass.child_server import STOP_TIMEOUT_S, ChildServer, ServerCommand
 from batonpass.postgres.binaries import EmbeddedPostgresError, ServerUser, find_binaries, reachable, server_user
-from batonpass.private_files import write_private
+from batonpass.private_files import read_private, write_private
 
 USER = "batonpass"
 DATABASE = "postgres"
 LEFTOVER_PATIENCE_S = 2.0
 """How long to wait for the watchdog of a server whose parent was killed, before this process stops the server."""
+
+ASKED = {
+    "sslmode": "disable",
+    "sslnegotiation": "postgres",
+    "gssencmode": "disable",
+    "channel_binding": "disable",
+    "target_session_attrs": "any",
+}
+"""What is asked of it, whatever libpq's variables ask for: it encrypts nothing on this machine, and is the only one."""
 
 SOCKET_PATH_MAX = 90
 """The system allows about 104 bytes for the path of a socket, and the server adds its own name to the folder's."""
@@ -71,12 +80,13 @@ class EmbeddedPostgres(ChildServer):
                 lambda port: ServerCommand(self._command(binaries, port), user.keywords() if user else {}, ENVIRONMENT),
                 lambda _log_size: self._is_ready(),
             )
+        except OSError as error:
+            self.stop()
+            raise EmbeddedPostgresError(f"cannot use {self.folder} for the data: {_first_of(error)}.") from error
         except BaseException:
             self.stop()
             raise
-        # Whatever libpq's variables ask for, it has no TLS, and it is the only one.
-        asked = "sslmode=disable&target_session_attrs=any"
-        self.url = f"postgresql://{USER}:{quote(password, safe='')}@127.0.0.1:{port}/{DATABASE}?{asked}"
+        self.url = f"postgresql://{USER}:{quote(password, safe='')}@127.0.0.1:{port}/{DATABASE}?{urlencode(ASKED)}"
         return self.url
 
     @property
@@ -109,10 +119,7 @@ class EmbeddedPostgres(ChildServer):
         password_file = self.folder / "password"
         if self._cluster.exists():
             self._check_version(binaries)
-            try:
-                return password_file.read_text()
-            except OSError as error:
-                raise EmbeddedPostgresError(f"cannot read {password_file}: {error.strerror}.") from error
+            return read_private(password_file)
         password = secrets.token_urlsafe(24)
         unfinished, handed = self.folder / "cluster.new", self.folder / "password.new"
         shutil.rmtree(unfinished, ignore_errors=True)
@@ -136,7 +143,13 @@ class EmbeddedPostgres(ChildServer):
         return password
 
     def _check_version(self, binaries: Path) -> None:
-        theirs = (self._cluster / "PG_VERSION").read_text().strip()
+        noted = self._cluster / "PG_VERSION"
+        theirs = noted.read_bytes().decode(errors="replace").strip() if noted.is_file() else ""
+        if not theirs:
+            raise EmbeddedPostgresError(
+                f"the data in {self.folder} are damaged: {noted} does not say of which version they are. Bring the folder "
+                f"back from a copy of it, or choose another one."
+            )
         ours = _run([str(binaries / "postgres"), "--version"], None).stdout.split()[-1]
         if ours.partition(".")[0] != theirs:
             raise EmbeddedPostgresError(
@@ -189,6 +202,13 @@ def _is_server(pid: int, cluster: Path) -> bool:
         listed = shutil.which("ps")
         command = _run([listed, "-p", str(pid), "-o", "args="], None).stdout if listed else ""
     return f"-D {cluster} " in command
+
+
+def _first_of(error: OSError) -> str:
+    """Return what the system said; a copy of many files has a list of what it said of each."""
+    if isinstance(error, shutil.Error):
+        return str(error.args[0][0][2])
+    return f"{error.filename}: {error.strerror}" if error.filename else str(error)
 
 
 def _run(command: list[str], user: ServerUser | None) -> subprocess.CompletedProcess[str]:

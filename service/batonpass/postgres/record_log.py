@@ -141,7 +141,7 @@ class PostgresRecordLog:
         while True:
             try:
                 return await writer.append(prepared)
-            except _HeadLocked as error:
+            except _GroupLocked as error:
                 if time.monotonic() > ends_at:
                     raise StoreUnavailable(f"Postgres: {error}, for {STATEMENT_TIMEOUT_S:.0f} s by now") from None
             await asyncio.sleep(LOCKED_RETRY_S)
@@ -245,8 +245,8 @@ async def _outcomes(driver: Any, batch: Sequence[Prepared], made: set[int], owne
     return [None if place in made else why[one.commit.group_id] for place, one in enumerate(batch, start=1)]
 
 
-class _HeadLocked(VersionConflict):
-    """The head is as the commit expects it, but another session has it locked."""
+class _GroupLocked(VersionConflict):
+    """The head is as the commit expects it, but another session has it locked, or one of the group's members."""
 
 
 class _NoHead(VersionConflict):
@@ -262,5 +262,5 @@ def _refusal(commit: Commit, head: tuple[int, int, str | None] | None, owner: st
     if epoch > commit.coordinator_epoch or holder != owner:
         return Superseded(f"{group_id} was taken over under epoch {epoch}; this is {commit.coordinator_epoch}")
     if version == expected:
-        return _HeadLocked(f"another session has the head of {group_id} locked")
+        return _GroupLocked(f"another session has rows of {group_id} locked")
     return VersionConflict(f"{group_id} is at version {version}, not {expected}")

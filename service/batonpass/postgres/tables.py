@@ -148,6 +148,7 @@ assignment_events = Table(
     _required("token", BigInteger),
     Column("warm", Boolean),
     _required("why", Text),
+    _instant("heard_at", comment="of a member that was given up: when it was last heard"),
     Index("assignment_events_by_task", "group_id", "task_id", "version"),
     postgresql_partition_by="RANGE (at)",
 )
@@ -168,7 +169,7 @@ is there once.
 
 _FIELDS: Final = (
     *("task_id", "member_id", "kind", "role_before", "role", "at", "generation", "member_epoch", "token", "state"),
-    *("warm", "why"),
+    *("warm", "why", "heard_at"),
 )
 
 
@@ -176,7 +177,7 @@ def batches_as_rows(batches: str) -> str:
     """Return the query that shows batches as rows of ``assignment_events``, with the columns in the same order."""
     shown = {
         name: f"cast(coalesce(r.{name}, packed -> {number} -> 0) #>> '{{}}' as bigint)"
-        if name in {"at", "generation", "member_epoch", "token"}
+        if name in {"at", "generation", "member_epoch", "token", "heard_at"}
         else f"coalesce(r.{name}, packed -> {number} -> 0) #>> '{{}}'"
         for number, name in enumerate(_FIELDS)
     }
@@ -184,7 +185,7 @@ def batches_as_rows(batches: str) -> str:
         "group_id": "b.group_id",
         "version": "b.version",
         "place": "b.place + cast(r.number as integer) - 1",
-        "at": f"timestamptz 'epoch' + {shown['at']} * interval '1 millisecond'",
+        **{name: f"timestamptz 'epoch' + {shown[name]} * interval '1 millisecond'" for name in ("at", "heard_at")},
         "warm": f"cast({shown['warm']} as boolean)",
     }
     # Without the offset Postgres would parse the JSON again for each value.

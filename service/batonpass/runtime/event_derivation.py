@@ -191,16 +191,16 @@ class _EventBuilder:
         """Add the event for a running owner that has to stop. Any other owner has nothing to hand over."""
         task, after = self._before.tasks[task_id], self._after.tasks[task_id]
         # A new stop means that the task ran. It may have begun to run by an earlier input of the same decision.
-        has_run = after.stop is not None and after.stop != task.stop
+        has_run = after.handover.stop is not None and after.handover.stop != task.handover.stop
         if task.owner != owner or not has_run or task_id in self._handed:
             return
         self._handed.add(task_id)
         successor = self._next_owners.get(task_id) or after.owner
         if successor is None:
-            why = "parked" if after.parked else self._why(task_id)
+            why = "parked" if after.marks.parked else self._why(task_id)
             self._add(EventType.TASK_REVOKED, member=owner, task=task_id, why=why)
             return
-        if after.stop is not None and after.stop.cause != REVOKED:
+        if after.handover.stop is not None and after.handover.stop.cause != REVOKED:
             return  # A takeover, because the owner is suspected: ``_granted`` adds the event.
         taker = self._before.members.get(successor)
         self._caught_up(task_id, successor, taker.assignment.get(task_id) if taker is not None else None)
@@ -208,7 +208,7 @@ class _EventBuilder:
 
     def _granted(self, task_id: TaskId, member: MemberId, grant: Grant, *, warm: bool) -> None:
         """Add the event for a grant, unless it completes a handover or is the first of its task."""
-        stop = self._after.tasks[task_id].stop
+        stop = self._after.tasks[task_id].handover.stop
         if stop is None or stop.cause == REVOKED:
             return
         self._add(
@@ -223,28 +223,33 @@ class _EventBuilder:
 
     def _next_owner_chosen(self, record: r.NextOwnerChosen) -> None:
         """Add the event for a handover that goes to another member than an earlier event said."""
-        task, stop = self._before.tasks[record.task], self._after.tasks[record.task].stop
+        task, stop = self._before.tasks[record.task], self._after.tasks[record.task].handover.stop
         if record.task not in self._handed and stop is not None and stop.cause == REVOKED:
-            self._add(EventType.HANDOVER_REDIRECTED, member=record.next_owner, task=record.task, before=task.next_owner)
+            self._add(
+                EventType.HANDOVER_REDIRECTED,
+                member=record.next_owner,
+                task=record.task,
+                before=task.handover.next_owner,
+            )
 
     def _released(self, record: r.TaskReleased) -> None:
         before, after = self._before.tasks[record.task], self._after.tasks[record.task]
-        stop = before.stop
+        stop = before.handover.stop
         if stop is not None and stop.at_ms is None and not _unreleased_left(before, after, record.member_id):
-            to = after.owner or after.next_owner
+            to = after.owner or after.handover.next_owner
             self._add(EventType.TASK_STOPPED, member=stop.member_id, task=record.task, cause=stop.cause, to=to)
 
     def _reported(self, record: r.ActiveReported) -> None:
         # A task may be new, or granted by this same decision: what a rebalance of Kafka Streams grants starts at once.
         task, granted = self._before.tasks.get(record.task) or Task(record.task), self._after.tasks[record.task]
-        member, stop = record.member_id, task.stop
+        member, stop = record.member_id, task.handover.stop
         if record.state is ActiveState.RUNNING:
             if stop is not None:
                 self._runs_again(granted, member, stop)
         elif task.state is ActiveState.RUNNING or record.state is not ActiveState.RESTORING:
             body: dict[str, object] = {"detail": record.detail}
             if record.state is ActiveState.FAILED:
-                body["failures"] = len(self._after.tasks[task.id].failures)
+                body["failures"] = len(self._after.tasks[task.id].marks.failures)
             self._add(_FELL_BACK[record.state], member=member, task=task.id, **body)
 
     def _runs_again(self, task: Task, member: MemberId, stop: Stop) -> None:
@@ -315,7 +320,7 @@ class _EventBuilder:
             case r.TaskPinned(member_id=pin):
                 known = self._before.tasks.get(task)
                 kind = EventType.TASK_UNPINNED if pin is None else EventType.TASK_PINNED
-                self._add(kind, member=pin, task=task, before=known.pin if known is not None else None)
+                self._add(kind, member=pin, task=task, before=known.marks.pin if known is not None else None)
 
     def _distrusted(self) -> None:
         """Add an event for every member whose host this decision began to distrust."""
@@ -363,8 +368,8 @@ class _EventBuilder:
 
 def _unreleased_left(before: Task, after: Task, released: MemberId) -> bool:
     """Return whether another member may still be running the task."""
-    others = {one.member_id for one in before.unreleased if one.member_id != released}
-    return any(one.member_id in others for one in after.unreleased)
+    others = {one.member_id for one in before.handover.unreleased if one.member_id != released}
+    return any(one.member_id in others for one in after.handover.unreleased)
 
 
 def _of(stop: Stop) -> dict[str, object]:

@@ -17,7 +17,8 @@ class Run:
     ``stopped_ms`` is from when the member is known not to run the task. ``ended`` says why: ``revoked``, the cause for
     which the member is gone, or the state that the task fell back to; "" while the run goes on. ``gap_ms`` is how long
     no member ran the task before this run; None if no earlier run is among the changes. It is a lower bound if
-    ``gap_is_lower_bound``: the last owner fell silent, and may have stopped before it was known to have.
+    ``gap_is_lower_bound``: the last owner fell silent, and may have stopped before it was known to have. Then
+    ``gap_at_most_ms`` counts from when it was last heard; None: that is not known.
     """
 
     member: MemberId
@@ -31,6 +32,7 @@ class Run:
     ended: str = ""
     gap_ms: int | None = None
     gap_is_lower_bound: bool = False
+    gap_at_most_ms: int | None = None
 
 
 def runs_of(changes: Iterable[Change]) -> list[Run]:
@@ -51,6 +53,7 @@ class _Timeline:
         self.runs: list[Run] = []
         self._stopped_ms: int | None = None
         self._stop_was_seen = True
+        self._heard_ms: int | None = None
 
     def take(self, change: Change) -> None:
         """Take the next change."""
@@ -62,8 +65,12 @@ class _Timeline:
                 run.ended = run.ended or REVOKED
             case "released":
                 self._released(change)
+            case "waived":
+                self._end(self._present(change.member), change.at_ms, SUSPECTED)
+                self._heard_ms = change.heard_ms
             case "gone":
                 self._gone(change)
+                self._heard_ms = change.heard_ms
             case "reported":
                 self._reported(change)
             case _:
@@ -124,6 +131,8 @@ class _Timeline:
         if self._stopped_ms is not None:
             run.gap_ms = max(0, at_ms - self._stopped_ms)
             run.gap_is_lower_bound = not self._stop_was_seen
+            if run.gap_is_lower_bound and self._heard_ms is not None:
+                run.gap_at_most_ms = max(run.gap_ms, at_ms - self._heard_ms)
         self._stopped_ms = None
 
 

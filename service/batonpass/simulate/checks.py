@@ -193,7 +193,7 @@ class Checks:
     def _on_target(self, before: Group, changes: Changes, generation: int) -> None:
         for task_id, (owner, _, _) in changes.items():
             task = before.tasks.get(task_id)
-            if task is None or task.target != owner:
+            if task is None or task.target.owner != owner:
                 self.credit[task_id] = 1
                 self.moves += 1
         if changes and generation != self.generation + 1 and self.generation:
@@ -202,13 +202,13 @@ class Checks:
 
     def _renew_credit(self, before: Group, member_id: MemberId) -> None:
         for task_id, task in before.tasks.items():
-            if task.target == member_id:
+            if task.target.owner == member_id:
                 self.credit[task_id] = 1
 
     def _on_assignment(self, before: Group, decision: Decision, record: r.AssignmentChanged) -> None:
         owner = decision.after.members.get(record.member_id)
         for task_id, grant in record.granted.items():
-            if grant.role is Role.ACTIVE and decision.after.tasks[task_id].target != record.member_id:
+            if grant.role is Role.ACTIVE and decision.after.tasks[task_id].target.owner != record.member_id:
                 # A member other than the target has it for now; one handover brings it to its target.
                 self.credit[task_id] = 1
         for task_id in (*record.revoked, *record.demoted):

@@ -450,7 +450,7 @@ def pin(world: World, chance: Random) -> None:
 def unpin(world: World, _chance: Random) -> None:
     """An operator removes every pin."""
     for task_id, task in sorted(world.store.group.tasks.items()):
-        if task.pin is not None:
+        if task.marks.pin is not None:
             world.operate(PinRequest(task_id, None))
 
 
@@ -466,7 +466,7 @@ def release_parked(world: World) -> None:
         if host_of(member) in world.store.group.hosts:
             world.operate(TrustRequest(member_id))
     for task_id, task in sorted(world.store.group.tasks.items()):
-        if task.parked or (task.failures and task.owner != task.target):
+        if task.marks.parked or (task.marks.failures and task.owner != task.target.owner):
             world.operate(ReleaseRequest(task_id))
 
 

@@ -38,7 +38,7 @@ from batonpass.worker.protocol import MemberSettings, OnLeaseLost
 # A group with nothing to restore is at rest some seconds after its first member joined.
 SETTLING_MS = 600_000
 SAID_HEARTBEATS = 2
-"""For so many heartbeat intervals after a group came to rest, and before its next event, no heartbeat is skipped."""
+"""For so many heartbeat intervals after every position was reported, and before the next event, none is skipped."""
 
 
 class NeverAtRest(ValueError):
@@ -319,7 +319,8 @@ class BatonpassGroup(CoordinatorObserver):
 
     @property
     def _said_ms(self) -> int:
-        return SAID_HEARTBEATS * self.group.config.heartbeat_interval_ms
+        config = self.group.config
+        return config.report_interval_ms + SAID_HEARTBEATS * config.heartbeat_interval_ms
 
     def skip_rest(self, to_ms: int) -> None:
         """Jump to shortly before `to_ms` if the group is at rest: only identical heartbeats would happen until then.

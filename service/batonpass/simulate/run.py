@@ -103,7 +103,7 @@ def _run_to_rest(world: World, limit_ms: int, is_spent: Callable[[], bool]) -> N
             return
         world.run_until(world.now_ms + 3 * world.store.group.config.heartbeat_interval_ms, stop=is_spent)
         if world.store.group.version == version or any(
-            task.waiting_reason for task in world.store.group.tasks.values()
+            task.target.waiting_reason for task in world.store.group.tasks.values()
         ):
             return
 
@@ -165,7 +165,7 @@ def why_not_at_rest(world: World) -> str:
     strangers = sorted(set(group.members) - {worker.last_id for worker in up if worker.last_id})
     if strangers:
         return f"{strangers} are members and do not run"
-    waiting = [task for task in group.unsettled if group.tasks[task].waiting_reason]
+    waiting = [task for task in group.unsettled if group.tasks[task].target.waiting_reason]
     if group.placement_due_ms is not None or (group.next_probe_ms is not None and not waiting):
         return f"a look is due ({group.placement_due_ms}, {group.next_probe_ms}); unsettled: {sorted(group.unsettled)}"
     if group.pause is not None or group.storm_since_ms is not None:
@@ -174,10 +174,10 @@ def why_not_at_rest(world: World) -> str:
         return "an operator has yet to trust a member"
     if suspects := [member.id for member in group.members.values() if member.suspected or member.drain]:
         return f"{sorted(suspects)} are suspected or drain"
-    if moving := [task for task in group.unsettled if not group.tasks[task].waiting_reason]:
+    if moving := [task for task in group.unsettled if not group.tasks[task].target.waiting_reason]:
         return f"unsettled: {[group.tasks[task] for task in sorted(moving)]}"
     for task in group.table.ids:
-        if not group.tasks[task].waiting_reason and len(processors := world.processors(task_of(task))) != 1:
+        if not group.tasks[task].target.waiting_reason and len(processors := world.processors(task_of(task))) != 1:
             return f"{task} is processed by {[one.last_id for one in processors]}"
     return ""
 
@@ -190,6 +190,6 @@ def _stay_at_rest(world: World, is_spent: Callable[[], bool]) -> None:
     for violation in check_group(world.store.group):
         world.checks.fail(violation.law, violation.detail, violation.task, violation.member)
     # A task that waits for capacity, or for a newer program, is looked at again at each interval.
-    is_waiting = any(group.tasks[task].waiting_reason for task in group.unsettled)
+    is_waiting = any(group.tasks[task].target.waiting_reason for task in group.unsettled)
     if not world.checks.broken and world.store.group.version != version and not is_waiting:
         world.checks.fail("L9", f"wrote {world.store.group.version - version} records at rest")

@@ -55,6 +55,18 @@ class _End:
     becomes: Role | None
 
 
+def _in_their_code(error: BaseException) -> BaseException:
+    """Return an error that says where it comes from without the frames of this package that lead there."""
+    each: BaseException | None = error if hasattr(error, "__notes__") else None
+    while each is not None:
+        frame = each.__traceback__
+        while frame is not None and str(frame.tb_frame.f_globals.get("__name__")).startswith("batonpass."):
+            frame = frame.tb_next
+        each.__traceback__ = frame
+        each = each.__cause__
+    return error
+
+
 class TaskRunner:
     """Runs the tasks of one id on this member, one after another."""
 
@@ -151,12 +163,12 @@ class TaskRunner:
                 if isinstance(error, asyncio.CancelledError) and running is not None and running.cancelling():
                     raise
                 # Something that the callback waited for was cancelled; the callback itself was not.
-                log.exception("the callback of %r raised", task)
+                said = "; ".join((f"{type(error).__name__}: {error}", *getattr(error, "__notes__", ())))
+                log.exception("%r failed: %s", task, said, exc_info=_in_their_code(error))
                 if task.stopping:
                     return
                 if task.role is Role.ACTIVE:
-                    said = [f"{type(error).__name__}: {error}", *getattr(error, "__notes__", ())]
-                    self._terms.failed(task.id, "; ".join(said)[:DETAIL_CHARS_MAX])
+                    self._terms.failed(task.id, said[:DETAIL_CHARS_MAX])
             else:
                 return
             try:
@@ -193,7 +205,8 @@ class TaskRunner:
         self.task, self._run, self._ending = None, None, None
         self._abort = asyncio.Event()
         if task is not None:
-            log.info("%r has stopped%s", task, "" if kept else ", without a commit")
+            goes_on = f", and goes on as {end.becomes}" if kept and end.becomes is not None else ""
+            log.info("%r has stopped%s%s", task, "" if kept else ", without a commit", goes_on)
         if task is None:
             self._terms.stopped(self._id, None)
         elif kept and end.becomes is not None:

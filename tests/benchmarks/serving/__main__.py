@@ -29,7 +29,12 @@ MEMBERS = (100, 1_000, 10_000)
 INTERVAL_S = 3.0
 KB = 1_024
 TASKS_OF_LARGE = 100
-STANDING, READING = "copies standing still", "copies reading on"
+HABITS: dict[str, tuple[bool, int]] = {
+    "copies standing still": (False, 0),
+    "copies reading on": (True, 4),
+    "copies reading on, each heartbeat naming them": (True, 1),
+}
+"""By name: whether copies read on, and which heartbeats name them. The first two are the SDK's (``Played``)."""
 STEADY_TURNS = 9
 BORNE_WITH = 0.6
 """The share of a core that heartbeats may take; the rest is for what they lead to."""
@@ -125,18 +130,18 @@ async def heartbeats(url: str, members: int, options: argparse.Namespace) -> lis
             f"placed, running and at rest {took.rested_s:.1f} s later, {took.rested_cpu_s:.1f} s of processor time"
         )
         each = (server.resident_bytes() - before) / members
-        theirs: list[Rate] = []
-        ours: dict[str, list[Rate]] = {STANDING: [], READING: []}
+        theirs: dict[str, list[Rate]] = {copies: [] for copies in HABITS}
+        ours: dict[str, list[Rate]] = {copies: [] for copies in HABITS}
         for _ in range(options.rounds):
-            theirs.append(await saturated(yardstick, group, seconds=options.seconds))
-            for copies, rates in ours.items():
-                group.read_on(copies == READING)
-                rates.append(await saturated(server, group, seconds=options.seconds))
-        _show_rates("bare", theirs)
-        for copies, rates in ours.items():
-            _show_rates(f"ours, {copies}", rates)
-        for copies in ours:
-            group.read_on(copies == READING)
+            for copies, (reads_on, lists_every) in HABITS.items():
+                group.go_on(reads_on=reads_on, lists_every=lists_every)
+                theirs[copies].append(await saturated(yardstick, group, seconds=options.seconds))
+                ours[copies].append(await saturated(server, group, seconds=options.seconds))
+        for copies in HABITS:
+            _show_rates(f"bare, {copies}", theirs[copies])
+            _show_rates(f"ours, {copies}", ours[copies])
+        for copies, (reads_on, lists_every) in HABITS.items():
+            group.go_on(reads_on=reads_on, lists_every=lists_every)
             kept = await steady(server, group, interval_s=INTERVAL_S, seconds=STEADY_TURNS * options.seconds)
             say(
                 f"  one every {INTERVAL_S:g} s, {copies}: {kept.per_s:,.0f}/s, p50 {kept.p50_ms:.1f} ms, "
@@ -146,8 +151,8 @@ async def heartbeats(url: str, members: int, options: argparse.Namespace) -> lis
     say(f"  {each / KB:.1f} kB a member")
     bars = []
     for copies, rates in ours.items():
-        by_clock = median(a.per_s / b.per_s for a, b in zip(rates, theirs, strict=True))
-        times = median(_cpu_s(a) / _cpu_s(b) for a, b in zip(rates, theirs, strict=True))
+        by_clock = median(a.per_s / b.per_s for a, b in zip(rates, theirs[copies], strict=True))
+        times = median(_cpu_s(a) / _cpu_s(b) for a, b in zip(rates, theirs[copies], strict=True))
         bears = BORNE_WITH * INTERVAL_S / median(map(_cpu_s, rates))
         say(
             f"  {copies}: {times:.1f} times the processor time of bare, {by_clock:.2f} of its rate; "

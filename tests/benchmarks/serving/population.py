@@ -43,10 +43,16 @@ POSITION = 812
 
 @dataclass
 class Played:
-    """One member. While it ``reads_on``, no heartbeat has the positions of the one before, as in a group under load."""
+    """One member. While it ``reads_on``, its copies read between any two heartbeats, as in a group under load.
+
+    Every ``lists_every``-th heartbeat names the tasks. In a group at rest the SDK's never do (0) while nothing changes,
+    and every fourth does while caught-up copies read on, with a group's defaults (protocol 4.10). A client that knows
+    nothing of that names them each time (1), and so does everybody until the group is at rest.
+    """
 
     path: str
     reads_on: bool = False
+    lists_every: int = 1
     epoch: int = 0
     seq: int = 0
     tasks: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -69,6 +75,8 @@ class Played:
     def body(self) -> bytes:
         """Return the next heartbeat."""
         self.seq += 1
+        if not self.lists_every or self.seq % self.lists_every:
+            return b'{"seq":%d,"member_epoch":%d}' % (self.seq, self.epoch)
         tail = self.tail or b',"member_epoch":%d,"tasks":{}}' % self.epoch
         if self.reads_on:
             tail = tail.replace(b":%d" % POSITION, b":%d" % (POSITION + self.seq))
@@ -149,10 +157,10 @@ class Population:
 
         await asyncio.gather(*(go_on(wire) for wire in self.wires))
 
-    def read_on(self, does: bool) -> None:  # noqa: FBT001 - it says what it does
-        """Have all copies read on from here, or stand still."""
+    def go_on(self, *, reads_on: bool, lists_every: int) -> None:
+        """Have all copies read on from here, or stand still, and members tell of it so often."""
         for member in self.members:
-            member.reads_on = does
+            member.reads_on, member.lists_every = reads_on, lists_every
 
     def end(self) -> None:
         """Close the connections."""

@@ -24,9 +24,10 @@ async def test_every_part_runs(own_url: str, capsys: pytest.CaptureFixture[str])
     assert [bar.what.partition(" ")[0] for bar in bars] == ["a", "a", "at", "20", "no"]
     for words in (
         "persisting at 100 x 4",
-        "bare:",
+        "bare, copies standing still:",
         "ours, copies standing still:",
         "ours, copies reading on:",
+        "ours, copies reading on, each heartbeat naming them:",
         "one every 3 s, copies reading on",
         "times the processor time of bare",
         "caught up to granted",

@@ -118,7 +118,7 @@ def test_random_perturbations_converge_within_our_bound(
 
 def _aims(relay: Relay, task: TaskId) -> set[MemberId]:
     found = relay.group.tasks[task]
-    return {*found.target_standbys, *([found.target] if found.target is not None else [])}
+    return {*found.target.standbys, *([found.target.owner] if found.target.owner is not None else [])}
 
 
 def test_movement_with_everybody_caught_up_there_is_none() -> None:

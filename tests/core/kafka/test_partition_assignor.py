@@ -41,7 +41,7 @@ def test_ends_that_cannot_be_read_leave_everything_where_it_is() -> None:
     assert scene.held("b", Role.WARMUP) == [task]
     assert scene.group.next_probe_ms is not None
     scene.do(EndOffsets({("log", int(task[-1])): 95}, scene.now_ms))
-    assert scene.task(task).next_owner == "b"
+    assert scene.task(task).handover.next_owner == "b"
 
 
 def test_the_timer_belongs_to_the_group_and_not_to_a_member() -> None:
@@ -69,7 +69,7 @@ def test_a_task_given_to_another_is_granted_with_the_very_heartbeat_that_confirm
     scene.obey()
     scene.join("b")
     scene.obey()
-    (task,) = [one for one in scene.owners() if scene.task(one).next_owner == "b"]
+    (task,) = [one for one in scene.owners() if scene.task(one).handover.next_owner == "b"]
     assert scene.owners() == {"0_0": None, "0_1": "a"}
     scene.obey("a")
     assert scene.of(AssignmentChanged)[0].member_id == "b"
@@ -103,7 +103,7 @@ def test_the_previous_owner_keeps_its_copy_until_the_new_one_runs() -> None:
     scene.obey()
     scene.join("b")
     scene.obey("b")
-    (task,) = [one for one in scene.owners() if scene.task(one).next_owner == "b"]
+    (task,) = [one for one in scene.owners() if scene.task(one).handover.next_owner == "b"]
     assert scene.held("a", Role.STANDBY) == [task]
     scene.obey("a")
     assert scene.task(task).owner == "b"
@@ -222,6 +222,6 @@ def test_an_owner_that_restores_yields_to_a_copy_that_is_caught_up() -> None:
     scene.join("b")
     scene.settle()
     scene.beat("a", {"0_0": restoring(lost=True)})
-    assert scene.task("0_0").next_owner == "b"
+    assert scene.task("0_0").handover.next_owner == "b"
     scene.beat("a", {"0_0": copy("standby", None)})
     assert scene.task("0_0").owner == "b"

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 
 import pytest
+from tests.core.described import describe_group
 from tests.core.relay import COLD_LAG, Relay, moved
 from tests.core.scene import Scene, copy, running, topology
 
@@ -17,7 +18,6 @@ from batonpass.core.state.model import Group, Role, Subtopology, Topology
 from batonpass.core.state.reasons import Held
 from batonpass.core.state.records import AssignmentChanged, WarmupStalled
 from batonpass.core.state.soft import Soft, TaskReport
-from batonpass.explain.status import describe_group
 
 
 def test_a_waiting_task_is_never_handed_to_a_third_member() -> None:
@@ -162,11 +162,11 @@ def test_one_missing_end_of_two_makes_that_task_unknown_alone() -> None:
     scene.do(EndOffsets(ends, scene.now_ms))
     level = TaskReport("warmup", positions=(("left", 100), ("right", 50)))
     scene.beat("b", {first: level, second: level})
-    assert scene.task(second).next_owner == "b"
-    assert scene.task(first).next_owner is None
+    assert scene.task(second).handover.next_owner == "b"
+    assert scene.task(first).handover.next_owner is None
     assert scene.task(first).owner == "a"
     scene.do(EndOffsets({("right", int(first[-1])): 50}, scene.now_ms))
-    assert scene.task(first).next_owner == "b"
+    assert scene.task(first).handover.next_owner == "b"
 
 
 @pytest.mark.parametrize("jump_ms", [-600_000, -1, 3_600_000])
@@ -234,9 +234,9 @@ def test_a_drain_deadline_that_passes_while_a_revocation_is_out_does_not_send_an
     scene.do(DrainRequest(MemberId("a"), 3_000))
     (next_owner,) = scene.task("0_0").warmups
     scene.obey(next_owner)
-    assert scene.task("0_0").next_owner == next_owner
+    assert scene.task("0_0").handover.next_owner == next_owner
     scene.tick(10_000)
-    assert scene.task("0_0").next_owner == next_owner
+    assert scene.task("0_0").handover.next_owner == next_owner
     assert scene.task("0_0").owner is None
     scene.obey("a")
     assert scene.task("0_0").owner == next_owner
@@ -252,7 +252,7 @@ def test_a_member_that_never_confirms_is_fenced_and_its_task_waits_for_its_lease
     scene.obey()
     scene.join("b")
     scene.obey("b")
-    (task,) = [one for one in scene.owners() if scene.task(one).next_owner == "b"]
+    (task,) = [one for one in scene.owners() if scene.task(one).handover.next_owner == "b"]
     stubborn = {"0_0": running(), "0_1": running()}
     while "a" in scene.group.members:
         scene.tick(1_000)

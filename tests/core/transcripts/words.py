@@ -313,7 +313,7 @@ def _target(record: r.TargetPlaced, before: Group) -> Iterator[str]:
     ways: dict[str, list[str]] = {}
     for task_id, (owner, standbys, waits) in record.changes.items():
         old = before.tasks.get(task_id)
-        was, stood = (old.target, old.target_standbys) if old is not None else (None, ())
+        was, stood = (old.target.owner, old.target.standbys) if old is not None else (None, ())
         if owner != was or waits:
             way = f"{was or 'nobody'} -> {owner or 'nobody'}{f', waiting: {waits}' if waits else ''}"
             ways.setdefault(way, []).append(task_id)
@@ -337,9 +337,9 @@ def _where(group: Group, task_id: TaskId) -> str:
     words = [
         f"{doing.get(task.state.value, task.state.value + ' on')} {task.owner}" if task.owner else "nobody runs it"
     ]
-    unsure: list[MemberId] = [entry.member_id for entry in task.unreleased]
+    unsure: list[MemberId] = [entry.member_id for entry in task.handover.unreleased]
     words += [f"{' '.join(unsure)} may still run it"] if unsure else []
     words += [f"standby on {' '.join(task.standbys)}"] if task.standbys else []
     words += [f"warmup on {' '.join(task.warmups)}"] if task.warmups else []
-    words += [f"belongs to {task.target or 'nobody'}"] if task.target != task.owner else []
+    words += [f"belongs to {task.target.owner or 'nobody'}"] if task.target.owner != task.owner else []
     return ", ".join(words)

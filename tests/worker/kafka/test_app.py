@@ -1,15 +1,18 @@
 """A job in a few lines does on a real broker what it says: topics, group, types, tables, and what is refused."""
 
 import asyncio
+import logging
 import time
 import traceback
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from urllib.error import URLError
+from urllib.request import urlopen
 
 import msgspec
 import pytest
@@ -18,6 +21,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from tests.waiting import until
 from tests.worker.kafka.totals import Job, NewTopics, read
 
+from batonpass.sockets import free_port
 from batonpass.worker.declaring import NotDeclared
 from batonpass.worker.kafka import (
     BYTES,
@@ -32,6 +36,7 @@ from batonpass.worker.kafka import (
     Serde,
     State,
     Timer,
+    Topic,
     json_of,
     msgpack_of,
     optional,
@@ -122,9 +127,9 @@ async def running(app: App) -> AsyncIterator[None]:
         await asyncio.wait((work,))
 
 
-def adding(world: World, instance: str = "a", *, partitions: int | None = 1) -> App:
+def adding(world: World, instance: str = "a", *, partitions: int | None = 1, **more: Any) -> App:
     """Return the job of the page: it adds numbers up."""
-    app = world.app(instance)
+    app = world.app(instance, **more)
     orders = app.topic(world.topic_name("orders"), key=TEXT, value=INT, partitions=partitions)
     totals = app.topic(world.topic_name("totals"), key=TEXT, value=INT, partitions=partitions)
     sums = app.table("sums", key=TEXT, value=INT)
@@ -260,6 +265,62 @@ def test_bytes_that_are_no_such_value_are_an_error(serde: Serde[Any], data: byte
         serde.load(data)
 
 
+WRONG: dict[str, tuple[Callable[[App], object], str]] = {
+    "a type for a serde": (lambda app: app.topic("a", key=str, value=INT), "has <class 'str'> where a serde belongs"),  # type: ignore[arg-type]
+    "a type for a table's serde": (lambda app: app.table("a", key=TEXT, value=int), "where a serde belongs"),  # type: ignore[call-overload]
+    "no partitions": (lambda app: app.topic("a", key=TEXT, value=INT, partitions=0), "from 1 on, and not 0"),
+    "partitions in words": (lambda app: app.topic("a", key=TEXT, value=INT, partitions="4"), "and not '4'"),  # type: ignore[arg-type]
+    "a name for a topic": (lambda app: app.process("a"), "what app.topic returned, and not 'a'"),  # type: ignore[call-overload]
+    "process without a topic": (lambda app: app.process(ignore), "what app.topic returned"),  # type: ignore[call-overload]
+    "a name for a table": (
+        lambda app: app.process(a_topic(app), state="sums"),  # type: ignore[call-overload]
+        "what app.table returned, and not 'sums'",
+    ),
+    "no room for the state": (
+        lambda app: app.process(a_topic(app), state=app.table("sums", key=TEXT, value=INT))(ignore),  # type: ignore[arg-type]
+        "is called with record, context, state, and does not take these 3",
+    ),
+    "no table for the state": (lambda app: app.process(a_topic(app))(with_state), "called with record, context, and"),  # type: ignore[arg-type]
+}
+
+
+def a_topic(app: App) -> Topic[str, int]:
+    """Return a topic of a job."""
+    return app.topic("a", key=TEXT, value=INT)
+
+
+async def with_state(_record: Record[str, int], _context: Context, _state: State[int]) -> None:
+    """Do nothing with a state."""
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_cannot_be_meant_is_refused_where_it_is_written(case: str, app: App) -> None:
+    do, says = WRONG[case]
+    with pytest.raises((TypeError, ValueError), match=says):
+        do(app)
+
+
+def test_what_could_not_be_read_again_is_not_written() -> None:
+    with pytest.raises(TypeError):
+        INT.dump(1.5)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="'Ada' is no User"):
+        json_of(User).dump("Ada")  # type: ignore[arg-type]
+    assert json_of(dict[str, int]).dump({"a": 1}) == b'{"a":1}'
+
+
+async def test_a_table_of_another_subtopology_is_named(app: App) -> None:
+    orders = a_topic(app)
+    other = app.table("sums", key=TEXT, value=INT, subtopology="1")
+    app.process(app.topic("b", key=TEXT, value=INT), subtopology="1")(ignore)
+
+    @app.process(orders)
+    async def look(order: Record[str, int], context: Context) -> None:
+        context.store(other).get(order.key)
+
+    with pytest.raises(KeyError, match=r"task 0_0 has no store .*sums.*, only none at all"):
+        await app.test().send(orders, 1, key="a", timestamp_ms=0)
+
+
 # --- on a broker ----------------------------------------------------------------------------------------------------
 
 
@@ -310,6 +371,35 @@ async def test_another_worker_of_the_job_goes_on_where_the_first_one_stopped(wor
         await until(lambda: world.has(totals, b"1", b"3", b"7"))
 
 
+@pytest.mark.needs("kafka")
+async def test_a_worker_says_what_it_runs_and_shows_its_metrics(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    port = free_port()
+    async with running(adding(world, metrics_port=port)):
+        await at_rest(world)
+        await world.write(world.topic_name("orders"), (b"k", b"1", 1_000))
+        await until(lambda: world.has(world.topic_name("totals"), b"1"))
+
+        def has_counted() -> bool:
+            with urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+                counted = f'batonpass_worker_records_total{{group="{world.name}",subtopology="0"}} 1.0'
+                return counted in answer.read().decode()
+
+        await until(lambda: asyncio.to_thread(has_counted))
+    with pytest.raises(URLError):
+        await asyncio.to_thread(has_counted)
+    lines = [one.getMessage() for one in caplog.records if one.name.startswith("batonpass.worker")]
+    for line in (
+        "the state of 0_0 on this disk: nothing",
+        "active> begins",
+        "has restored 0 records in",
+        "active> runs",
+    ):
+        assert any(line in said for said in lines), line
+    assert "<Task 0_0 active> has stopped" in lines
+    assert not [one for one in caplog.records if "HTTP Request" in one.getMessage()]
+
+
 async def two_members(world: World) -> bool:
     return bool((await world.coordinator.describe(world.name))["members"] == 2)
 
@@ -354,6 +444,11 @@ async def test_a_record_that_is_not_what_its_topic_says_is_named(
         await world.write(orders, (b"k", b"no number", 1_000))
         await until(lambda: "its value cannot be read: invalid literal" in raised(caplog))
     assert f"in {orders}-0 at offset 0, key b'k'" in raised(caplog)
+    [line, *_] = [one for one in caplog.records if "failed: ValueError" in one.getMessage()]
+    assert "\n" not in line.getMessage()
+    assert f"in {orders}-0 at offset 0, key b'k'" in line.getMessage()
+    # Nothing of the way to the worker's own code, here to the serde.
+    assert "active.py" not in raised(caplog)
 
 
 @pytest.mark.needs("kafka")
@@ -368,7 +463,7 @@ async def test_a_changelog_that_does_not_fit_is_refused(world: World, new_topic:
     changelog = await new_topic("sums", partitions=2, cleanup_policy="compact")
     app.process(app.topic(world.topic_name("a"), key=TEXT, value=INT, partitions=1))(ignore)
     app.table("sums", key=TEXT, value=INT, changelog=changelog)
-    with pytest.raises(MissingPartition, match=rf"there are 1 tasks, .*\({changelog} has 2\): make it with 1"):
+    with pytest.raises(MissingPartition, match=rf"has partitions, 1, .*\({changelog} has 2\): make it with 1"):
         await app.run_async()
 
 

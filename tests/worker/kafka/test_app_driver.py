@@ -57,6 +57,17 @@ async def test_what_is_sent_goes_through_every_subtopology() -> None:
     ]
 
 
+async def test_a_record_in_whose_middle_the_tasks_move_counts_once() -> None:
+    test = app.test()
+    await test.send(orders, 2, key="a", timestamp_ms=1_000)
+    test.restore(in_the_middle=True)
+    await test.send(orders, 3, key="a", timestamp_ms=1_001)
+    await test.send(orders, 4, key="a", timestamp_ms=1_002)
+    assert [one.value for one in test.records(totals)] == [2, 5, 9]
+    assert [one.value for one in test.records(doubled)] == [4, 10, 18]
+    assert test.store(sums).get("a") == 9
+
+
 async def test_a_table_follows_its_topic() -> None:
     test = app.test()
     await test.send(prices, 10, key="a", timestamp_ms=9_000)

@@ -97,10 +97,11 @@ async def test_an_input_that_was_made_anew_is_not_read_on_in_the_middle(
     await again.close()
 
 
+@pytest.mark.parametrize("is_added_one", [False, True])
 async def test_a_source_that_has_lost_its_offset_alone_is_missed(
-    bootstrap: str, new_topic: NewTopics, admin: AIOKafkaAdminClient, tmp_path: Path
+    bootstrap: str, new_topic: NewTopics, admin: AIOKafkaAdminClient, tmp_path: Path, *, is_added_one: bool
 ) -> None:
-    """One that was added never had an offset, and begins where it should."""
+    """One that was added never had an offset, and begins where it should; from then on it is missed, too."""
     job = await new_job(bootstrap, new_topic)
     other, added = await new_topic("orders"), await new_topic("orders")
 
@@ -130,13 +131,14 @@ async def test_a_source_that_has_lost_its_offset_alone_is_missed(
     b.hold(TASK, Role.ACTIVE)
     await until(lambda: b.totals() == {b"n": b"25"})
     await b.close()
-    await make_anew(admin, other)
-    await send(other, 3)
+    lost = added if is_added_one else other
+    await make_anew(admin, lost)
+    await send(lost, 3)
     c = Owner(runtime(job.source, other, added))
     c.hold(TASK, Role.ACTIVE)
     error = await ended(c)
     assert isinstance(error, OffsetsGone)
-    assert f"no committed offset of {other}-0" in str(error)
+    assert f"no committed offset of {lost}-0" in str(error)
     assert c.totals() == {b"n": b"25"}
     await c.close()
 

@@ -372,6 +372,28 @@ def full_report(worker: Worker) -> None:
     worker.at(12_100).current(1)
 
 
+@scene(
+    "A caught-up standby that reads on is told of every ten seconds, and when it falls behind with the next heartbeat.",
+    rules=("4.4", "4.10"),
+)
+def reads_on(worker: Worker) -> None:
+    worker.runs(standby=["0_2"], report_interval_ms=10_000)
+    for number, until_ms in enumerate(range(1_000, 16_001, 3_000)):
+        worker.at(until_ms).says("progress", "0_2", position=900 + number, end_offset=950)
+        worker.says("input-lag", "0_1", input_lag=number)
+        worker.at(until_ms + 2_100).current(1, report_interval_ms=10_000)
+    worker.at(19_000).says("progress", "0_2", position=906, end_offset=1_007)
+    worker.at(21_100).current(1, report_interval_ms=10_000)
+
+
+@scene("A coordinator that names no report interval is told of every change with the next heartbeat.", rules=("4.10",))
+def reads_on_without_an_interval(worker: Worker) -> None:
+    worker.runs(standby=["0_2"])
+    for number, until_ms in enumerate(range(1_000, 7_001, 3_000)):
+        worker.at(until_ms).says("progress", "0_2", position=900 + number, end_offset=950)
+        worker.at(until_ms + 2_100).current(1)
+
+
 @scene("A task with two changelogs is known by topic, in every field that is an offset.", rules=("4.5", "5.2"))
 def several_changelogs(worker: Worker) -> None:
     worker.joins(active={"0_1": 7}, warmup=["0_2"], restore_to={"0_1": {"a": 10, "b": 20}})

@@ -92,6 +92,7 @@ def answer(
         report="full" if member_soft is None or not member_soft.full else None,
         assignment=None if known_epoch == epoch else assignment_in_order(group, member),
         status=(*status(group, soft, member), *extra),
+        report_interval_ms=config.report_interval_ms,
     )
 
 
@@ -186,7 +187,7 @@ def why_drain_is_blocked(group: Group, member: Member) -> str:
 def _has_nowhere_to_go(group: Group, member: Member) -> bool:
     """Say whether a draining member has an active whose target is still that member, or that has no target."""
     actives = [task_id for task_id, grant in member.assignment.items() if grant.role is Role.ACTIVE]
-    return any(group.tasks[task_id].target in (None, member.id) for task_id in actives)
+    return any(group.tasks[task_id].target.owner in (None, member.id) for task_id in actives)
 
 
 def answer_to_poll(group: Group, soft: Soft, member_id: MemberId, after: int) -> Answer | ProtocolError | None:

@@ -130,7 +130,7 @@ def delete(draft: DecisionDraft, item: GroupDeletion) -> Reply:
         )
     # Only members of the group and unreleased members can be running a task. Those of an application have no lease.
     in_use = application is None and (
-        len(group.members) > 0 or any(group.tasks[task_id].unreleased for task_id in group.unsettled)
+        len(group.members) > 0 or any(group.tasks[task_id].handover.unreleased for task_id in group.unsettled)
     )
     draft.record(GroupDeleted(draft.now_ms, draft.now_ms + (group.longest_session_ms if in_use else 0)))
     return Done()
@@ -196,7 +196,7 @@ def pin(draft: DecisionDraft, item: PinRequest) -> Reply:
         return refused
     if item.member_id is not None and item.member_id not in group.members:
         return UnknownMember(f"group {group.id!r} has no member {item.member_id!r} to pin task {item.task} to")
-    if group.tasks[item.task].pin != item.member_id:
+    if group.tasks[item.task].marks.pin != item.member_id:
         draft.record(TaskPinned(item.task, item.member_id))
         draft.schedule("pin")
     return Done()
@@ -208,7 +208,7 @@ def release(draft: DecisionDraft, item: ReleaseRequest) -> Reply:
     if refused is not None:
         return refused
     task = draft.group.tasks[item.task]
-    if task.parked or draft.view().avoided_for(task):
+    if task.marks.parked or draft.view().avoided_for(task):
         draft.record(TaskUnparked(item.task))
         draft.schedule("release")
     return Done()

@@ -59,7 +59,7 @@ def _may_run_on(group: Group, since_ms: int) -> bool:
     """Whether a lease whose end is stored may still run, if those are over that ended by an instant; 0: not known."""
     if not since_ms:
         return group.version > 0
-    ends = [unreleased.free_at_ms or 0 for task in group.tasks.values() for unreleased in task.unreleased]
+    ends = [unreleased.free_at_ms or 0 for task in group.tasks.values() for unreleased in task.handover.unreleased]
     return max([*ends, group.grants_from_ms]) > since_ms
 
 
@@ -239,7 +239,7 @@ def _release_at_lease_end(draft: DecisionDraft) -> None:
     for task_id in sorted(draft.group.moving_tasks()):
         over.extend(
             TaskReleased(task_id, entry.member_id, at_ms=draft.now_ms)
-            for entry in draft.group.tasks[task_id].unreleased
+            for entry in draft.group.tasks[task_id].handover.unreleased
             if entry.free_at_ms is not None and entry.free_at_ms <= draft.now_ms
         )
     if over:

@@ -169,7 +169,7 @@ def _release_vouched(draft: DecisionDraft, is_stopped: Callable[[MemberId], bool
     freed = [
         TaskReleased(task_id, entry.member_id, at_ms=draft.now_ms)
         for task_id in sorted(draft.group.moving_tasks())
-        for entry in draft.group.tasks[task_id].unreleased
+        for entry in draft.group.tasks[task_id].handover.unreleased
         if is_stopped(entry.member_id)
     ]
     draft.record(*freed)
@@ -225,7 +225,7 @@ def _waits_for_a_missing_member(draft: DecisionDraft) -> bool:
     """Say whether the target gives a task to a member that is not there, although another one may have it."""
     view = draft.view()
     tasks = view.tasks.pick(draft.group.unsettled)
-    return any(view.is_missing(task.target) and view.kept_at(task) is None for task in tasks)
+    return any(view.is_missing(task.target.owner) and view.kept_at(task) is None for task in tasks)
 
 
 def _note_left_before_joining(draft: DecisionDraft, member_id: MemberId) -> None:

@@ -222,7 +222,7 @@ def _others_with(draft: DecisionDraft, member: Member, task_id: TaskId) -> dict[
     They are its owner and the members that have not released it. Fenced members count until their leases are over.
     """
     task, members = draft.group.tasks[task_id], draft.group.members
-    until = {entry.member_id: entry.free_at_ms or 0 for entry in task.unreleased}
+    until = {entry.member_id: entry.free_at_ms or 0 for entry in task.handover.unreleased}
     for holder in (task.owner, *until):
         if holder is not None and holder in members:
             other = members[holder]

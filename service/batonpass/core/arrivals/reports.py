@@ -19,7 +19,14 @@ from batonpass.core.arrivals.recovery import (
 )
 from batonpass.core.arrivals.report_bounds import bounded, invalid_numbers, too_many_unassigned
 from batonpass.core.handover.decision_draft import DecisionDraft
-from batonpass.core.handover.lag import changelogs_of, end_after, is_acceptable_lag, measure_lag, measured_report
+from batonpass.core.handover.lag import (
+    changelogs_of,
+    end_after,
+    is_acceptable_lag,
+    is_still_level,
+    measure_lag,
+    measured_report,
+)
 from batonpass.core.state.errors import ProtocolError, StaleMemberEpoch, TooLarge
 from batonpass.core.state.failures import blamed, faults_in_words, host_of
 from batonpass.core.state.ids import MemberId, TaskId
@@ -337,10 +344,10 @@ def _is_target_to_change(draft: DecisionDraft, record: ActiveReported) -> bool:
     that took it over, and not where it was to go when it failed: it should then stay there.
     """
     task = draft.group.tasks[record.task]
-    if record.state is not ActiveState.RUNNING or task.target in (None, record.member_id):
+    if record.state is not ActiveState.RUNNING or task.target.owner in (None, record.member_id):
         return record.state is ActiveState.FAILED
     avoided = draft.view().avoided_for(task)
-    return task.target in avoided or bool(avoided and record.member_id not in avoided)
+    return task.target.owner in avoided or bool(avoided and record.member_id not in avoided)
 
 
 def _park_poisoned(draft: DecisionDraft, tasks: Mapping[TaskId, TaskReport]) -> None:
@@ -352,7 +359,7 @@ def park(draft: DecisionDraft, suspects: list[TaskId]) -> None:
     config = draft.group.config
     for task_id in suspects:
         task = draft.group.tasks.get(task_id)
-        if task is None or task.parked:
+        if task is None or task.marks.parked:
             continue
         members = tuple(failure.member_id for failure in blamed(task, draft.group, draft.now_ms))
         if len(members) >= config.poison_members:
@@ -413,6 +420,8 @@ def _measure_anew(
         lag, other = measure_lag(
             report, measured.at_ms, draft.soft.end_offsets, logs, doubted=measured.other_incarnation
         )
+        if not other and is_still_level(measured, draft.group.config, draft.now_ms):
+            lag = measured.lag
         if member is not None and not report.lost:
             if is_to_be_doubted(measured, logs, before, read) and task_id not in member.doubts:
                 doubted[task_id] = report.positions

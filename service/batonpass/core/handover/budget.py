@@ -101,7 +101,7 @@ class Slots:
         for plan in task_plans:
             is_without = plan.waits_for_copy and plan.requests[0].member_id not in plan.copies
             if is_without and (reason := self.why_not(plan.requests[0])) is not None:
-                plan.hold(plan.task.target, reason)
+                plan.hold(plan.task.target.owner, reason)
 
     def may_begin(self, member_id: MemberId) -> bool:
         """Say whether the member, which has no limit of its own, is present and may begin one more warmup."""
@@ -140,7 +140,12 @@ def _waiting_for_their_grant(view: View, task_plans: list[TaskPlan]) -> set[Task
 def _is_free_for_a_warmup(plan: TaskPlan) -> bool:
     """Say whether the task has no owner and goes to a warmup that was not chosen as next owner before."""
     task, active = plan.task, plan.choice.active
-    return active in task.warmups and task.owner is None and not task.unreleased and task.next_owner != active
+    return (
+        active in task.warmups
+        and task.owner is None
+        and not task.handover.unreleased
+        and task.handover.next_owner != active
+    )
 
 
 def slots_used(copies: Mapping[MemberId, Role], num_standby_replicas: int) -> int:
@@ -193,7 +198,7 @@ def _last_tried(task_plans: list[TaskPlan]) -> dict[MemberId, int]:
     """Return when a copy last stalled or gave way on a member, by the end of the time for which it is not tried."""
     tried: dict[MemberId, int] = {}
     for plan in task_plans:
-        for stall in plan.task.stalls:
+        for stall in plan.task.marks.stalls:
             tried[stall.member_id] = max(stall.until_ms, tried.get(stall.member_id, 0))
     return tried
 
@@ -216,7 +221,7 @@ def _in_line(
             if member_id not in may_begin:
                 may_begin[member_id] = slots.may_begin(member_id)
             if may_begin[member_id] and not view.is_new_for(task, member_id):
-                since_ms, for_standby = tried.get(member_id, 0), member_id != task.target
+                since_ms, for_standby = tried.get(member_id, 0), member_id != task.target.owner
                 order = _Order(True, since_ms, 0, owner not in leaving, for_standby, -view.load(owner))
                 in_line[order].append((task, member_id))
     return in_line
@@ -230,7 +235,7 @@ def _order(view: View, slots: Slots, request: CopyRequest, tried: Mapping[Member
     member_ms = task_ms = 0
     if not request.needs_no_slot:
         member_ms = tried.get(request.member_id, 0)
-        task_ms = max([stall.until_ms for stall in request.task.stalls], default=0)
+        task_ms = max([stall.until_ms for stall in request.task.marks.stalls], default=0)
     for_balance, for_standby = not request.for_drain, not request.for_active
     return _Order(not request.needs_no_slot, member_ms, task_ms, for_balance, for_standby, -overload)
 

@@ -79,32 +79,37 @@ def plan_task(view: View, task: Task) -> TaskPlan:
 def hold_if_chosen_elsewhere(view: View, plan: TaskPlan) -> None:
     """Say why the task is not to go to its target, unless a copy there is wanted: ``budget`` speaks for that."""
     task, choice = plan.task, plan.choice
-    is_at_target = task.target is not None and choice.active == task.target
+    is_at_target = task.target.owner is not None and choice.active == task.target.owner
     if (is_at_target and choice.held is not Held.FAILED) or plan.waits_for_copy:
         return
-    has_copy = task.target in plan.copies
+    has_copy = task.target.owner in plan.copies
     if choice.held is not None:
         # The group's state shows what holds every move. A task that failed at its target waits for it to recover.
         is_shown = has_copy and choice.active is not None and choice.held in (Held.PAUSED, Held.STORM)
         if not is_shown:
-            plan.hold(None if is_at_target else task.target, choice.held)
-    elif view.is_stateful(task.id) and task.target is None and task.waiting_reason:
-        plan.hold(None, Held(task.waiting_reason))
-    elif task.target is not None and not has_copy and view.is_stateful(task.id) and view.is_stalled(task, task.target):
-        plan.hold(task.target, Held.STALLED)
+            plan.hold(None if is_at_target else task.target.owner, choice.held)
+    elif view.is_stateful(task.id) and task.target.owner is None and task.target.waiting_reason:
+        plan.hold(None, Held(task.target.waiting_reason))
+    elif (
+        task.target.owner is not None
+        and not has_copy
+        and view.is_stateful(task.id)
+        and view.is_stalled(task, task.target.owner)
+    ):
+        plan.hold(task.target.owner, Held.STALLED)
 
 
 def _plan(view: View, task: Task) -> TaskPlan:
     choice = choose_active(view, task)
     active, members = choice.active, view.members
-    if task.parked or not view.is_stateful(task.id):
+    if task.marks.parked or not view.is_stateful(task.id):
         return TaskPlan(task, choice, {})
     if active is None:
         # No member can have the task now, so every copy may be needed.
         return TaskPlan(task, choice, view.holders(task))
     wanted = [
         member_id
-        for member_id in task.target_standbys
+        for member_id in task.target.standbys
         if member_id != active and members[member_id].away_until_ms is None
     ]
     has_copies = task.standbys or task.warmups or (task.owner is not None and task.owner != active)
@@ -114,13 +119,13 @@ def _plan(view: View, task: Task) -> TaskPlan:
 def lacking(task: Task) -> list[MemberId]:
     """Return the members where a queued task should have a copy and has none, its target first."""
     owner, standbys = task.owner, task.standbys
-    wanted = task.target_standbys
+    wanted = task.target.standbys
     missing = (
         [member_id for member_id in wanted if member_id not in standbys and member_id != owner]
         if wanted != standbys
         else []
     )
-    return [task.target, *missing] if task.target is not None and task.target != owner else missing
+    return [task.target.owner, *missing] if task.target.owner is not None and task.target.owner != owner else missing
 
 
 def _kept(view: View, task: Task, choice: Choice, wanted: list[MemberId]) -> dict[MemberId, Role]:
@@ -138,17 +143,17 @@ def _kept(view: View, task: Task, choice: Choice, wanted: list[MemberId]) -> dic
     | of a draining member | stays until it is replaced |
     | any other | goes |
     """
-    owner, target = task.owner, task.target
+    owner, target = task.owner, task.target.owner
     is_giving_way = owner is not None and owner != choice.active
     holders = _copy_holders(view, task, choice.active)
     for member_id in [warming for warming in task.warmups if warming in holders and view.is_stalled(task, warming)]:
         if view.as_if_released or member_id not in view.must_not_stop_now:
             del holders[member_id]
-    last_owner = owner if is_giving_way else task.previous_owner
+    previous_owner = owner if is_giving_way else task.handover.previous_owner
     has_run = not is_giving_way or task.state is ActiveState.RUNNING
     kept: dict[MemberId, Role] = {}
-    if last_owner is not None and last_owner in holders and has_run and not view.as_if_released:
-        kept[last_owner] = Role.STANDBY
+    if previous_owner is not None and previous_owner in holders and has_run and not view.as_if_released:
+        kept[previous_owner] = Role.STANDBY
     there = [member_id for member_id in wanted if member_id in holders]
     for member_id in there:
         is_standby = holders[member_id] is Role.STANDBY or _is_caught_up(view, task, member_id)
@@ -164,7 +169,7 @@ def _kept(view: View, task: Task, choice: Choice, wanted: list[MemberId]) -> dic
         if member_id not in kept and not (member_id == owner == target)
     }
     if surplus:
-        missing = len(task.target_standbys) - sum([_is_caught_up(view, task, member_id) for member_id in there])
+        missing = len(task.target.standbys) - sum([_is_caught_up(view, task, member_id) for member_id in there])
         kept.update(_surplus_kept(view, task, surplus, missing=missing, is_ready=choice.ready))
         if not view.as_if_released:
             kept.update({member_id: role for member_id, role in surplus.items() if member_id in view.must_not_stop_now})
@@ -243,7 +248,7 @@ def is_for_drain(view: View, task: Task, active: MemberId | None, copies: Mappin
     owner = task.owner if task.owner == active or task.owner in copies else None
     return any(
         member_id in members and members[member_id].drain is not None
-        for member_id in (owner, task.previous_owner)
+        for member_id in (owner, task.handover.previous_owner)
         if member_id
     )
 
@@ -252,7 +257,7 @@ def _with_requests(
     view: View, task: Task, choice: Choice, copies: dict[MemberId, Role], wanted: list[MemberId]
 ) -> TaskPlan:
     missing = [member_id for member_id in wanted if member_id not in copies and not view.is_stalled(task, member_id)]
-    target = view.present_member(task.target) if task.target != choice.active else None
+    target = view.present_member(task.target.owner) if task.target.owner != choice.active else None
     if target is not None and target.id not in copies and not view.is_stalled(task, target.id):
         missing.insert(0, target.id)
     if not missing:
@@ -265,7 +270,7 @@ def _with_requests(
         return TaskPlan(task, choice, copies)
     for_drain = is_for_drain(view, task, choice.active, copies)
     requests = [
-        CopyRequest(task, member_id, member_id == task.target, for_drain, number < free)
+        CopyRequest(task, member_id, member_id == task.target.owner, for_drain, number < free)
         for number, member_id in enumerate(missing)
     ]
     return TaskPlan(task, choice, copies, tuple(requests))

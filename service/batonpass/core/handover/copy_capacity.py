@@ -96,7 +96,7 @@ class CopyCapacity:
         for plan in task_plans:
             task = plan.task
             for member_id in [holder for holder in plan.copies if self._left.has_too_many(holder, task.id)]:
-                if member_id != task.target and member_id not in task.target_standbys:
+                if member_id != task.target.owner and member_id not in task.target.standbys:
                     del plan.copies[member_id]
                     self._left.take(member_id, task.id, -1)
 

@@ -61,10 +61,10 @@ ASSUMED_RUNNING = Copy(Readiness.RUNNING)
 
 
 def changelogs_of(group: Group, task_id: TaskId) -> Changelogs:
-    """Return the changelogs of a task: none if the topology has dropped it."""
+    """Return the changelogs of a task: none if the topology has dropped it, or if it is no name of a task."""
     name, _, partition = task_id.rpartition("_")
     for part in group.topology.subtopologies:
-        if part.id == name:
+        if part.id == name and partition.isdecimal():
             return part.changelog_topics, int(partition)
     return (), 0
 
@@ -198,6 +198,16 @@ def is_acceptable_lag(lag: int | None, rate: float | None, config: GroupConfig) 
     return limit is not None and rate is not None and rate > 0 and lag * 1000 <= limit * rate
 
 
+def is_still_level(measured: MeasuredReport, config: GroupConfig, now_ms: int) -> bool:
+    """Say whether a copy counts as caught up although its changelog has grown since it reported its position.
+
+    A copy that reported an end too, and was caught up, need not report at once what it has read since (protocol 4.10).
+    When it does not within that time, it has read nothing, and its position counts as the present one.
+    """
+    is_told = bool(measured.report.end_offsets) and is_acceptable_lag(measured.lag, measured.rate, config)
+    return is_told and now_ms - measured.at_ms <= config.position_age_max_ms
+
+
 def level_in_ms(copy: Copy) -> int | None:
     """Return the estimated time until the copy reaches the end of its changelog; None if lag or rate is unknown.
 
@@ -273,7 +283,9 @@ def copy_as_reported(group: Group, member_soft: MemberSoft | None, task: Task, m
             if measured is None
             else _copy_by_lag(measured, group.config, on_disk=measured.report.role == "none")
         )
-    if task.previous_owner == member.id and (measured is None or (measured.lag is None and not measured.report.lost)):
+    if task.handover.previous_owner == member.id and (
+        measured is None or (measured.lag is None and not measured.report.lost)
+    ):
         # The member ran the task until it gave it up, so it had all state. Its next report with a lag counts instead.
         return CAUGHT_UP_COPY
     if measured is None:

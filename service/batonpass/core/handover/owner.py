@@ -95,7 +95,7 @@ def choose_active(view: View, task: Task) -> Choice:
     task_index = table.index_of.get(task.id)
     if task_index is None:
         return Choice(None, Why.TASK_DROPPED)
-    if task.parked:
+    if task.marks.parked:
         return Choice(None, Why.STAYS, held=Held.PARKED)
     if task.owner is None:
         return _choose_for_ownerless(view, task, is_stateful=table.stateful[task_index])
@@ -114,7 +114,7 @@ def choose_active(view: View, task: Task) -> Choice:
         own = view.copy(task, owner.id)
         if own.readiness is not Readiness.RUNNING:
             return _choose_for_not_running(view, task, owner, own)
-        if owner.drain is None and task.target is not None and task.target == task.previous_owner:
+        if owner.drain is None and task.target.owner is not None and task.target.owner == task.handover.previous_owner:
             return _stays(view, task, owner)
     return _choose_for_running(view, task, owner)
 
@@ -125,7 +125,7 @@ def _stays(view: View, task: Task, owner: Member, held: Held | None = None) -> C
 
 def _choose_for_stateless(view: View, task: Task, owner: Member) -> Choice:
     failed = task.state is ActiveState.FAILED
-    target = view.present_member(task.target)
+    target = view.present_member(task.target.owner)
     if target is None or target.id == owner.id or view.is_past_deadline(target):
         return _stays(view, task, owner, Held.FAILED if failed else None)
     if owner.suspected and view.is_heard(target.id):
@@ -142,7 +142,7 @@ def _choose_for_lost(view: View, task: Task, owner: Member) -> Choice:
     choice = _best_ready(view, task, excluding=(owner.id, *avoided)) or _most_caught_up(view, task)
     if choice is not None and choice.active not in avoided:
         return choice
-    target = view.present_member(task.target)
+    target = view.present_member(task.target.owner)
     is_other = target is not None and target.id not in (owner.id, *avoided) and task.id not in target.doubts
     if target is not None and is_other and view.is_heard(target.id) and view.group.storm_since_ms is None:
         return Choice(target.id, Why.LOST_STATE)
@@ -161,7 +161,7 @@ def _choose_for_running(view: View, task: Task, owner: Member) -> Choice:
         return _stays(
             view, task, owner, Held.PLACEMENT_FAILED if view.group.placement_failed else Held.NO_ELIGIBLE_MEMBER
         )
-    target = view.present_member(task.target)
+    target = view.present_member(task.target.owner)
     if target is None or target.id == owner.id or view.is_past_deadline(target):
         return _stays(view, task, owner)
     if not view.copy(task, target.id).is_ready_for_handover:
@@ -178,7 +178,7 @@ def _choose_for_running(view: View, task: Task, owner: Member) -> Choice:
 
 def _held_for_overdue(view: View, task: Task, owner: Member) -> Held | None:
     """Hold moves for balance while a member may be about to expire: the balance would then have to change again."""
-    for_balance = owner.drain is None and task.target != task.pin
+    for_balance = owner.drain is None and task.target.owner != task.marks.pin
     return Held.MEMBER_OVERDUE if for_balance and view.is_any_member_overdue() else None
 
 
@@ -204,9 +204,9 @@ def _held_for_its_grant(view: View, owner: Member, target: Member) -> Held | Non
 
 def _choose_at_deadline(view: View, task: Task, owner: Member) -> Choice | None:
     """Return the best copy, ready or not, of a member that stays. A member that drains too is no better."""
-    to_target = None if task.target is None else Choice(task.target, Why.DEADLINE)
+    to_target = None if task.target.owner is None else Choice(task.target.owner, Why.DEADLINE)
     ready, behind = _best_ready(view, task, excluding=(owner.id,)), _most_caught_up(view, task)
-    elsewhere = _cold_elsewhere(view, task) if view.is_missing(task.target) else None
+    elsewhere = _cold_elsewhere(view, task) if view.is_missing(task.target.owner) else None
     for choice in (ready, behind, to_target, elsewhere):
         if choice is None or choice.active is None or choice.active == owner.id:
             continue
@@ -224,7 +224,7 @@ def _choose_for_not_running(view: View, task: Task, owner: Member, own: Copy) ->
         return _stays(view, task, owner)
     # The previous owner has just handed the task over. It gets the task back only if the new owner fails or is stuck.
     failed = task.state is ActiveState.FAILED
-    previous_owner = None if failed or is_stuck else task.previous_owner
+    previous_owner = None if failed or is_stuck else task.handover.previous_owner
     is_still_expected = previous_owner is not None or task.state is ActiveState.GRANTED
     if is_still_expected and view.now_ms < task.since_ms + view.config.heartbeat_interval_ms:
         # The owner may report within a heartbeat interval that it runs: if it took the task over, its copy was caught
@@ -265,7 +265,10 @@ def _stuck_at_ms(view: View, task: Task, owner: Member, own: Copy) -> int:
 
 def _choose_for_ownerless(view: View, task: Task, *, is_stateful: bool) -> Choice:
     """Choose the next owner of a task without one: a ready copy at once, other members only once a target is placed."""
-    next_owner, under_way = None if task.next_owner is None else view.present_member(task.next_owner), None
+    next_owner, under_way = (
+        None if task.handover.next_owner is None else view.present_member(task.handover.next_owner),
+        None,
+    )
     # If the chosen member's disk has become full, the task goes elsewhere: that member has none of its state yet.
     if next_owner is not None and not view.has_full_disk_for(next_owner.id, task.id):
         is_ready = view.copy(task, next_owner.id).is_caught_up
@@ -275,16 +278,20 @@ def _choose_for_ownerless(view: View, task: Task, *, is_stateful: bool) -> Choic
     if not is_stateful:
         return _first_heard(view, task, [under_way, _target_or_wait(view, task)])
     has_copies = bool(task.standbys or task.warmups or view.on_disk(task.id))
-    ready = _best_ready(view, task, on_disk=task.target is not None) if has_copies else None
+    ready = _best_ready(view, task, on_disk=task.target.owner is not None) if has_copies else None
     if ready is not None and ready.active is not None and view.is_heard(ready.active):
         return ready
     if under_way is not None:
         return under_way
     if view.group.storm_since_ms is not None:
         return ready or Choice(None, Why.STAYS, held=Held.STORM)
-    if task.target is None and not view.group.placement_failed:
+    if task.target.owner is None and not view.group.placement_failed:
         return _target_or_wait(view, task)
-    if any(_is_away(view, member_id) for member_id in (task.target, task.away_owner) if member_id is not None):
+    if any(
+        _is_away(view, member_id)
+        for member_id in (task.target.owner, task.handover.away_owner)
+        if member_id is not None
+    ):
         return Choice(None, Why.STAYS, held=Held.REJOIN_GRACE)
     behind, cold = _most_caught_up(view, task), _cold(view, task)
     return _first_heard(view, task, [ready, behind, cold])
@@ -320,7 +327,9 @@ def _cold(view: View, task: Task) -> Choice:
     """
     for holder in view.holders(task):
         copy = view.copy(task, holder)
-        awaited = copy.readiness is Readiness.UNKNOWN and (holder == task.target or not _has_reported(view, holder))
+        awaited = copy.readiness is Readiness.UNKNOWN and (
+            holder == task.target.owner or not _has_reported(view, holder)
+        )
         if awaited and _has_reported(view, holder):
             elsewhere = _cold_elsewhere(view, task)
             if elsewhere is not None:
@@ -374,13 +383,13 @@ def _knows(view: View, task: Task, member: Member) -> bool:
 
 
 def _target_or_wait(view: View, task: Task) -> Choice:
-    target, why = view.present_member(task.target), Why.COLD_START if view.is_stateful(task.id) else Why.STATELESS
+    target, why = view.present_member(task.target.owner), Why.COLD_START if view.is_stateful(task.id) else Why.STATELESS
     if target is not None and task.id in target.doubts:
         # It would go on from state of another changelog.
         return _cold_elsewhere(view, task) or Choice(None, Why.STAYS, held=Held.STATE_UNKNOWN)
     if target is not None:
         return Choice(target.id, why)
-    if task.target is not None:
+    if task.target.owner is not None:
         return Choice(None, Why.STAYS, held=Held.REJOIN_GRACE)
     if not view.group.members:
         return Choice(None, Why.STAYS, held=Held.NO_ELIGIBLE_MEMBER)
@@ -389,9 +398,9 @@ def _target_or_wait(view: View, task: Task) -> Choice:
         if not (free := _free(view, task)):
             return Choice(None, Why.STAYS, held=Held.PLACEMENT_FAILED)
         return Choice(free[view.group.table.index_of[task.id] % len(free)].id, why)
-    if view.group.placement_due_ms is not None or not task.waiting_reason:
+    if view.group.placement_due_ms is not None or not task.target.waiting_reason:
         return Choice(None, Why.STAYS, held=Held.INITIAL_DELAY)
-    return Choice(None, Why.STAYS, held=Held(task.waiting_reason))
+    return Choice(None, Why.STAYS, held=Held(task.target.waiting_reason))
 
 
 def _best_ready(
@@ -411,7 +420,7 @@ def _best_ready(
         copy = view.copy(task, member_id)
         is_ready = copy.is_caught_up if on_disk else copy.is_ready_for_handover
         if is_ready and _may_take_over(view, task, member):
-            is_previous_owner, is_target = member_id == task.previous_owner, member_id == task.target
+            is_previous_owner, is_target = member_id == task.handover.previous_owner, member_id == task.target.owner
             failed = _is_bad_for(view, task, member_id)
             waits = any(task_id != task.id for task_id in member.revoking)
             availability = view.availability(member_id)
@@ -436,9 +445,9 @@ def _may_take_over(view: View, task: Task, member: Member) -> bool:
     is_held = task.owner is not None and not view.is_heard(member.id)
     if member.gets_nothing or is_held or not _knows(view, task, member):
         return False
-    if view.is_past_deadline(member) and _is_to_stay(view, task.owner, task.target):
+    if view.is_past_deadline(member) and _is_to_stay(view, task.owner, task.target.owner):
         return False
-    return member.max_tasks is None or member.id == task.target or task.id in member.assignment
+    return member.max_tasks is None or member.id == task.target.owner or task.id in member.assignment
 
 
 def _is_to_stay(view: View, *member_ids: MemberId | None) -> bool:
@@ -459,6 +468,6 @@ def _most_caught_up(view: View, task: Task) -> Choice | None:
             and copy.lag is not None
             and _may_take_over(view, task, view.members[member_id])
         ):
-            is_bad, is_target = _is_bad_for(view, task, member_id), member_id == task.target
+            is_bad, is_target = _is_bad_for(view, task, member_id), member_id == task.target.owner
             ranked.append((view.availability(member_id), is_bad, copy.lag, not is_target, member_id))
     return Choice(min(ranked)[-1], Why.FAILOVER) if ranked else None

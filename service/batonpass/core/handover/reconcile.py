@@ -48,9 +48,9 @@ def hold_ungranted(view: View, task_plans: Iterable[TaskPlan]) -> None:
 
 
 def _why_not_released(view: View, task: Task) -> Held | None:
-    if task.owner is not None or not task.unreleased or view.as_if_released:
+    if task.owner is not None or not task.handover.unreleased or view.as_if_released:
         return None
-    if any(entry.free_at_ms is not None for entry in task.unreleased):
+    if any(entry.free_at_ms is not None for entry in task.handover.unreleased):
         return Held.LEASE
     return Held.REVOKING if view.now_ms - task.since_ms >= view.config.heartbeat_interval_ms else None
 
@@ -108,7 +108,7 @@ def _compare(view: View, plan: TaskPlan, members: defaultdict[MemberId, _MemberC
             members[member_id].new_entries[task.id] = role
     if active is None or active == task.owner:
         return ()
-    if task.owner is None and not task.unreleased:
+    if task.owner is None and not task.handover.unreleased:
         _grant_active(task.id, plan.choice, members[active])
         return ()
     return _choose_next_owner(view, task, active)
@@ -129,9 +129,9 @@ def _give_up_active(task: Task, wanted: Role | None, changes: _MemberChanges) ->
 
 def _choose_next_owner(view: View, task: Task, active: MemberId) -> list[Record]:
     records: list[Record] = []
-    if task.next_owner != active:
+    if task.handover.next_owner != active:
         records.append(NextOwnerChosen(task.id, active))
-    for member_id in (*filter(None, [task.owner]), *(entry.member_id for entry in task.unreleased)):
+    for member_id in (*filter(None, [task.owner]), *(entry.member_id for entry in task.handover.unreleased)):
         member = view.members.get(member_id)
         if member is not None and member.suspected and member.on_lease_lost is OnLeaseLost.CONTINUE:
             # The next owner's token fences its outputs, so there is no need to wait.
@@ -191,7 +191,7 @@ def _new_grants(view: View, member: Member, changes: _MemberChanges, epoch: int)
             continue
         task = tasks[task_id]
         # The token is above every earlier one. In a new group many tasks have equal grants; they share one object.
-        alike = (max(task.token, floor) + 1, task.final_position)
+        alike = (max(task.token, floor) + 1, task.handover.final_position)
         grant = actives.get(alike)
         if grant is None:
             grant = actives[alike] = Grant(Role.ACTIVE, epoch, view.now_ms, *alike)

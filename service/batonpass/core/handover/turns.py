@@ -56,7 +56,7 @@ def give_way(draft: DecisionDraft) -> bool:
         for task in view.tasks.pick(view.group.table.in_order(view.group.moving_tasks()))
         for member_id in task.warmups
         if view.now_ms - last_came_on(view.soft, task.id, view.members[member_id])[0] >= timeout_ms
-        and member_id != task.next_owner
+        and member_id != task.handover.next_owner
         and not view.is_stalled(task, member_id)
     ]
     if not idle:
@@ -69,9 +69,9 @@ def give_way(draft: DecisionDraft) -> bool:
         if request.member_id not in plan.copies and (reason := slots.why_not(request)) in _SHARED
     ]
     refused += [
-        _Refused(plan.task.id, plan.task.target, False, Held.NO_CAPACITY)
+        _Refused(plan.task.id, plan.task.target.owner, False, Held.NO_CAPACITY)
         for plan in task_plans
-        if Held.NO_CAPACITY in (plan.choice.held, plan.task.waiting_reason)
+        if Held.NO_CAPACITY in (plan.choice.held, plan.task.target.waiting_reason)
     ]
     giving = [
         (task, member_id)
@@ -111,13 +111,13 @@ def _may_another_move_instead(view: View, task: Task, member_id: MemberId) -> bo
     if is_about_to_move or view.why_moves_are_held(for_balance=True) is not None:
         return False
     owner = view.members.get(task.owner) if task.owner is not None else None
-    if owner is None or owner.drain is not None or task.target != member_id or task.pin is not None:
+    if owner is None or owner.drain is not None or task.target.owner != member_id or task.marks.pin is not None:
         return False
     table, epoch = view.group.table, view.members[member_id].topology_epoch
     return any(
-        other.target == owner.id
+        other.target.owner == owner.id
         and other.state is ActiveState.RUNNING
-        and other.pin is None
+        and other.marks.pin is None
         and not view.is_stalled(other, member_id)
         and epoch >= table.topology_epoch[table.index_of[other.id]]
         and view.is_stateful(other.id)

@@ -13,7 +13,7 @@ from batonpass.core.state.failures import avoided_until_ms, distrusted_until_ms,
 from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.leases import heard_since_ms, is_overdue
 from batonpass.core.state.model import ActiveState, Group, Member, Outcome, PauseScope, Role, Task
-from batonpass.core.state.newcomers import newcomer_age_ms, stay_began_ms
+from batonpass.core.state.newcomers import new_until_ms
 from batonpass.core.state.policy import Policy
 from batonpass.core.state.reasons import Held
 from batonpass.core.state.soft import MemberSoft, Soft
@@ -104,7 +104,7 @@ class View:
         to get from an owner that stays, which goes on meanwhile. A task without state has nothing to wait for: it goes
         to a member that is there as soon as its owner may be replaced.
         """
-        owner, target, stateful = task.owner, task.target, self.is_stateful(task.id)
+        owner, target, stateful = task.owner, task.target.owner, self.is_stateful(task.id)
         if owner is not None and self.is_missing(owner):
             if not stateful:
                 may_go = self.members[owner].suspected or task.state is ActiveState.FAILED
@@ -114,7 +114,7 @@ class View:
         if not stateful or not self.is_missing(target):
             return None
         if owner is None:
-            return target if task.away_owner == target else None
+            return target if task.handover.away_owner == target else None
         return target if self.members[owner].drain is None else None
 
     def is_past_deadline(self, member: Member) -> bool:
@@ -187,7 +187,7 @@ class View:
         """
         if self._must_not_stop_now is None:
             tasks = self.tasks.pick(self.group.moving_tasks())
-            waiting = [task.next_owner for task in tasks if task.owner is None and task.next_owner]
+            waiting = [task.handover.next_owner for task in tasks if task.owner is None and task.handover.next_owner]
             self._must_not_stop_now = frozenset([member_id for member_id in waiting if member_id not in self.limited])
         return self._must_not_stop_now
 
@@ -195,12 +195,7 @@ class View:
     def newcomers(self) -> Mapping[MemberId, int]:
         """The members to which balance copies nothing yet (``newcomers``), and until when."""
         if self._newcomers is None:
-            most_ms = self.config.newcomer_wait_ms
-            stays = {member.id: stay_began_ms(member) for member in self.members.values()}
-            young = {member_id: since_ms for member_id, since_ms in stays.items() if since_ms > self.now_ms - most_ms}
-            age_ms = newcomer_age_ms(self.group, self.now_ms) if young else 0
-            until = {member_id: since_ms + age_ms for member_id, since_ms in young.items()}
-            self._newcomers = {member_id: until_ms for member_id, until_ms in until.items() if until_ms > self.now_ms}
+            self._newcomers = new_until_ms(self.group, self.now_ms, self.members.values())
         return self._newcomers
 
     def is_new_for(self, task: Task, member_id: MemberId) -> bool:
@@ -208,7 +203,7 @@ class View:
         owner = self.members.get(task.owner) if task.owner is not None else None
         if owner is None or task.state is not ActiveState.RUNNING or owner.drain is not None or owner.suspected:
             return False
-        return task.pin != member_id and member_id in self.newcomers
+        return task.marks.pin != member_id and member_id in self.newcomers
 
     def grants_freely(self, member_ids: Iterable[MemberId]) -> bool:
         """Say whether these members take any copy that needs no slot: moves go on, and none of them has a limit."""
@@ -231,9 +226,9 @@ class View:
 
     def is_stalled(self, task: Task, member_id: MemberId) -> bool:
         """Say whether a warmup of the task made no progress on the member, so that it is not tried there for now."""
-        if not task.stalls:
+        if not task.marks.stalls:
             return False
-        return any(stall.member_id == member_id and stall.until_ms > self.now_ms for stall in task.stalls)
+        return any(stall.member_id == member_id and stall.until_ms > self.now_ms for stall in task.marks.stalls)
 
     def is_held_up(self, task: Task) -> bool:
         """Say whether a transaction stays open in a changelog of the task, so that no copy can be read to its end."""
@@ -241,10 +236,10 @@ class View:
 
     def avoided_for(self, task: Task) -> frozenset[MemberId]:
         """Return the members on which the task is not tried for now, for what came of it there (``failures``)."""
-        if not task.failures:
+        if not task.marks.failures:
             return _NOBODY
         now_ms, config, instances = self.now_ms, self.config, self.group.instances
-        counted = [failure for failure in task.failures if avoided_until_ms(config, failure) > now_ms]
+        counted = [failure for failure in task.marks.failures if avoided_until_ms(config, failure) > now_ms]
         runs = [instances.get(one.instance_id) if one.instance_id else one.member_id for one in counted]
         named: Iterable[MemberId] = [
             member_id for member_id in runs if member_id is not None and member_id in self.members
@@ -258,7 +253,7 @@ class View:
 
     def has_failed(self, task: Task, member_id: MemberId) -> bool:
         """Say whether the task is not tried on the member for now, so that others are tried first."""
-        return bool(task.failures) and member_id in self.avoided_for(task)
+        return bool(task.marks.failures) and member_id in self.avoided_for(task)
 
     @property
     def distrusted(self) -> frozenset[MemberId]:

@@ -25,6 +25,8 @@ from batonpass.core.state.failures import (
 )
 from batonpass.core.state.ids import HostId, InstanceId, MemberId, TaskId
 from batonpass.core.state.model import (
+    NO_HANDOVER,
+    NOWHERE,
     REVOKED,
     SUSPECTED,
     ActiveState,
@@ -33,6 +35,7 @@ from batonpass.core.state.model import (
     GoneMember,
     Grant,
     Group,
+    Handover,
     HostFaults,
     KeptOut,
     Loss,
@@ -43,13 +46,12 @@ from batonpass.core.state.model import (
     Role,
     Stall,
     Stop,
+    Target,
     Task,
     Topology,
     Unreleased,
     pending,
-    with_copies,
-    with_owner,
-    with_target,
+    shared,
 )
 from batonpass.core.state.newcomers import stay_began_ms
 from batonpass.core.state.pmap import PMap
@@ -170,7 +172,7 @@ class GroupBuilder:
 
 
 def _is_with_any_member(task: Task) -> bool:
-    return bool(task.owner or task.unreleased or task.standbys or task.warmups)
+    return bool(task.owner or task.handover.unreleased or task.standbys or task.warmups)
 
 
 def _goes_at_an_instant(member: Member) -> bool:
@@ -202,9 +204,7 @@ def _set_topology(builder: GroupBuilder, topology: Topology) -> None:
         builder.tasks[task_id] = builder.task(task_id)
     for task_id in dropped:
         # Its holders are told to give it up. The token stays, in case the task comes back.
-        builder.tasks[task_id] = builder.task(task_id)._replace(
-            target=None, target_standbys=(), pin=None, next_owner=None
-        )
+        builder.tasks[task_id] = builder.task(task_id).with_target(NOWHERE).with_marks(pin=None)
     if builder.group.pins:
         builder.change(pins=builder.group.pins.updated(dict.fromkeys(dropped)))
 
@@ -278,12 +278,7 @@ def _gone(builder: GroupBuilder, record: r.MemberGone) -> None:
     builder.change(gone=builder.group.gone.having(member.id, entry))
     if record.cause is Cause.EXPIRED:
         _note_death(builder, member, record)
-    concerned = _tasks_involving(builder, member)
-    for task_id in concerned:
-        task = builder.task(task_id)
-        after = _left_by(task, record)
-        if after is not task:
-            builder.tasks[task_id] = after
+    _change_alike(builder, _tasks_involving(builder, member), lambda task: _left_by(task, record))
     builder.members[member.id] = None
     _move_pins(builder, member.id, None)
     if member.instance_id is not None and builder.group.instances.get(member.instance_id) == member.id:
@@ -340,13 +335,13 @@ def _fail(
     well_ms = ran_until_ms if task.owner == member.id and ran_well(task, ran_until_ms, config) else task.well_ms
     failures = with_failure(task, member, outcome, at_ms, config, ran_until_ms=ran_until_ms)
     failures = (*failures[:-1], failures[-1]._replace(detail=detail))
-    builder.tasks[task.id] = task._replace(failures=failures, well_ms=well_ms)
+    builder.tasks[task.id] = task._replace(well_ms=well_ms, marks=task.marks._replace(failures=failures))
 
 
 def _charge_hosts(builder: GroupBuilder, task: Task, now_ms: int) -> None:
     """Charge the hosts on which a task failed lately, if it runs elsewhere now."""
     runs_on = builder.member(task.owner) if task.owner is not None else None
-    if not task.failures or runs_on is None or task.state is not ActiveState.RUNNING:
+    if not task.marks.failures or runs_on is None or task.state is not ActiveState.RUNNING:
         return
     hosts, config = builder.group.hosts, builder.group.config
     for host, fault in faults_of(task, runs_on, builder.group, now_ms):
@@ -371,33 +366,35 @@ def _well_ms(builder: GroupBuilder, host: HostId, known: HostFaults, now_ms: int
     return max(refuted, default=0)
 
 
+def _change_alike(builder: GroupBuilder, task_ids: Iterable[TaskId], change: Callable[[Task], Task]) -> None:
+    """Change tasks by what they have besides their id: tasks that differ in nothing else change alike, and at once."""
+    known: dict[tuple[object, ...], Task] = {}
+    for task_id in task_ids:
+        task = builder.task(task_id)
+        fields = task[1:]
+        after = known.get(fields)
+        if after is None:
+            after = known[fields] = change(task)
+        if after[1:] != fields:
+            builder.tasks[task_id] = Task._make((task_id, *after[1:]))
+
+
 def _left_by(task: Task, record: r.MemberGone) -> Task:
-    """Return a task without a member that is gone; the same object if it did not name the member.
+    """Return a task without a member that is gone.
 
     If the member may still run the task until its lease ends, it stays unreleased until then.
     """
-    member_id, unreleased = record.member_id, task.unreleased
-    if unreleased:
-        unreleased = tuple(entry for entry in unreleased if entry.member_id != member_id)
-    ran = task.owner == member_id
-    if record.lease_end_ms > record.at_ms and (ran or len(unreleased) != len(task.unreleased)):
+    member_id, target = record.member_id, task.target
+    unreleased, known = _without(task.handover.unreleased, member_id), task.handover.unreleased
+    if record.lease_end_ms > record.at_ms and (task.owner == member_id or len(unreleased) != len(known)):
         unreleased = (*unreleased, Unreleased(member_id, record.lease_end_ms))
-    changes = _changes_without_member(task, member_id, unreleased)
-    stop = _stop_after_departure(task, unreleased, record.at_ms, Stop(member_id, None, record.cause, record.heard_ms))
-    if stop is not task.stop:
-        changes["stop"] = stop
-    if ran:
-        # The member may have written since its last report, so the final position of the owner before it is outdated.
-        changes |= {"since_ms": record.at_ms, "final_position": ()}
-    if task.target == member_id:
-        changes["target"] = None
-    if member_id in task.target_standbys:
-        changes["target_standbys"] = _removed(task.target_standbys, member_id)
-    if task.pin == member_id:
-        changes["pin"] = None
-    if task.away_owner == member_id:
-        changes["away_owner"] = None
-    return task._replace(**changes) if changes else task  # type: ignore[arg-type]
+    away_owner = None if task.handover.away_owner == member_id else task.handover.away_owner
+    departure = Stop(member_id, None, record.cause, record.heard_ms)
+    if target.owner == member_id or member_id in target.standbys:
+        owner = None if target.owner == member_id else target.owner
+        target = Target(owner, _removed(target.standbys, member_id), target.waiting_reason)
+    after = _without_departed(task, unreleased, departure, record.at_ms, away_owner=away_owner, target=target)
+    return after.with_marks(pin=None) if task.marks.pin == member_id else after
 
 
 def _away(builder: GroupBuilder, record: r.MemberAway) -> None:
@@ -405,18 +402,14 @@ def _away(builder: GroupBuilder, record: r.MemberAway) -> None:
     member = builder.member(record.member_id)
     if member is None:
         return
-    for task_id in _tasks_involving(builder, member):
-        task = builder.task(task_id)
-        after = _without_member(
-            task, member.id, tuple(entry for entry in task.unreleased if entry.member_id != member.id)
-        )
-        stop = _stop_after_departure(task, after.unreleased, record.at_ms, Stop(member.id, None, Cause.RESTARTED))
-        if stop is not task.stop:
-            after = after._replace(stop=stop)
-        if task.owner == member.id:
-            after = after._replace(since_ms=record.at_ms, final_position=(), away_owner=member.id)
-        if after != task:
-            builder.tasks[task_id] = after
+    departure = Stop(member.id, None, Cause.RESTARTED)
+
+    def left(task: Task) -> Task:
+        unreleased = _without(task.handover.unreleased, member.id)
+        away_owner = member.id if task.owner == member.id else task.handover.away_owner
+        return _without_departed(task, unreleased, departure, record.at_ms, away_owner=away_owner, target=task.target)
+
+    _change_alike(builder, _tasks_involving(builder, member), left)
     builder.change_member(
         member.id, assignment=PMap(), revoking=PMap(), away_until_ms=record.until_ms, suspected=False, drain=None
     )
@@ -436,14 +429,16 @@ def _inherited(builder: GroupBuilder, record: r.PlaceInherited) -> None:
         return
     for task_id in _tasks_involving(builder, member):
         task = builder.task(task_id)
-        target = successor if task.target == old else task.target
-        standbys = _removed(task.target_standbys, old)
-        if standbys != task.target_standbys:
+        target = successor if task.target.owner == old else task.target.owner
+        standbys = _removed(task.target.standbys, old)
+        if standbys != task.target.standbys:
             standbys = _added(standbys, successor)
         if target == successor:
             # The successor may take the place of two members, one of which was a standby of a task of the other.
             standbys = _removed(standbys, successor)
-        after = task._replace(target=target, target_standbys=standbys, pin=successor if task.pin == old else task.pin)
+        after = task._replace(target=Target(target, standbys, task.target.waiting_reason))
+        if task.marks.pin == old:
+            after = after.with_marks(pin=successor)
         if after != task:
             builder.tasks[task_id] = after
     stays = [stay_began_ms(one) for one in (member, builder.member(successor)) if one is not None]
@@ -464,15 +459,15 @@ def _trusted(builder: GroupBuilder, record: r.MemberTrusted) -> None:
     builder.change(hosts=builder.group.hosts.without(host_of(member)))
     for task_id in builder.every_task():
         task = builder.task(task_id)
-        if task.failures:
+        if task.marks.failures:
             builder.tasks[task_id] = _forgiven(builder, task, member)
 
 
 def _forgiven(builder: GroupBuilder, task: Task, member: Member) -> Task:
     """Return a task without its failures on the host of a member."""
     config = builder.group.config
-    failures = tuple(failure for failure in task.failures if not may_be_the_host(failure, member, config))
-    return task if len(failures) == len(task.failures) else task._replace(failures=failures)
+    failures = tuple(failure for failure in task.marks.failures if not may_be_the_host(failure, member, config))
+    return task if len(failures) == len(task.marks.failures) else task.with_marks(failures=failures)
 
 
 def _move_pins(builder: GroupBuilder, old: MemberId, successor: MemberId | None) -> None:
@@ -598,7 +593,7 @@ def _gone_forgotten(builder: GroupBuilder, record: r.GoneForgotten) -> None:
 def _target_placed(builder: GroupBuilder, record: r.TargetPlaced) -> None:
     """The target answers the group epoch. A next owner stays chosen as long as its task has a target."""
     for task_id, target in record.changes.items():
-        builder.tasks[task_id] = with_target(builder.task(task_id), target)
+        builder.tasks[task_id] = builder.task(task_id).with_target(target)
     builder.change(
         generation=record.generation,
         generation_epoch=record.group_epoch,
@@ -625,7 +620,7 @@ def _assignment_changed(builder: GroupBuilder, record: r.AssignmentChanged) -> N
         revoking[task_id] = _give_up(builder, member, task_id, record)
         task = builder.task(task_id)
         if task.state is ActiveState.RUNNING:
-            builder.tasks[task_id] = task._replace(previous_owner=member.id)
+            builder.tasks[task_id] = task.with_handover(previous_owner=member.id)
     assignment.update(record.granted)
     for task_id, grant in record.granted.items():
         if grant.role is Role.ACTIVE:
@@ -642,40 +637,43 @@ def _assignment_changed(builder: GroupBuilder, record: r.AssignmentChanged) -> N
 def _give_up(builder: GroupBuilder, member: Member, task_id: TaskId, record: r.AssignmentChanged) -> Revocation:
     task = builder.task(task_id)
     was_active = task.owner == member.id
-    unreleased = (*task.unreleased, Unreleased(member.id, None)) if was_active else task.unreleased
+    handover, since_ms = task.handover, task.since_ms
     if was_active:
         has_run = task.state is ActiveState.RUNNING
         if task_id in record.stuck or (member.suspected and has_run):
             outcome = Outcome.STUCK if task_id in record.stuck else Outcome.DIED
             _fail(builder, task, member, outcome, (record.at_ms, record.at_ms))
             task = builder.task(task_id)
-        stop = Stop(member.id, None, SUSPECTED if member.suspected else REVOKED) if has_run else task.stop
-        task = task._replace(since_ms=record.at_ms, stop=stop)
-    builder.tasks[task_id] = _without_member(task, member.id, unreleased)
+        stop = Stop(member.id, None, SUSPECTED if member.suspected else REVOKED) if has_run else handover.stop
+        handover, since_ms = _unreleased_by(task, member.id, stop), record.at_ms
+    builder.tasks[task_id] = _without_member(task, member.id, handover, since_ms)
     return Revocation(record.epoch, record.at_ms, was_active)
 
 
 def _taken_up(task: Task, member_id: MemberId, grant: Grant, *, ready: bool) -> Task:
     """Return the task once the member holds it in the role of the grant."""
-    role, standbys, warmups = grant.role, task.standbys, task.warmups
-    if standbys or warmups:
-        standbys, warmups = _removed(standbys, member_id), _removed(warmups, member_id)
-    if role is Role.STANDBY:
-        return with_copies(task, _added(standbys, member_id), warmups)
-    if role is Role.WARMUP:
-        return with_copies(task, standbys, _added(warmups, member_id))
-    if standbys is not task.standbys or warmups is not task.warmups:
-        task = with_copies(task, standbys, warmups)
-    return with_owner(task, member_id, grant, ready=ready)
+    standbys, warmups = _removed(task.standbys, member_id), _removed(task.warmups, member_id)
+    if grant.role is Role.STANDBY:
+        return task.with_copies(_added(standbys, member_id), warmups)
+    if grant.role is Role.WARMUP:
+        return task.with_copies(standbys, _added(warmups, member_id))
+    handover = task.handover
+    if handover is not NO_HANDOVER:
+        unreleased, _, previous_owner, final_position, _, stop = handover
+        previous_owner = None if previous_owner == member_id else previous_owner
+        handover = shared(Handover(unreleased, None, previous_owner, final_position, None, stop))
+    granted = (task.id, member_id, ActiveState.GRANTED, ready, grant.since_ms, grant.token)
+    kept = (task.ran_since_ms, task.well_ms, standbys, warmups, task.target, handover, task.marks)
+    return Task._make((*granted, *kept))
 
 
 def _released(builder: GroupBuilder, record: r.TaskReleased) -> None:
     """The member no longer runs the task. Its final position is kept for the next owner."""
     task = builder.task(record.task)
-    unreleased = tuple(entry for entry in task.unreleased if entry.member_id != record.member_id)
-    if len(unreleased) != len(task.unreleased) or record.final_position:
-        stop = _stop_completed(task.stop, unreleased, record.at_ms)
-        builder.tasks[record.task] = task._replace(
+    unreleased = _without(task.handover.unreleased, record.member_id)
+    if len(unreleased) != len(task.handover.unreleased) or record.final_position:
+        stop = _stop_completed(task.handover.stop, unreleased, record.at_ms)
+        builder.tasks[record.task] = task.with_handover(
             unreleased=unreleased, final_position=record.final_position, stop=stop
         )
     _note_good_end(builder, task, record)
@@ -689,12 +687,12 @@ def _note_good_end(builder: GroupBuilder, before: Task, record: r.TaskReleased) 
 
     What it failed there before is over then. Who confirms has not died, even if it was suspected.
     """
-    member, stop = builder.member(record.member_id), before.stop
+    member, stop = builder.member(record.member_id), before.handover.stop
     if member is None:
         return
     is_end = stop is not None and stop.cause == REVOKED and stop.member_id == member.id
-    ran = is_end and (member.id, before.token) not in {(one.member_id, one.token) for one in before.failures}
-    if ran or any(one.member_id == member.id and one.outcome is Outcome.DIED for one in before.failures):
+    ran = is_end and (member.id, before.token) not in {(one.member_id, one.token) for one in before.marks.failures}
+    if ran or any(one.member_id == member.id and one.outcome is Outcome.DIED for one in before.marks.failures):
         task = _forgiven(builder, builder.task(record.task), member)
         if ran:
             builder.tasks[task.id] = task._replace(well_ms=max(task.well_ms, record.at_ms))
@@ -702,36 +700,36 @@ def _note_good_end(builder: GroupBuilder, before: Task, record: r.TaskReleased) 
         # It was silent, and no more than that. If it is so again and again, it is not tried again each time.
         silent = [
             one._replace(outcome=Outcome.SILENT)
-            for one in before.failures
+            for one in before.marks.failures
             if one.member_id == member.id and one.outcome is Outcome.DIED
         ]
-        builder.tasks[task.id] = task._replace(failures=(*task.failures, *silent))
+        builder.tasks[task.id] = task.with_marks(failures=(*task.marks.failures, *silent))
 
 
 def _release_waived(builder: GroupBuilder, record: r.ReleaseWaived) -> None:
     """The task no longer waits for the suspected member, which still has to confirm."""
     task = builder.task(record.task)
-    unreleased = tuple(entry for entry in task.unreleased if entry.member_id != record.member_id)
-    stop = task.stop
+    unreleased, stop = _without(task.handover.unreleased, record.member_id), task.handover.stop
     if stop is not None and stop.member_id == record.member_id and stop.at_ms is None:
         stop = stop._replace(heard_ms=record.heard_ms)
     stop = _stop_completed(stop, unreleased, task.since_ms)
-    builder.tasks[record.task] = task._replace(unreleased=unreleased, final_position=(), stop=stop)
+    builder.tasks[record.task] = task.with_handover(unreleased=unreleased, final_position=(), stop=stop)
 
 
 def _pass_over(builder: GroupBuilder, task_id: TaskId, taker: MemberId, at_ms: int) -> None:
     """Note that another member gets a task than its next owner, which is in the group and was not heard."""
     task = builder.task(task_id)
-    passed_over = builder.member(task.next_owner) if task.next_owner not in (None, taker) else None
+    next_owner = task.handover.next_owner
+    passed_over = builder.member(next_owner) if next_owner not in (None, taker) else None
     if passed_over is not None and passed_over.away_until_ms is None:
         failures = with_failure(task, passed_over, Outcome.SILENT, at_ms, builder.group.config)
-        builder.tasks[task_id] = task._replace(failures=failures)
+        builder.tasks[task_id] = task.with_marks(failures=failures)
 
 
 def _next_owner_chosen(builder: GroupBuilder, record: r.NextOwnerChosen) -> None:
     """The task has a next owner."""
     _pass_over(builder, record.task, record.next_owner, builder.task(record.task).since_ms)
-    builder.tasks[record.task] = builder.task(record.task)._replace(next_owner=record.next_owner)
+    builder.tasks[record.task] = builder.task(record.task).with_handover(next_owner=record.next_owner)
 
 
 def _active_reported(builder: GroupBuilder, record: r.ActiveReported) -> None:
@@ -745,22 +743,24 @@ def _active_reported(builder: GroupBuilder, record: r.ActiveReported) -> None:
         outcome = Outcome.LOST if lost_what_it_had else Outcome.FAILED
         _fail(builder, task, member, outcome, (record.at_ms, record.at_ms), detail=record.detail)
         task = builder.task(record.task)
+    handover, ran_since_ms = task.handover, task.ran_since_ms
     if record.state is ActiveState.RUNNING:
-        since_ms = task.ran_since_ms if task.state is ActiveState.RUNNING else record.at_ms
-        task = task._replace(previous_owner=None, final_position=(), stop=None, ran_since_ms=since_ms)
+        ran_since_ms = ran_since_ms if task.state is ActiveState.RUNNING else record.at_ms
+        if handover is not NO_HANDOVER:
+            handover = shared(handover._replace(previous_owner=None, final_position=(), stop=None))
     elif task.state is ActiveState.RUNNING:
-        task = task._replace(stop=Stop(record.member_id, record.at_ms, record.state.value))
-    builder.tasks[record.task] = task = task._replace(state=record.state)
+        handover = handover._replace(stop=Stop(record.member_id, record.at_ms, record.state.value))
+    task = task._replace(state=record.state, ran_since_ms=ran_since_ms, handover=handover)
+    builder.tasks[record.task] = task
     _charge_hosts(builder, task, record.at_ms)
 
 
 def _stalled(builder: GroupBuilder, record: r.WarmupStalled) -> None:
     """The member is not tried again for a while."""
     task = builder.task(record.task)
-    others = tuple(stall for stall in task.stalls if stall.member_id != record.member_id)
-    builder.tasks[record.task] = task._replace(
-        stalls=(*others, Stall(record.member_id, record.until_ms, record.gave_way))
-    )
+    others = tuple(stall for stall in task.marks.stalls if stall.member_id != record.member_id)
+    stall = Stall(record.member_id, record.until_ms, record.gave_way)
+    builder.tasks[record.task] = task.with_marks(stalls=(*others, stall))
 
 
 def _doubted(builder: GroupBuilder, record: r.StateDoubted) -> None:
@@ -779,12 +779,12 @@ def _state_trusted(builder: GroupBuilder, record: r.StateTrusted) -> None:
 
 def _parked(builder: GroupBuilder, record: r.TaskParked) -> None:
     """The task is not tried again."""
-    builder.tasks[record.task] = builder.task(record.task)._replace(parked=True)
+    builder.tasks[record.task] = builder.task(record.task).with_marks(parked=True)
 
 
 def _unparked(builder: GroupBuilder, record: r.TaskUnparked) -> None:
     """The task may be tried again, and its failures are forgotten."""
-    builder.tasks[record.task] = builder.task(record.task)._replace(parked=False, failures=())
+    builder.tasks[record.task] = builder.task(record.task).with_marks(parked=False, failures=())
 
 
 def _pinned(builder: GroupBuilder, record: r.TaskPinned) -> None:
@@ -793,7 +793,7 @@ def _pinned(builder: GroupBuilder, record: r.TaskPinned) -> None:
     member = builder.member(record.member_id) if record.member_id is not None else None
     if member is not None and (task.owner != record.member_id or task.state is not ActiveState.FAILED):
         task = _forgiven(builder, task, member)
-    builder.tasks[record.task] = task._replace(pin=record.member_id)
+    builder.tasks[record.task] = task.with_marks(pin=record.member_id)
     builder.change(pins=builder.group.pins.updated({record.task: record.member_id}))
 
 
@@ -808,8 +808,9 @@ def _adopted(builder: GroupBuilder, record: r.TasksAdopted) -> None:
         task = builder.task(task_id)
         assignment[task_id] = None
         revoking[task_id] = Revocation(member.epoch, record.at_ms, active=True)
-        after = _without_member(task, member.id, (*task.unreleased, Unreleased(member.id, None)))
-        builder.tasks[task_id] = after._replace(stop=task.stop or Stop(member.id, record.at_ms, REVOKED))
+        stop = task.handover.stop or Stop(member.id, record.at_ms, REVOKED)
+        handover = _unreleased_by(task, member.id, stop)
+        builder.tasks[task_id] = _without_member(task, member.id, handover, task.since_ms)
     for task_id, token in record.tokens.items():
         task = builder.task(task_id)
         if task.owner is not None and task.owner != member.id:
@@ -818,13 +819,9 @@ def _adopted(builder: GroupBuilder, record: r.TasksAdopted) -> None:
         grant = Grant(Role.ACTIVE, member.epoch, record.at_ms, max(token, task.token))
         assignment[task_id] = grant
         revoking[task_id] = None
-        unreleased = tuple(entry for entry in task.unreleased if entry.member_id != member.id)
-        builder.tasks[task_id] = _taken_up(task, member.id, grant, ready=True)._replace(
-            state=ActiveState.RUNNING,
-            unreleased=unreleased,
-            previous_owner=None,
-            stop=None,
-            ran_since_ms=record.at_ms,
+        taken_up = _taken_up(task, member.id, grant, ready=True)
+        builder.tasks[task_id] = taken_up._replace(state=ActiveState.RUNNING, ran_since_ms=record.at_ms).with_handover(
+            unreleased=_without(task.handover.unreleased, member.id), previous_owner=None, stop=None
         )
     builder.change_member(
         member.id,
@@ -839,7 +836,8 @@ def _dispossess(builder: GroupBuilder, task_id: TaskId, record: r.TasksAdopted) 
     if other is None:
         return
     epoch = other.epoch + 1
-    builder.tasks[task_id] = _without_member(task, other.id, (*task.unreleased, Unreleased(other.id, None)))
+    handover = _unreleased_by(task, other.id, task.handover.stop)
+    builder.tasks[task_id] = _without_member(task, other.id, handover, task.since_ms)
     builder.change_member(
         other.id,
         epoch=epoch,
@@ -858,47 +856,68 @@ def _tasks_involving(builder: GroupBuilder, member: Member) -> list[TaskId]:
 
 
 def _named_in(task: Task) -> set[MemberId]:
-    alone = (task.owner, task.next_owner, task.previous_owner, task.target, task.pin, task.away_owner)
-    stopped = () if task.stop is None else (task.stop.member_id,)
-    unreleased = [entry.member_id for entry in task.unreleased]
-    named = {*alone, *task.standbys, *task.warmups, *task.target_standbys, *unreleased, *stopped}
+    handover, target = task.handover, task.target
+    ahead = (handover.next_owner, handover.previous_owner, handover.away_owner)
+    stopped = () if handover.stop is None else (handover.stop.member_id,)
+    unreleased = [entry.member_id for entry in handover.unreleased]
+    named = {
+        task.owner,
+        target.owner,
+        task.marks.pin,
+        *ahead,
+        *task.standbys,
+        *task.warmups,
+        *target.standbys,
+        *unreleased,
+        *stopped,
+    }
     return {member_id for member_id in named if member_id is not None}
 
 
-def _without_member(task: Task, member_id: MemberId, unreleased: tuple[Unreleased, ...]) -> Task:
-    """Return the task once the member holds nothing of it, except what ``unreleased`` says."""
-    changes = _changes_without_member(task, member_id, unreleased)
-    return task._replace(**changes) if changes else task  # type: ignore[arg-type]
+def _unreleased_by(task: Task, member_id: MemberId, stop: Stop | None) -> Handover:
+    """Return the handover of a task that a member has yet to give up, and with it this end of its last run."""
+    return task.handover._replace(unreleased=(*task.handover.unreleased, Unreleased(member_id, None)), stop=stop)
 
 
-def _changes_without_member(task: Task, member_id: MemberId, unreleased: tuple[Unreleased, ...]) -> dict[str, object]:
-    """Return the fields that change when the member holds nothing of a task any more, with their new values.
+def _without_member(
+    task: Task, member_id: MemberId, handover: Handover, since_ms: int, target: Target | None = None
+) -> Task:
+    """Return the task once the member holds nothing of it, except what ``handover`` says.
 
-    A member that leaves may be named by thousands of tasks, so only the changes are computed.
+    A member that leaves may be named by thousands of tasks, so each is made in one go.
     """
-    changes: dict[str, object] = {}
-    if task.owner == member_id:
-        changes["owner"] = None
-    if member_id in task.standbys:
-        changes["standbys"] = _removed(task.standbys, member_id)
-    if member_id in task.warmups:
-        changes["warmups"] = _removed(task.warmups, member_id)
-    if unreleased != task.unreleased:
-        changes["unreleased"] = unreleased
-    if task.next_owner == member_id:
-        changes["next_owner"] = None
-    if task.previous_owner == member_id:
-        changes["previous_owner"] = None
-    return changes
+    unreleased, next_owner, previous_owner, final_position, away_owner, stop = handover
+    if member_id in (next_owner, previous_owner):
+        next_owner = None if next_owner == member_id else next_owner
+        previous_owner = None if previous_owner == member_id else previous_owner
+        handover = Handover(unreleased, next_owner, previous_owner, final_position, away_owner, stop)
+    owner = None if task.owner == member_id else task.owner
+    run = (task.id, owner, task.state, task.ready_grant, since_ms, task.token, task.ran_since_ms, task.well_ms)
+    copies = (_removed(task.standbys, member_id), _removed(task.warmups, member_id))
+    return Task._make((*run, *copies, target or task.target, shared(handover), task.marks))
 
 
-def _stop_after_departure(task: Task, unreleased: tuple[Unreleased, ...], at_ms: int, departure: Stop) -> Stop | None:
-    """Return how the last run of a task ended, after a departure that leaves these members unreleased."""
-    stop = task.stop
-    has_run = task.owner == departure.member_id and task.state is ActiveState.RUNNING
-    if has_run or (stop is not None and stop.member_id == departure.member_id and stop.at_ms is None):
+def _without_departed(
+    task: Task,
+    unreleased: tuple[Unreleased, ...],
+    departure: Stop,
+    at_ms: int,
+    *,
+    away_owner: MemberId | None,
+    target: Target,
+) -> Task:
+    """Return the task without the member of ``departure``, which holds nothing of it any more but ``unreleased``."""
+    member_id, (_, next_owner, previous_owner, final_position, _, stop) = departure.member_id, task.handover
+    since_ms, ran = task.since_ms, task.owner == member_id
+    is_its_stop = stop is not None and stop.member_id == member_id and stop.at_ms is None
+    if is_its_stop or (ran and task.state is ActiveState.RUNNING):
         stop = departure
-    return _stop_completed(stop, unreleased, at_ms)
+    if ran:
+        # The member may have written since its last report, so the final position of the owner before it is outdated.
+        since_ms, final_position = at_ms, ()
+    stop = _stop_completed(stop, unreleased, at_ms)
+    handover = Handover(unreleased, next_owner, previous_owner, final_position, away_owner, stop)
+    return _without_member(task, member_id, handover, since_ms, target)
 
 
 def _stop_completed(stop: Stop | None, unreleased: tuple[Unreleased, ...], at_ms: int) -> Stop | None:
@@ -909,6 +928,10 @@ def _stop_completed(stop: Stop | None, unreleased: tuple[Unreleased, ...], at_ms
     if stop is None or stop.at_ms is not None or unreleased:
         return stop
     return stop._replace(at_ms=at_ms) if at_ms else None
+
+
+def _without(unreleased: tuple[Unreleased, ...], member_id: MemberId) -> tuple[Unreleased, ...]:
+    return tuple([entry for entry in unreleased if entry.member_id != member_id]) if unreleased else ()
 
 
 def _removed(members: tuple[MemberId, ...], member_id: MemberId) -> tuple[MemberId, ...]:

@@ -115,7 +115,7 @@ def with_failure(
     grant = member.assignment.get(task.id)
     token = grant.token if grant is not None and grant.token else task.token
     times, others = 1, []
-    for known in task.failures:
+    for known in task.marks.failures:
         over_ms = known.at_ms + lasting_ms(config, known.times)
         if may_be_the_host(known, member, config):
             if known.token == token and known.member_id == member.id:
@@ -141,7 +141,7 @@ def blamed(task: Task, group: Group, now_ms: int) -> list[Failure]:
     oldest_ms = max(now_ms - group.config.poison_window_ms, task.well_ms)
     return [
         failure
-        for failure in task.failures
+        for failure in task.marks.failures
         if failure.outcome in _BLAMED
         and failure.at_ms > oldest_ms
         and _is_certain(failure, group.gone)
@@ -168,7 +168,7 @@ def _is_certain(failure: Failure, gone: Mapping[MemberId, GoneMember]) -> bool:
 
 def faults_of(task: Task, runs_on: Member, group: Group, now_ms: int) -> Iterator[tuple[HostId, Fault]]:
     """Yield the faults of hosts on which a task failed lately, now that it runs on a member elsewhere."""
-    for failure in task.failures:
+    for failure in task.marks.failures:
         is_recent = failure.at_ms > now_ms - group.config.poison_window_ms and _is_certain(failure, group.gone)
         if is_recent and failure.outcome is not Outcome.SILENT and not may_be_the_host(failure, runs_on, group.config):
             died = failure.outcome is Outcome.DIED

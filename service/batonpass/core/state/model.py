@@ -223,8 +223,53 @@ UNSEEN_STOPS: Final = frozenset(
 """Causes of stops that the member did not report: it may have stopped at any time before the stop's ``at_ms``."""
 
 
+class Target(NamedTuple):
+    """Where a task belongs: its owner and its standbys. Without an owner it waits, and ``waiting_reason`` says why."""
+
+    owner: MemberId | None = None
+    standbys: tuple[MemberId, ...] = ()
+    waiting_reason: str = ""
+
+
+class Handover(NamedTuple):
+    """What is left of the last owner of a task, and who comes next. Most tasks have none of it (``NO_HANDOVER``).
+
+    Attributes:
+        unreleased: members that may still be running the task without a grant.
+        next_owner: the member that gets the task once it is released.
+        previous_owner: the last owner, which keeps its copy until the new owner runs.
+        final_position: up to where the last owner wrote, as ``Grant.restore_to``.
+        away_owner: the away member that ran the task.
+        stop: how the last run ended, kept until the task runs again. Handovers and failovers are measured by it.
+    """
+
+    unreleased: tuple[Unreleased, ...] = ()
+    next_owner: MemberId | None = None
+    previous_owner: MemberId | None = None
+    final_position: tuple[tuple[str, int], ...] = ()
+    away_owner: MemberId | None = None
+    stop: Stop | None = None
+
+
+class Marks(NamedTuple):
+    """What is held against a task or its hosts, and an operator's word. Most tasks have none of it (``UNMARKED``)."""
+
+    pin: MemberId | None = None
+    parked: bool = False
+    failures: tuple[Failure, ...] = ()
+    stalls: tuple[Stall, ...] = ()
+
+
+NOWHERE: Final = Target()
+NO_HANDOVER: Final = Handover()
+UNMARKED: Final = Marks()
+
+
 class Task(NamedTuple):
-    """One task: which member has it, which may still be running it, and where it belongs.
+    """One task: who runs it and who has a copy, then where it belongs, what is under way, and what is marked.
+
+    The last three are values of their own: a change replaces one whole, and tasks without any share one
+    (``with_handover``, ``with_marks``), so that a group of many tasks at rest is small.
 
     Attributes:
         owner: the member that has been granted the active.
@@ -232,12 +277,6 @@ class Task(NamedTuple):
         ready_grant: the owner was caught up when it was granted the task.
         since_ms: when the task got or lost its owner.
         token: the highest fencing token granted so far.
-        unreleased: members that may still be running the task without a grant.
-        next_owner: the member that gets the task once it is released.
-        previous_owner: the last owner, which keeps its copy until the new owner runs.
-        target: the member where the task belongs. If None the task waits, and ``waiting_reason`` says why.
-        away_owner: the away member that ran the task.
-        stop: how the last run ended, kept until the task runs again. Handovers and failovers are measured by it.
         ran_since_ms: when the task last began to run.
         well_ms: until when the task is last known to have run well. Earlier failures were not its own fault.
     """
@@ -248,55 +287,39 @@ class Task(NamedTuple):
     ready_grant: bool = False
     since_ms: int = 0
     token: int = 0
-    standbys: tuple[MemberId, ...] = ()
-    warmups: tuple[MemberId, ...] = ()
-    unreleased: tuple[Unreleased, ...] = ()
-    next_owner: MemberId | None = None
-    previous_owner: MemberId | None = None
-    target: MemberId | None = None
-    target_standbys: tuple[MemberId, ...] = ()
-    waiting_reason: str = ""
-    final_position: tuple[tuple[str, int], ...] = ()
-    pin: MemberId | None = None
-    parked: bool = False
-    failures: tuple[Failure, ...] = ()
-    stalls: tuple[Stall, ...] = ()
-    away_owner: MemberId | None = None
-    stop: Stop | None = None
     ran_since_ms: int = 0
     well_ms: int = 0
+    standbys: tuple[MemberId, ...] = ()
+    warmups: tuple[MemberId, ...] = ()
+    target: Target = NOWHERE
+    handover: Handover = NO_HANDOVER
+    marks: Marks = UNMARKED
+
+    def with_copies(self, standbys: tuple[MemberId, ...], warmups: tuple[MemberId, ...]) -> Task:
+        """Return the task with these copies beside its active."""
+        *run, _, _, target, handover, marks = self
+        return Task._make((*run, standbys, warmups, target, handover, marks))
+
+    def with_target(self, target: Target) -> Task:
+        """Return the task with another target. A task that belongs nowhere has no next owner either."""
+        *before, _, handover, marks = self
+        if target.owner is None and handover.next_owner is not None:
+            handover = shared(handover._replace(next_owner=None))
+        return Task._make((*before, target, handover, marks))
+
+    def with_handover(self, **changes: object) -> Task:
+        """Return the task with these fields of its handover."""
+        return self._replace(handover=shared(self.handover._replace(**changes)))  # type: ignore[arg-type]
+
+    def with_marks(self, **changes: object) -> Task:
+        """Return the task with these fields of its marks."""
+        marks = self.marks._replace(**changes)  # type: ignore[arg-type]
+        return self._replace(marks=UNMARKED if marks == UNMARKED else marks)
 
 
-_COPIES: Final = Task._fields.index("standbys")
-_UNRELEASED: Final = Task._fields.index("unreleased")
-_TARGET: Final = Task._fields.index("target")
-_BEYOND: Final = Task._fields.index("waiting_reason") + 1
-
-
-def with_copies(task: Task, standbys: tuple[MemberId, ...], warmups: tuple[MemberId, ...]) -> Task:
-    """Return the task with these copies beside its active."""
-    return Task._make((*task[:_COPIES], standbys, warmups, *task[_UNRELEASED:]))
-
-
-def with_owner(task: Task, member_id: MemberId, grant: Grant, *, ready: bool) -> Task:
-    """Return the task with its active granted to a member. Its other copies stay."""
-    granted = Task._make((task.id, member_id, ActiveState.GRANTED, ready, grant.since_ms, grant.token, *task[_COPIES:]))
-    if task.next_owner is None and task.away_owner is None and task.previous_owner != member_id:
-        return granted
-    return granted._replace(
-        next_owner=None,
-        away_owner=None,
-        previous_owner=None if task.previous_owner == member_id else task.previous_owner,
-    )
-
-
-def with_target(task: Task, target: tuple[MemberId | None, tuple[MemberId, ...], str]) -> Task:
-    """Return the task with another target owner, target standbys and waiting reason.
-
-    A task without a target has no next owner either.
-    """
-    placed = Task._make((*task[:_TARGET], *target, *task[_BEYOND:]))
-    return placed if task.next_owner is None or target[0] is not None else placed._replace(next_owner=None)
+def shared(handover: Handover) -> Handover:
+    """Return the handover, or the one that all tasks share that have none."""
+    return NO_HANDOVER if handover == NO_HANDOVER else handover
 
 
 class Pending(IntEnum):
@@ -338,18 +361,19 @@ def pending(task: Task, *, replicas: int | None) -> Pending | None:
     marks two kinds of tasks ``MOVING`` by itself: those of a suspected owner, and queued ones whose owner's drain has a
     deadline.
     """
-    owner, state, target, standbys = task.owner, task.state, task.target, task.standbys
-    if task.unreleased or task.warmups or task.next_owner is not None or task.previous_owner is not None:
+    owner, state, standbys, handover = task.owner, task.state, task.standbys, task.handover
+    target, target_standbys, _ = task.target
+    if handover.unreleased or handover.next_owner is not None or handover.previous_owner is not None or task.warmups:
         return Pending.MOVING
     if owner is None:
-        is_to_go = target is not None or standbys or task.target_standbys
+        is_to_go = target is not None or standbys or target_standbys
         return Pending.MOVING if is_to_go else Pending.AWAITING_NEWS
-    if owner == target and standbys == task.target_standbys:
+    if owner == target and standbys == target_standbys:
         if state is ActiveState.RUNNING:
             return None
         return Pending.AWAITING_NEWS if state in (ActiveState.GRANTED, ActiveState.RESTORING) else Pending.MOVING
-    runs_on = state is ActiveState.RUNNING and target is not None and not task.parked and not task.stalls
-    is_complete = len(standbys) == len(task.target_standbys) == replicas
+    runs_on = state is ActiveState.RUNNING and target is not None and not task.marks.parked and not task.marks.stalls
+    is_complete = len(standbys) == len(target_standbys) == replicas
     is_queued = runs_on and is_complete and target not in standbys and owner not in standbys
     return Pending.QUEUED if is_queued else Pending.MOVING
 

@@ -12,8 +12,10 @@ its instance) goes on with its stay. So rolling deploys, crashes, and a scale-ou
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
+from batonpass.core.state.ids import MemberId
 from batonpass.core.state.model import Cause, Group, Member
 
 REMEMBERED: Final = 6
@@ -25,6 +27,15 @@ _IN_GOOD_ORDER: Final = (Cause.LEFT, Cause.GRACE_OVER)
 def stay_began_ms(member: Member) -> int:
     """Return since when the member has its place in the group: its join, or that of the run that had it before."""
     return member.joined_ms if member.place_since_ms is None else member.place_since_ms
+
+
+def new_until_ms(group: Group, now_ms: int, members: Iterable[Member]) -> dict[MemberId, int]:
+    """Return which of these members count as new, and until when. Their age is worked out for all of them together."""
+    began = {member.id: stay_began_ms(member) for member in members}
+    young = {member_id: at_ms for member_id, at_ms in began.items() if at_ms > now_ms - group.config.newcomer_wait_ms}
+    # Another coordinator, whose clock is a little ahead, may have let a member in: that alone does not make it new.
+    age_ms = newcomer_age_ms(group, now_ms) if young else 0
+    return {member_id: at_ms + age_ms for member_id, at_ms in young.items() if age_ms and at_ms + age_ms > now_ms}
 
 
 def newcomer_age_ms(group: Group, now_ms: int) -> int:

@@ -71,11 +71,20 @@ class GroupConfig:
     distrust_after: int = 2
     application_id: str = ""
     cluster_id: str = ""
+    report_interval_ms: int = 10_000
 
     @property
     def overdue_ms(self) -> int:
         """Return the silence after which a member is missing a heartbeat and may be about to expire."""
         return 2 * self.heartbeat_interval_ms
+
+    @property
+    def position_age_max_ms(self) -> int:
+        """Return how old the reported position of a copy may be that is caught up and reads on (protocol 4.10).
+
+        After ``report_interval_ms`` its member reports it with the heartbeat that is due next.
+        """
+        return self.report_interval_ms + self.heartbeat_interval_ms
 
     @property
     def look_again_ms(self) -> int:
@@ -118,6 +127,7 @@ RANGES: Final[Mapping[str, tuple[float, float]]] = {
     "poison_members": (1, 1_000),
     "poison_window_ms": (1_000, 7 * _DAY_MS),
     "distrust_after": (0, 1_000),
+    "report_interval_ms": (0, 3_600_000),
 }
 """The lowest and the highest accepted value of every numeric field. Shares lie within 0% and 100%."""
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from batonpass.core.state.ids import InstanceId, MemberId, TaskId
-from batonpass.core.state.model import ActiveState, Cause, Grant, Member, Pause, Topology
+from batonpass.core.state.model import ActiveState, Cause, Grant, Member, Pause, Target, Topology
 from batonpass.core.state.policy import GroupConfig
 from batonpass.core.state.soft import Positions
 
@@ -182,14 +182,14 @@ class RebalanceScheduled:
 class TargetPlaced:
     """The target assignment of the present group epoch.
 
-    ``changes`` maps each task whose target changes to (owner or None, standbys, why it waits or ""). Without changes
-    the generation stays the same. ``failed`` says what went wrong if placement found no answer and the target stays.
+    ``changes`` has the new target of each task whose target changes. Without changes the generation stays the same.
+    ``failed`` says what went wrong if placement found no answer and the target stays.
     """
 
     generation: int
     group_epoch: int
     at_ms: int
-    changes: Mapping[TaskId, tuple[MemberId | None, tuple[MemberId, ...], str]]
+    changes: Mapping[TaskId, Target]
     moves: int = 0
     lower_bound: int = 0
     failed: str = ""

@@ -32,6 +32,7 @@ class Answer(NamedTuple):
     assignment: Mapping[TaskId, Grant] | None
     status: tuple[tuple[str, str], ...] = ()
     created: bool = False
+    report_interval_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,8 @@ INSTANTS: Final[Mapping[type, tuple[str, ...]]] = {
     m.Pause: ("since_ms", "expires_ms"),
     m.Loss: ("at_ms",),
     m.Task: ("since_ms", "ran_since_ms", "well_ms"),
+    m.Handover: (),
+    m.Marks: (),
     m.Unreleased: ("free_at_ms",),
     m.Failure: ("at_ms", "joined_ms"),
     m.Stall: ("until_ms",),
@@ -45,7 +47,9 @@ INSTANTS: Final[Mapping[type, tuple[str, ...]]] = {
 WITHIN: Final[Mapping[type, tuple[str, ...]]] = {
     m.Group: ("pause", "losses", "gone", "kept_out", "hosts"),
     m.Member: ("assignment", "revoking", "drain"),
-    m.Task: ("unreleased", "failures", "stalls", "stop"),
+    m.Task: ("handover", "marks"),
+    m.Handover: ("unreleased", "stop"),
+    m.Marks: ("failures", "stalls"),
     m.HostFaults: ("faults",),
 }
 """The fields that have instants in them. A group's members and tasks are moved one by one."""

@@ -20,9 +20,8 @@ from batonpass.core.handover.planner import plan_without_slots
 from batonpass.core.handover.room import has_limit, has_limits
 from batonpass.core.handover.view import View
 from batonpass.core.state.ids import MemberId, TaskId
-from batonpass.core.state.model import ActiveState, Group, Member, Task, with_target
+from batonpass.core.state.model import ActiveState, Group, Member, Target, Task
 from batonpass.core.state.reasons import Held
-from batonpass.core.target.targets import Target
 
 
 class Reachability(NamedTuple):
@@ -48,7 +47,7 @@ def is_nothing_under_way(group: Group) -> bool:
 
 
 def _is_nothing_under_way_for(task: Task) -> bool:
-    if task.unreleased or task.warmups or task.previous_owner is not None:
+    if task.handover.unreleased or task.warmups or task.handover.previous_owner is not None:
         return False
     # By the time that the task is free, its next owner may be full too, and wait for room like any other member.
     return task.owner is None or task.state is ActiveState.RUNNING
@@ -78,21 +77,21 @@ def find_unreachable(view: View, changes: Mapping[TaskId, Target]) -> Reachabili
 def with_targets(view: View, changes: Mapping[TaskId, Target]) -> View:
     """Return the view of the group as it would be with these targets."""
     group = view.group
-    tasks = {task_id: with_target(group.tasks[task_id], change) for task_id, change in changes.items()}
+    tasks = {task_id: group.tasks[task_id].with_target(change) for task_id, change in changes.items()}
     then = replace(group, tasks=group.tasks.updated(tasks))
     return View(then, view.soft, view.now_ms, view.policy, as_if_released=view.as_if_released)
 
 
 def _is_refused(plan: TaskPlan, copy_capacity: CopyCapacity) -> bool:
     """Say whether a task finds no room where it should go. Without a target it waits for another member to leave."""
-    if plan.task.target is not None and plan.choice.held is Held.NO_CAPACITY:
+    if plan.task.target.owner is not None and plan.choice.held is Held.NO_CAPACITY:
         return True
     return any(not copy_capacity.allows(request.member_id, request.task.id) for request in plan.requests)
 
 
 def _runs_without_target(group: Group, plan: TaskPlan) -> bool:
     owner = plan.task.owner
-    return owner is not None and plan.task.target is None and stays_present(group.members[owner])
+    return owner is not None and plan.task.target.owner is None and stays_present(group.members[owner])
 
 
 def _is_under_way(view: View, plan: TaskPlan) -> bool:
@@ -100,7 +99,7 @@ def _is_under_way(view: View, plan: TaskPlan) -> bool:
     task, choice = plan.task, plan.choice
     if not _is_nothing_under_way_for(task) or choice.held not in _LASTING or choice.active != task.owner:
         return True
-    if any(stall.until_ms > view.now_ms for stall in task.stalls):
+    if any(stall.until_ms > view.now_ms for stall in task.marks.stalls):
         return True
     if task.owner is None:
         return False
@@ -116,7 +115,7 @@ def stays_present(member: Member) -> bool:
 def full_member_of(plan: TaskPlan, members: Mapping[MemberId, Member]) -> MemberId | None:
     """Return the full member that a stuck task waits for."""
     asked = [request.member_id for request in plan.requests if has_limit(members[request.member_id])]
-    return asked[0] if asked else plan.task.target
+    return asked[0] if asked else plan.task.target.owner
 
 
 def targets_kept(view: View, reachability: Reachability) -> dict[TaskId, Target]:
@@ -125,7 +124,7 @@ def targets_kept(view: View, reachability: Reachability) -> dict[TaskId, Target]
     for plan in (*reachability.unreachable, *reachability.in_their_way):
         target = target_where_it_is(view, plan)
         if target is None and plan.task.owner is None and reachability.in_their_way:
-            target = (None, (), Held.NO_CAPACITY.value)
+            target = Target(waiting_reason=Held.NO_CAPACITY.value)
         if target is not None:
             kept[plan.task.id] = target
     return kept
@@ -143,5 +142,5 @@ def target_where_it_is(view: View, plan: TaskPlan) -> Target | None:
         return None
     wanted = view.config.num_standby_replicas if view.is_stateful(task.id) else 0
     held = [member_id for member_id in view.holders(task) if stays_present(view.group.members[member_id])]
-    held.sort(key=lambda member_id: (member_id not in task.target_standbys, member_id))
-    return owner, tuple(sorted(held[:wanted])), ""
+    held.sort(key=lambda member_id: (member_id not in task.target.standbys, member_id))
+    return Target(owner, tuple(sorted(held[:wanted])))

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from batonpass.core.handover.decision_draft import DecisionDraft
 from batonpass.core.handover.view import View
 from batonpass.core.state.ids import MemberId, TaskId
-from batonpass.core.state.model import Group
+from batonpass.core.state.model import Group, Target
 from batonpass.core.state.reasons import Held, NoChange, Reason, Why
 from batonpass.core.state.records import HEARD_AGAIN, TargetPlaced
 from batonpass.core.state.topology import is_ready
 from batonpass.core.target.reach import find_unreachable, full_member_of, targets_kept
-from batonpass.core.target.targets import Target, build_request, last_resorts, target_changes
+from batonpass.core.target.targets import build_request, last_resorts, target_changes
 from batonpass.placement.flow import PlacementError, Solver
 from batonpass.placement.place import place
 from batonpass.placement.types import Moves, Placed, PlacementRequest
@@ -49,7 +49,7 @@ def plan_target(view: View, solver: Solver) -> TargetPlan:
     for task_id, target in kept.items():
         task = view.group.tasks[task_id]
         changes.pop(task_id, None)
-        if target != (task.target, task.target_standbys, task.waiting_reason):
+        if target != task.target:
             changes[task_id] = target
     members = view.group.members
     unreachable = {
@@ -91,7 +91,7 @@ def place_now(draft: DecisionDraft) -> None:
         request, placed, changes = target_plan.request, target_plan.placed, target_plan.changes
         is_provisional = target_plan.may_free_up or any(
             request.members[index].may_be_target
-            and group.tasks[group.table.ids[task_index]].pin != request.members[index].id
+            and group.tasks[group.table.ids[task_index]].marks.pin != request.members[index].id
             for task_index, index in request.bound.items()
             # What a distrusted member keeps is placed anew once that is over (`liveness`).
             if request.members[index].may_be_target or request.home[task_index] != index

@@ -37,7 +37,7 @@ from batonpass.core.handover.owner import choose_active
 from batonpass.core.handover.state_size import state_sizes
 from batonpass.core.handover.view import View
 from batonpass.core.state.ids import MemberId, TaskId
-from batonpass.core.state.model import ActiveState, Member, Pending, Role, Task
+from batonpass.core.state.model import UNMARKED, ActiveState, Member, Pending, Role, Target, Task
 from batonpass.placement.types import (
     NO_STATE,
     UNASSIGNED,
@@ -55,10 +55,6 @@ _WITHOUT_LAG: Final = tuple(Warmth(int(readiness), 0) for readiness in Readiness
 _READS_A_TASK: Final = 4
 _OWNER: Final[Callable[[Task], MemberId | None]] = attrgetter("owner")
 _STANDBYS: Final[Callable[[Task], tuple[MemberId, ...]]] = attrgetter("standbys")
-_MARKS: Final = slice(Task._fields.index("pin"), Task._fields.index("stalls") + 1)
-_UNMARKED: Final = Task(TaskId(""))[_MARKS]
-
-Target = tuple[MemberId | None, tuple[MemberId, ...], str]
 
 
 def build_request(view: View) -> PlacementRequest:
@@ -172,7 +168,7 @@ class _Constraints:
         self._tasks = view.group.tasks.plain()
         self._number = number
         # The few tasks with a pin, a stall or a failure. They may be settled, so this is one quick pass over all tasks.
-        self._marked = [task for task in self._tasks.values() if task[_MARKS] != _UNMARKED]
+        self._marked = [task for task in self._tasks.values() if task.marks != UNMARKED]
         self.previous: dict[int, int] = {}
         self.warming: dict[int, int] = {}
         self.bound: dict[int, int] = {}
@@ -181,8 +177,8 @@ class _Constraints:
     def fill(self, task_index: int, task: Task, home: list[int], standbys: list[tuple[int, ...]]) -> None:
         """Note the home, the move under way, and the binding of one unsettled task."""
         view, number = self._view, self._number
-        target = task.target if task.target in number else None
-        owner, next_owner = task.owner, task.next_owner if task.next_owner in number else None
+        target = task.target.owner if task.target.owner in number else None
+        owner, next_owner = task.owner, task.handover.next_owner if task.handover.next_owner in number else None
         is_kept = next_owner is not None and (view.is_heard(next_owner) or next_owner in view.takers)
         if owner is None and next_owner is not None and is_kept and not view.has_full_disk_for(next_owner, task.id):
             owner = next_owner
@@ -193,7 +189,7 @@ class _Constraints:
             if taker is not None and taker != owner:
                 owner = taker
                 self.bound[task_index] = number[taker]
-        elif task.pin not in view.takers and (place := view.kept_at(task)) is not None:
+        elif task.marks.pin not in view.takers and (place := view.kept_at(task)) is not None:
             # So that nothing else moves because a member is silent or restarts.
             self.bound[task_index] = number[place]
             owner = owner or place
@@ -201,9 +197,9 @@ class _Constraints:
             # A holder without state does not count as owner, so that the task goes where it is warm.
             owner = None
         home[task_index] = number[owner] if owner is not None else UNASSIGNED
-        if task.target_standbys or target is not None:
+        if task.target.standbys or target is not None:
             standbys[task_index] = tuple(
-                sorted(number[member_id] for member_id in task.target_standbys if member_id in number)
+                sorted(number[member_id] for member_id in task.target.standbys if member_id in number)
             )
         if target is not None and number[target] != home[task_index]:
             self.previous[task_index] = number[target]
@@ -240,8 +236,13 @@ class _Constraints:
         They do not stay on a member that drains, nor away from the member to which an operator pinned them.
         """
         for task in self._marked:
-            gave_way = any(stall.gave_way and stall.until_ms > self._view.now_ms for stall in task.stalls)
-            if not gave_way or task.owner is None or task.state is not ActiveState.RUNNING or task.pin is not None:
+            gave_way = any(stall.gave_way and stall.until_ms > self._view.now_ms for stall in task.marks.stalls)
+            if (
+                not gave_way
+                or task.owner is None
+                or task.state is not ActiveState.RUNNING
+                or task.marks.pin is not None
+            ):
                 continue
             task_index = self._view.group.table.index_of.get(task.id)
             if task_index is None or task_index in self.bound or self._members[task.owner].drain is not None:
@@ -279,7 +280,7 @@ class _Constraints:
         table = self._view.group.table
         for task in self._marked:
             task_index = table.index_of.get(task.id)
-            if task_index is None or task_index in self.bound or task.parked or task.state is ActiveState.LOST:
+            if task_index is None or task_index in self.bound or task.marks.parked or task.state is ActiveState.LOST:
                 continue
             avoided = {self._number[member_id] for member_id in self._view.avoided_for(task)}
             at = home[task_index]
@@ -335,7 +336,7 @@ class _Constraints:
             for task in view.tasks.pick(member.assignment):
                 is_here = task.owner == member_id and home[index_of[task.id]] == self._number[member_id]
                 is_to_stay = task.state not in (ActiveState.FAILED, ActiveState.LOST)
-                is_leaving = task.target != member_id and view.present_member(task.target) is not None
+                is_leaving = task.target.owner != member_id and view.present_member(task.target.owner) is not None
                 if is_here and is_to_stay and not is_leaving:
                     self.bound.setdefault(index_of[task.id], self._number[member_id])
 
@@ -378,9 +379,9 @@ class _Constraints:
         for task_index, index in self.bound.items():
             room.take(self._ordered[index].id, table.ids[task_index])
         takers = self._view.takers
-        pinned = [task for task in self._marked if task.pin in takers and task.id in table.index_of]
-        for task in sorted(pinned, key=lambda task: (task.owner != task.pin, table.index_of[task.id])):
-            task_index, pin = table.index_of[task.id], task.pin
+        pinned = [task for task in self._marked if task.marks.pin in takers and task.id in table.index_of]
+        for task in sorted(pinned, key=lambda task: (task.owner != task.marks.pin, table.index_of[task.id])):
+            task_index, pin = table.index_of[task.id], task.marks.pin
             if pin is None or task_index in self.bound or not room.allows(pin, task.id):
                 continue
             self.bound[task_index] = number[pin]
@@ -410,11 +411,11 @@ class _Constraints:
             for member_id in names
             if number[member_id] in members
         }
-        if not task.failures and not task.stalls:
+        if not task.marks.failures and not task.marks.stalls:
             return warmth
         avoided = [*view.avoided_for(task)]
         avoided += [
-            stall.member_id for stall in task.stalls if stall.until_ms > view.now_ms and stall.member_id in number
+            stall.member_id for stall in task.marks.stalls if stall.until_ms > view.now_ms and stall.member_id in number
         ]
         for member_id in avoided:
             if member_id not in owners and number[member_id] in members:
@@ -484,6 +485,7 @@ def target_changes(view: View, request: PlacementRequest, placed: Placed) -> dic
     task_indexes.update(compress(count(), map(ne, all_standbys, request.standbys)))
     tasks = group.tasks.plain() if len(task_indexes) * _READS_A_TASK > len(ids) else group.tasks
     together: dict[tuple[int, ...], tuple[MemberId, ...]] = {}
+    alike: dict[Target, Target] = {}
     for task_index in sorted(task_indexes):
         task_id, index, standbys = ids[task_index], owners[task_index], all_standbys[task_index]
         task = tasks[task_id]
@@ -498,6 +500,7 @@ def target_changes(view: View, request: PlacementRequest, placed: Placed) -> dic
                 known = together[standbys] = tuple(sorted([names[standby] for standby in standbys]))
             chosen = known
         owner = names[index] if index != UNASSIGNED else None
-        if owner != task.target or chosen != task.target_standbys or why != task.waiting_reason:
-            changes[task_id] = (owner, chosen, why)
+        target = Target(owner, chosen, why)
+        if target != task.target:
+            changes[task_id] = alike.setdefault(target, target)
     return changes

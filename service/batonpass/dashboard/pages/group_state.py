@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Any, Final
 
 from batonpass.dashboard.request_context import RequestContext
@@ -24,13 +25,13 @@ from batonpass.dashboard.view_models.grid import (
     tasks_of,
 )
 from batonpass.dashboard.view_models.warmups import Warmup, begun_of, warmups_of
-from batonpass.dashboard.words import Names
+from batonpass.dashboard.words import Names, briefly
 
 EVENTS_SEARCHED: Final = 500
 """How many of the newest events are searched for the beginning of a warmup."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class GroupState:
     """A group, its members, and what each has."""
 
@@ -41,6 +42,13 @@ class GroupState:
     target: Mapping[str, str]
     warmups: Sequence[Warmup]
     names: Names
+
+    @cached_property
+    def heads(self) -> Mapping[str, str]:
+        """Return what members are called where there is little room."""
+        called = {one["member_id"]: self.names(one["member_id"]) for one in self.members}
+        brief = briefly(called.values())
+        return {member_id: brief[name] for member_id, name in called.items()}
 
     @property
     def acceptable_lag(self) -> int:

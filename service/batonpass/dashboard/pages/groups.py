@@ -4,20 +4,31 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from starlette.responses import RedirectResponse, Response
 
 from batonpass.client import path, worst_first
-from batonpass.dashboard.pages.group_state import GroupState, group_state
+from batonpass.dashboard.pages.group_state import EVENTS_SEARCHED, GroupState, group_state
 from batonpass.dashboard.request_context import RequestContext
 from batonpass.dashboard.view_models.events import event_lines
 from batonpass.dashboard.view_models.grid import LEGEND, LISTED_MAX, listing
-from batonpass.dashboard.view_models.health import LEVELS, stuck_tasks
+from batonpass.dashboard.view_models.health import LEVELS, STANDING_STILL, stuck_tasks
+from batonpass.dashboard.view_models.timeline import SPANS, axis, stretch
+from batonpass.dashboard.view_models.trend import trend
+from batonpass.dashboard.words import count
 
 EVENTS_SHOWN: Final = 12
+DRAWN: Final = 200
+"""How many of the newest events are drawn along the axis."""
+
 WARMUPS_SHOWN: Final = 8
 STUCK_SHOWN: Final = 8
+CARDS_MAX: Final = 12
+"""The most groups of which those at rest have a card each; of more, a line."""
+
+CALM: Final = ("at-rest", "not-deployed")
 
 
 async def show_groups(context: RequestContext) -> Response:
@@ -27,12 +38,17 @@ async def show_groups(context: RequestContext) -> Response:
     level, name = context.asked("level"), context.asked("name")
     groups = await context.client.pages("/groups", "groups")
     levels = Counter(one["health"]["level"] for one in worst_first(groups, name=name))
+    found = worst_first(groups, level, name)
+    worst = next((one for one in LEVELS if levels[one]), "")
     return context.show(
         "groups.html",
         title="Groups",
         total=len(groups),
-        groups=worst_first(groups, level, name),
-        levels={one: levels[one] for one in LEVELS if levels[one]},
+        groups=found,
+        health_level=worst,
+        headline=f"{count(levels[worst], 'group')}: {LEVELS[worst].lower()}" if worst else "",
+        in_lines=CALM if len(found) - levels[CALM[-1]] > CARDS_MAX else CALM[-1:],
+        levels=[(one, words.lower(), levels[one]) for one, words in LEVELS.items() if levels[one]],
         level=level,
         name=name,
         level_names=LEVELS,
@@ -44,9 +60,14 @@ async def show_group(context: RequestContext) -> Response:
     seen, explained, events = await asyncio.gather(
         group_state(context),
         context.client.get(context.at("explain"), limit=100),
-        context.client.newest_events(context.group, limit=EVENTS_SHOWN),
+        context.client.newest_events(context.group, limit=EVENTS_SEARCHED),
     )
     names = context.client.names
+    drawn = events["events"][:DRAWN]
+    span, begin, end = stretch(context.asked("span"), context.asked("until"), datetime.now(UTC))
+    along = axis(begin, end, context.zone)
+    stuck = stuck_tasks(explained, names)
+    still = sum(amount for state, amount in explained["health"]["tasks"].items() if state in STANDING_STILL)
     return context.show(
         "group.html",
         title=context.group,
@@ -54,10 +75,18 @@ async def show_group(context: RequestContext) -> Response:
         seen=seen,
         explained=explained,
         health=explained["health"],
+        health_level=explained["health"]["level"],
+        headline=f"{LEVELS[explained['health']['level']]}: {explained['health']['sentence']}",
         reasons=[names.within(one) for one in explained["sentences"][1:]],
         level_names=LEVELS,
-        stuck=stuck_tasks(explained, names)[:STUCK_SHOWN],
-        event_lines=event_lines(events["events"], names),
+        stuck=stuck[:STUCK_SHOWN],
+        stuck_more=max(still - STUCK_SHOWN, 0),
+        event_lines=event_lines(events["events"][:EVENTS_SHOWN], names),
+        marks=trend(drawn, along, names),
+        axis=along,
+        spans=SPANS,
+        known_since=drawn[-1]["at"] if events["more"] or len(events["events"]) > DRAWN else None,
+        span=span,
         warmups=seen.warmups[:WARMUPS_SHOWN],
         warmups_more=max(len(seen.warmups) - WARMUPS_SHOWN, 0),
         **grid_context(seen),

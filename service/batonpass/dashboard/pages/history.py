@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import UTC, datetime, timedelta
+from collections import Counter
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from starlette.responses import Response
 
 from batonpass.client import Refused, instant
-from batonpass.dashboard.request_context import RequestContext
-from batonpass.dashboard.view_models.events import event_lines
+from batonpass.dashboard.request_context import LISTED, RequestContext
+from batonpass.dashboard.view_models.events import TONE_WORDS, event_lines
 from batonpass.dashboard.view_models.gaps import HEIGHT, KINDS, dots, gaps_of, scale, summaries
 from batonpass.dashboard.view_models.generations import because, flows, reasons
-from batonpass.dashboard.view_models.timeline import axis
+from batonpass.dashboard.view_models.timeline import SPANS, axis, stretch
 
 PAGE: Final = 50
-DIFF_SHOWN: Final = 300
+FLOWS: Final = 30
 EVENTS_PAGE: Final = 1_000
 EVENTS_PAGES: Final = 3
-GAPS_SHOWN: Final = 100
 
 
 async def show_generations(context: RequestContext) -> Response:
@@ -55,10 +55,9 @@ async def show_generation(context: RequestContext) -> Response:
         one=found,
         newest=max((one["generation"] for one in latest["generations"]), default=0),
         because=because(found["triggers"]),
-        flows=flows(found["diff"]),
+        flows=context.part(flows(found["diff"]), FLOWS, "flow"),
         reasons=reasons(found, context.client.names),
-        diff=found["diff"][:DIFF_SHOWN],
-        diff_more=max(len(found["diff"]) - DIFF_SHOWN, 0),
+        diff=context.part(found["diff"]),
     )
 
 
@@ -67,21 +66,26 @@ async def show_gaps(context: RequestContext) -> Response:
     await context.client.members(context.group)
     events = await _newest(context)
     gaps = gaps_of(events)
-    now = datetime.now(UTC)
-    first = min((at for gap in gaps if (at := instant(gap.at))), default=now - timedelta(minutes=5))
-    along = axis(first, now)
+    asked, until = context.asked("span"), context.asked("until")
+    span, begin, end = stretch(asked, until, datetime.now(UTC))
+    if asked or until:
+        gaps = [gap for gap in gaps if (at := instant(gap.at)) and begin <= at <= end]
+    else:
+        begin = min((at for gap in gaps if (at := instant(gap.at))), default=begin)
+    along = axis(begin, end, context.zone)
     return context.show(
         "gaps.html",
         title="Handovers",
         tab="gaps",
-        gaps=gaps[:GAPS_SHOWN],
-        gaps_more=max(len(gaps) - GAPS_SHOWN, 0),
+        gaps=context.part(gaps),
         summaries=summaries(gaps),
         dots=dots(gaps, along),
         axis=along,
         scale=scale(),
         height=HEIGHT,
         kinds=KINDS,
+        spans=SPANS,
+        span=span if asked or until else "",
         searched=len(events),
         since=events[-1]["at"] if events else None,
     )
@@ -101,18 +105,30 @@ async def _newest(context: RequestContext) -> list[dict[str, Any]]:
 
 
 async def show_events(context: RequestContext) -> Response:
-    """Show what happened to a group, newest first."""
-    before = context.asked_number("before", 0) or None
+    """Show what happened to a group, newest first: page by page, or what of it has a text or a tone."""
+    before, text, tone = context.asked_number("before", 0) or None, context.asked("q"), context.asked("tone")
+    is_searched = bool(text or tone)
     page, _ = await asyncio.gather(
-        context.client.newest_events(context.group, limit=PAGE * 2, before=before),
+        context.client.newest_events(context.group, limit=LISTED, before=before),
         context.client.members(context.group),
     )
+    events = await _newest(context) if is_searched else page["events"]
+    lines = event_lines(events, context.client.names)
+    fitting = [one for one in lines if text.casefold() in f"{one.words} {one.type} {one.member}".casefold()]
+    found = context.part([one for one in fitting if tone in ("", one.tone)])
+    tones = Counter(one.tone for one in fitting)
     return context.show(
         "events.html",
         title="Events",
         tab="events",
-        event_lines=event_lines(page["events"], context.client.names),
-        next=page["next"] if page["more"] else None,
+        event_lines=found.entries,
+        found=found if is_searched else None,
+        searched=len(events),
+        since=events[-1]["at"] if events else None,
+        tones=[(one, words, tones[one]) for one, words in TONE_WORDS.items() if tones[one]],
+        tone=tone,
+        q=text,
+        next=page["next"] if page["more"] and not is_searched else None,
         before=before,
         live=before is None,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from typing import Any, Final
 
 from starlette.responses import Response
@@ -11,12 +12,11 @@ from batonpass.client import Refused
 from batonpass.dashboard.request_context import RequestContext
 from batonpass.dashboard.view_models.events import event_lines
 from batonpass.dashboard.view_models.grid import LEGEND
-from batonpass.dashboard.view_models.members import held_by, matching, member_lines, reasons_against
+from batonpass.dashboard.view_models.members import SORTS, TONES, held_by, matching, member_lines, reasons_against
 
-PAGE: Final = 100
-HELD_SHOWN: Final = 300
 EVENTS_SEARCHED: Final = 500
 EVENTS_SHOWN: Final = 12
+AGAINST: Final = 12
 _WHY_GONE: Final = {
     "gone": "It has left, or its lease has run out.",
     "fenced": "It did not confirm in time that it had given tasks up, and was put out of the group.",
@@ -30,18 +30,20 @@ async def show_members(context: RequestContext) -> Response:
     """Show the members of a group, members with a problem first."""
     group, members = await asyncio.gather(context.client.get(context.at()), context.client.members(context.group))
     lines = member_lines(members, group["config"]["acceptable_recovery_lag"], context.client.names)
-    text = context.asked("q")
-    chosen = matching(lines, text) if text else lines
-    begin = context.asked_number("begin", 0)
+    text, tone, by = context.asked("q"), context.asked("tone"), context.asked("sort")
+    by = by if by in SORTS else next(iter(SORTS))
+    found = matching(lines, text)
+    tones = Counter(one.tone for one in found)
     return context.show(
         "members.html",
         title="Members",
         tab="members",
-        lines=chosen[begin : begin + PAGE],
-        total=len(chosen),
+        lines=context.part(sorted((one for one in found if tone in ("", one.tone)), key=SORTS[by])),
         everybody=len(lines),
-        begin=begin,
-        page=PAGE,
+        tones=[(one, words, tones[one]) for one, words in TONES.items() if tones[one]],
+        tone=tone,
+        sort=by,
+        sorts=list(SORTS),
         q=text,
     )
 
@@ -67,14 +69,14 @@ async def show_member(context: RequestContext) -> Response:
             raise
         return context.show("member_gone.html", title=names(member_id), why=_WHY_GONE[refused.kind], **common)
     names.learn(member_id, member["instance_id"])
+    against = await _against(context, member_id)
     held = held_by(member, group["config"]["acceptable_recovery_lag"], names)
     return context.show(
         "member.html",
         title=names(member_id),
         member=member,
-        held=held[:HELD_SHOWN],
-        held_more=max(len(held) - HELD_SHOWN, 0),
-        against=await _against(context, member_id),
+        held=context.part(held),
+        against=None if against is None else context.part(against, AGAINST, "against"),
         legend=LEGEND,
         **common,
     )

@@ -12,9 +12,6 @@ from batonpass.dashboard.request_context import RequestContext
 from batonpass.dashboard.view_models import plans
 from batonpass.dashboard.view_models.grid import natural
 
-MOVES_SHOWN = 200
-MEMBERS_SHOWN = 200
-
 
 async def show_plan(context: RequestContext) -> Response:
     """Ask the coordinator for the results of a change, and show them beside the present state. Nothing changes."""
@@ -40,10 +37,8 @@ async def show_plan(context: RequestContext) -> Response:
         leave=leave,
         said=said,
         plan=plan,
-        moves=moved[:MOVES_SHOWN],
-        moves_more=max(len(moved) - MOVES_SHOWN, 0),
-        compared=compared[:MEMBERS_SHOWN],
-        compared_more=max(len(compared) - MEMBERS_SHOWN, 0),
+        moves=context.part(moved, name="move"),
+        compared=context.part(compared, name="member"),
         held=plans.held_by_reason(plan) if plan else [],
         even=plans.even,
     )

@@ -12,13 +12,15 @@ from starlette.responses import Response
 from batonpass.dashboard.request_context import RequestContext
 from batonpass.dashboard.view_models.generations import because
 from batonpass.dashboard.view_models.grid import natural, tasks_of
-from batonpass.dashboard.view_models.timeline import SPANS, axis, axis_of, lane, look_of
+from batonpass.dashboard.view_models.timeline import SPANS, axis, axis_of, lane, look_of, stretch
 from batonpass.dashboard.words import Names
 
 LANES: Final = 16
 HISTORY: Final = 100
+RUNS: Final = 20
 EVENTS_SEARCHED: Final = 1_000
-SPAN_USUAL: Final = "30 min"
+SORTS: Final = ("what changed last", "name")
+"""By what the tasks of the timeline can be sorted."""
 
 
 async def show_task(context: RequestContext) -> Response:
@@ -29,13 +31,15 @@ async def show_task(context: RequestContext) -> Response:
         context.client.members(context.group),
         context.client.newest_events(context.group, limit=EVENTS_SEARCHED),
     )
-    along = axis_of(task["runs"], datetime.now(UTC))
+    along = axis_of(task["runs"], datetime.now(UTC), context.zone)
     order = _order([task], members, context.client.names)
     return context.show(
         "task.html",
         title=name,
         tab="grid",
         task=task,
+        runs=context.part(task["runs"], RUNS),
+        history=HISTORY,
         lane=lane(name, task["runs"], along, order, context.client.names),
         owners=_owners([task], order),
         because=because,
@@ -45,18 +49,21 @@ async def show_task(context: RequestContext) -> Response:
 
 async def show_timeline(context: RequestContext) -> Response:
     """Show which member owned which task when, some tasks a page, on one axis."""
-    group, members, _ = await asyncio.gather(
+    group, members, events = await asyncio.gather(
         context.client.get(context.at()),
         context.client.members(context.group),
         context.client.newest_events(context.group, limit=EVENTS_SEARCHED),
     )
-    tasks = tasks_of(group["topology"])
-    begin = context.asked_number("begin", 0, most=max(len(tasks) - 1, 0))
-    length = context.asked("span", SPAN_USUAL)
-    shown = tasks[begin : begin + LANES]
-    found = await asyncio.gather(*(context.client.get(context.at("tasks", one), limit=HISTORY) for one in shown))
-    now = datetime.now(UTC)
-    along = axis(now - SPANS.get(length, SPANS[SPAN_USUAL]), now)
+    text, by = context.asked("q"), context.asked("sort")
+    known = [one for one in tasks_of(group["topology"]) if text in one]
+    by = by if by in SORTS else SORTS[0]
+    last = {one["task"]: -one["position"] for one in reversed(events["events"]) if one["task"]}
+    tasks = context.part(known if by == SORTS[1] else sorted(known, key=lambda one: last.get(one, 0)), LANES)
+    span, begin, end = stretch(context.asked("span"), context.asked("until"), datetime.now(UTC))
+    found = await asyncio.gather(
+        *(context.client.get(context.at("tasks", one), limit=HISTORY) for one in tasks.entries)
+    )
+    along = axis(begin, end, context.zone)
     order = _order(found, members, context.client.names)
     return context.show(
         "timeline.html",
@@ -65,11 +72,13 @@ async def show_timeline(context: RequestContext) -> Response:
         lanes=[lane(one["task"], one["runs"], along, order, context.client.names) for one in found],
         owners=_owners(found, order),
         axis=along,
-        spans=list(SPANS),
-        span=length if length in SPANS else SPAN_USUAL,
-        begin=begin,
-        page=LANES,
-        total=len(tasks),
+        spans=SPANS,
+        span=span,
+        live="until" not in context.request.query_params,
+        tasks=tasks,
+        q=text,
+        sort=by,
+        sorts=SORTS,
     )
 
 

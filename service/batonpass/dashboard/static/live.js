@@ -7,6 +7,8 @@
   const alarm = document.getElementById("alarm");
   const QUICK_MS = 400;
   const SLOW_MS = 5000;
+  const HIDDEN_MS = 30000;
+  const LEVELS = ["trouble", "attention", "moving", "at-rest", "not-deployed"];
   let asked = false, again = false, timer = 0, source = null, lastAt = Date.now();
   let heard = { live: false, why: "the dashboard is being asked" }, refused = "";
 
@@ -64,8 +66,8 @@
   }
 
   // ---- how fresh is it ----
-  const pad = (number) => String(number).padStart(2, "0");
-  const clock = (at) => { const d = new Date(at); return `${pad(d.getUTCHours())}:${pad(d.getUTCMinutes())}:${pad(d.getUTCSeconds())}`; };
+  const zone = document.body.dataset.zone;
+  const clock = (at) => new Intl.DateTimeFormat("en-GB", { timeZone: zone, timeStyle: "medium" }).format(at);
 
   function say() {
     const isLive = heard.live && !refused;
@@ -74,7 +76,7 @@
     standing.title = isLive ? "Events are heard as they happen" : refused || heard.why;
     const said = refused || (heard.live || heard.quiet ? "" : `${capital(heard.why)}. This page asks every ${SLOW_MS / 1000} seconds instead.`);
     alarm.hidden = !said;
-    alarm.textContent = said ? `Not live: ${said} What you see is of ${clock(lastAt)} UTC.` : "";
+    alarm.textContent = said ? `Not live: ${said} What you see is of ${clock(lastAt)} ${zone}.` : "";
     document.getElementById("as-of").textContent = clock(lastAt);
   }
 
@@ -99,6 +101,24 @@
     }
   }
 
+  // ---- telling those who do not look that it is otherwise now ----
+  const mayNotify = () => "Notification" in window && Notification.permission === "granted";
+
+  function tell(before, now) {
+    if (document.title !== now.title) document.title = now.title;
+    const icon = document.querySelector("link[rel=icon]");
+    if (icon.getAttribute("href") !== now.icon) icon.href = now.icon;
+    if (before.said === now.said) return;
+    document.getElementById("told").textContent = now.said;
+    const isWorse = before.level && LEVELS.indexOf(now.level) < LEVELS.indexOf(before.level);
+    if (isWorse && document.hidden && mayNotify()) new Notification(now.title, { body: now.said, tag: now.group, icon: now.icon });
+  }
+
+  const asks = document.getElementById("notify");
+  const offer = () => { asks.hidden = !("Notification" in window && Notification.permission === "default" && document.getElementById("middle").dataset.level); };
+  asks.addEventListener("click", () => Notification.requestPermission().then(offer));
+  offer();
+
   // ---- asking for the page again ----
   async function refresh() {
     clearTimeout(timer);
@@ -115,7 +135,9 @@
         if (fresh) {
           const said = document.querySelector("#middle > .flash[data-stays]");
           const focused = document.activeElement;
+          const before = { ...document.getElementById("middle").dataset };
           morph(document.getElementById("middle"), fresh);
+          tell(before, fresh.dataset);
           // What was moved to another place has lost the focus.
           if (focused !== document.activeElement && focused.isConnected) focused.focus({ preventScroll: true });
           if (said && !document.querySelector("#middle > .flash")) document.getElementById("middle").prepend(said);
@@ -140,6 +162,7 @@
   function later(ms) {
     clearTimeout(timer);
     if (!document.hidden) timer = setTimeout(refresh, ms);
+    else if (mayNotify()) timer = setTimeout(refresh, HIDDEN_MS);
   }
 
   // ---- hearing that something happened ----
@@ -172,11 +195,16 @@
     });
   }
 
+  const own = document.createElement("option");
+  own.textContent = Intl.DateTimeFormat().resolvedOptions().timeZone;
+  document.getElementById("zones").append(own);
+  const tab = document.querySelector(".tabs [aria-current]");
+  if (tab) tab.parentElement.scrollLeft = tab.offsetLeft - (tab.parentElement.clientWidth - tab.offsetWidth) / 2;
   setInterval(tick, 1000);
   if (document.getElementById("middle").dataset.live !== "yes") return;
-  // A page that nobody looks at asks for nothing and holds no connection.
+  // A page that nobody looks at holds no connection, and asks only now and then, if it may notify whoever left it open.
   document.addEventListener("visibilitychange", () => {
-    if (document.hidden) { clearTimeout(timer); if (source) source.close(); source = null; }
+    if (document.hidden) { later(HIDDEN_MS); if (source) source.close(); source = null; }
     else { listen(); refresh(); }
   });
   heard.quiet = true;

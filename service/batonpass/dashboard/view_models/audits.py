@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from batonpass.dashboard.words import clock, duration, number
+from batonpass.dashboard.words import duration, number
 from batonpass.laws import LAWS, NOTICES
+from batonpass.zones import Zone
 
 Json = Mapping[str, Any]
 
@@ -54,12 +55,13 @@ def law_words(law: str) -> str:
     return LAWS.get(law) or NOTICES.get(law) or law.replace("-", " ")
 
 
-def when_of(evidence: Json) -> str:
-    """Return when the records of a finding were written, as one time of day or two; empty if unknown."""
-    times = sorted(clock(at) for at in evidence.get("at") or ())
+def when_of(evidence: Json, zone: Zone) -> str:
+    """Return when the records of a finding were written, as one time or two; empty if unknown."""
+    times = [zone.clock(at) for at in sorted(evidence.get("at") or ())]
     if not times:
         return ""
-    return f"{times[0]} UTC" if times[0] == times[-1] else f"{times[0]} to {times[-1]} UTC"
+    words = times[0] if times[0] == times[-1] else f"{times[0]} to {times[-1]}"
+    return f"{words} {zone.name}"
 
 
 def measures_of(measures: Mapping[str, float | None]) -> list[Measure]:

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from batonpass.dashboard.view_models.generations import because
 from batonpass.dashboard.words import Names, count, duration, gap_of, why
+from batonpass.remedies import Remedy, remedy_of
 
 Json = Mapping[str, Any]
 
@@ -40,6 +41,9 @@ TONES: Final[Mapping[str, str]] = {
     "commits-lost": "bad",
     "placement-failed": "bad",
 }
+
+TONE_WORDS: Final[Mapping[str, str]] = {"bad": "to look at", "warn": "out of the ordinary", "ok": "gone well"}
+"""What the tones mean that events can be filtered by."""
 
 SENTENCES: Final[Mapping[str, str]] = {
     "member-joined": "{member} joined.",
@@ -100,7 +104,7 @@ GONE: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class EventLine:
-    """One event: when, of which group, in words, and whether it is good or bad."""
+    """One event: when, of which group, in words, whether it is good or bad, and what helps."""
 
     position: int
     at: str
@@ -110,6 +114,7 @@ class EventLine:
     words: str
     task: str | None
     member: str | None
+    remedy: Remedy | None
 
 
 def event_lines(events: Sequence[Json], names: Names) -> list[EventLine]:
@@ -129,6 +134,7 @@ def event_line(event: Json, names: Names) -> EventLine:
         words,
         event.get("task"),
         event.get("member"),
+        remedy_of(event, names(event["member"]) if event.get("member") in names else ""),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -182,6 +182,15 @@ def listing(tasks: Sequence[str], copies: Copies) -> list[Row]:
         cells = tuple(sorted(copies.of.get(task, []), key=lambda cell: (order[cell.letter], cell.member)))
         found.append(Row(task, (), copies.tone(task), others=cells))
     return found
+
+
+SORTS: Final[Mapping[str, Callable[[str, Copies], Any]]] = {
+    # As the topology has them.
+    "name": lambda _, __: 0,
+    "state": lambda task, copies: (TONES.index(copies.tone(task)), natural(task)),
+    "copies": lambda task, copies: (len(copies.of.get(task, [])), natural(task)),
+}
+"""By what tasks can be sorted; the first counts unless another is asked for."""
 
 
 def targets_by_task(assignment: Json) -> dict[str, str]:

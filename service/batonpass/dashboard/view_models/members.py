@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
-from batonpass.dashboard.view_models.grid import TONES, Cell, cells_of, member_tone, member_words, natural
+from batonpass.dashboard.view_models.grid import TONES as WORST_FIRST
+from batonpass.dashboard.view_models.grid import Cell, cells_of, member_tone, member_words, natural
 from batonpass.dashboard.words import Names, count
 
 Json = Mapping[str, Any]
@@ -28,6 +29,25 @@ class MemberLine:
     share: float
     heard_at: str | None
     tags: str
+
+
+TONES: Final[Mapping[str, str]] = {
+    "bad": "silent, or with a task that failed",
+    "warn": "leaving, restoring or distrusted",
+    "warm": "warming up",
+    "move": "changing hands",
+    "ok": "well",
+}
+"""What the tones of members mean, the worst first."""
+
+SORTS: Final[Mapping[str, Callable[[MemberLine], Any]]] = {
+    "state": lambda line: (WORST_FIRST.index(line.tone), natural(line.name)),
+    "name": lambda line: natural(line.name),
+    "active tasks": lambda line: (-line.active, natural(line.name)),
+    "load": lambda line: (-line.load, natural(line.name)),
+    "silence": lambda line: (line.heard_at or "", natural(line.name)),
+}
+"""By what members can be sorted; the first counts unless another is asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +89,7 @@ def member_lines(members: Sequence[Json], acceptable_lag: int, names: Names) -> 
                 ", ".join(f"{name}={value}" for name, value in sorted(one["client_tags"].items())),
             )
         )
-    return sorted(lines, key=lambda line: (TONES.index(line.tone), natural(line.name)))
+    return sorted(lines, key=SORTS["state"])
 
 
 def _state(one: Json) -> str:
@@ -104,7 +124,7 @@ def held_by(member: Json, acceptable_lag: int, names: Names) -> list[Held]:
         found.append(
             Held(task, role, cell, tokens.get(task), lag, rate, eta_ms, said.get("at"), said.get("detail") or "")
         )
-    worth = {tone: place for place, tone in enumerate((*TONES, "behind", "copy"))}
+    worth = {tone: place for place, tone in enumerate((*WORST_FIRST, "behind", "copy"))}
     return sorted(found, key=lambda one: (order[one.role], worth[one.cell.tone], natural(one.task)))
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from batonpass.client import instant
-from batonpass.dashboard.words import Names, clock, duration, why
+from batonpass.dashboard.words import Names, duration, gap_of, why
+from batonpass.zones import UTC_ZONE, Zone
 
 Json = Mapping[str, Any]
 
@@ -29,6 +30,20 @@ SPANS: Final[Mapping[str, timedelta]] = {
     "2 d": timedelta(days=2),
     "14 d": timedelta(days=14),
 }
+
+
+SPAN_USUAL: Final = "30 min"
+
+
+def stretch(span: str, until: str, now: datetime) -> tuple[str, datetime, datetime]:
+    """Return the name of a span and the stretch of time that it covers until an instant (RFC 3339), by default now."""
+    name = span if span in SPANS else SPAN_USUAL
+    try:
+        asked = datetime.fromisoformat(until)
+        end = min(asked if asked.tzinfo is not None else asked.replace(tzinfo=UTC), now)
+    except ValueError:
+        end = now
+    return name, end - SPANS[name], end
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +72,7 @@ class Axis:
 
     begin: datetime
     end: datetime
+    zone: Zone
     ticks: tuple[tuple[float, str], ...]
 
     def place(self, at: datetime) -> float:
@@ -65,33 +81,38 @@ class Axis:
         return min(max(share, 0.0), 1.0) * WIDTH
 
 
-def axis(begin: datetime, end: datetime) -> Axis:
-    """Return an axis with about six marks at round times (UTC)."""
+def axis(begin: datetime, end: datetime, zone: Zone = UTC_ZONE) -> Axis:
+    """Return an axis with about six marks at round times; those are round in UTC, and told in the zone."""
     length = max((end - begin).total_seconds(), 1.0)
     step = next((one for one in STEPS_S if length / one <= TICKS), STEPS_S[-1])
     form = "%H:%M:%S" if step < 60 else "%H:%M" if length <= 86_400 else "%d %b %H:%M"
     first = -(-int(begin.timestamp()) // step) * step
-    found = Axis(begin, begin + timedelta(seconds=length), ())
+    found = Axis(begin, begin + timedelta(seconds=length), zone, ())
     marks = [datetime.fromtimestamp(at, UTC) for at in range(first, int(found.end.timestamp()) + 1, step)]
-    return Axis(found.begin, found.end, tuple((found.place(mark), mark.strftime(form)) for mark in marks))
+    ticks = tuple((found.place(mark), zone.local(mark).strftime(form)) for mark in marks)
+    return replace(found, ticks=ticks)
 
 
-def axis_of(runs: Sequence[Json], now: datetime) -> Axis:
+def axis_of(runs: Sequence[Json], now: datetime, zone: Zone = UTC_ZONE) -> Axis:
     """Return an axis that covers all of some runs, with a little space before them."""
     begins = [at for run in runs if (at := _begin(run)) is not None]
     begin = min(begins, default=now - timedelta(minutes=5))
     room = max((now - begin) * 0.03, timedelta(seconds=2))
-    return axis(begin - room, now)
+    return axis(begin - room, now, zone)
 
 
 def look_of(member: str, order: Sequence[str]) -> str:
-    """Return the colour of a member: the same in all lanes of a page."""
-    return f"own-{order.index(member) % COLOURS}" if member in order else "own-x"
+    """Return the look of a member, the same in all lanes of a page: its colour, and narrow bars once all are taken."""
+    if member not in order:
+        return "own-x"
+    turn, colour = divmod(order.index(member), COLOURS)
+    return f"own-{colour}{' thin' if turn % 2 else ''}"
 
 
 def lane(task: str, runs: Sequence[Json], along: Axis, order: Sequence[str], names: Names) -> Lane:
     """Return a task's lane from its runs in any order: which member ran it, or had it and did not run it, and gaps."""
     bars: list[Bar] = []
+    clock = along.zone.clock
     known = sorted((run for run in runs if _begin(run) is not None), key=lambda run: str(_begin(run)))
     before: datetime | None = None
     for run in known:
@@ -100,14 +121,14 @@ def lane(task: str, runs: Sequence[Json], along: Axis, order: Sequence[str], nam
         name = names(run["member"])
         begin = running or stopped
         if run["gap_ms"] is not None and running is not None:
-            least = "at least " if run["gap_is_lower_bound"] else ""
-            gap_from = running - timedelta(milliseconds=run["gap_ms"])
-            bars += _bar(along, gap_from, running, "gap", f"nobody ran it for {least}{duration(run['gap_ms'])}", "")
+            gap_ms, bound = gap_of(run)
+            gap_from = running - timedelta(milliseconds=gap_ms or 0)
+            bars += _bar(along, gap_from, running, "gap", f"nobody ran it for {bound}{duration(gap_ms)}", "")
         elif before is not None and begin > before:
             bars += _bar(along, before, begin, "gap", "nobody ran it", "")
         elif granted is not None and begin > granted:
             bars += _bar(
-                along, granted, begin, "start", f"{name} had it and did not run it yet, {clock_of(granted)}", ""
+                along, granted, begin, "start", f"{name} had it and did not run it yet, {clock(run['granted_at'])}", ""
             )
         if running is not None:
             until = f"to {clock(run['stopped_at'])}, {run['ended'] or 'ended'}" if run["stopped_at"] else "until now"
@@ -119,11 +140,6 @@ def lane(task: str, runs: Sequence[Json], along: Axis, order: Sequence[str], nam
     if owner is None and before is not None and before < along.end:
         bars += _bar(along, before, along.end, "gap", "nobody runs it", "")
     return Lane(task, tuple(bars), owner)
-
-
-def clock_of(at: datetime) -> str:
-    """Return the time of day of an instant, in UTC."""
-    return at.astimezone(UTC).strftime("%H:%M:%S")
 
 
 def _bar(along: Axis, begin: datetime, end: datetime, look: str, *words: str) -> list[Bar]:

@@ -56,12 +56,14 @@ class Tally:
         self._away_ms: dict[TaskId, int] = {}
         self._waiting_ms = self._silence_ms = 0
         for task_id, task in group.tasks.items():
-            self._targets[task_id] = task.target
+            self._targets[task_id] = task.target.owner
             if task.owner is not None and task.state is ActiveState.RUNNING:
                 self._runs[task_id] = task.owner, task.since_ms
                 self._last[task_id] = task.owner
-            elif task.stop is not None and task.stop.at_ms is not None:
-                self._down_ms[task_id] = task.stop.at_ms if task.stop.heard_ms is None else task.stop.heard_ms
+            elif task.handover.stop is not None and task.handover.stop.at_ms is not None:
+                self._down_ms[task_id] = (
+                    task.handover.stop.at_ms if task.handover.stop.heard_ms is None else task.handover.stop.heard_ms
+                )
             elif task.owner is not None:
                 self._down_ms[task_id] = begin_ms
             self._look(task_id, begin_ms)

@@ -12,7 +12,7 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -30,17 +30,20 @@ from aiokafka.errors import (
 )
 from aiokafka.structs import OffsetAndMetadata
 
+from batonpass.core.state.ids import split_task_id
 from batonpass.worker.kafka.changelog import TOPICS_LOOK_S, Changelog, CommitLost
 from batonpass.worker.kafka.clients import CLOSE_DELAY_S, CLOSE_TIMEOUT_S, Clients, Prepared, Terms
 from batonpass.worker.kafka.commits import metadata_of
 from batonpass.worker.kafka.connection import in_words
+from batonpass.worker.kafka.failed_records import PassedOver, cause, headers, where
 from batonpass.worker.kafka.inputs import Batches, Inputs
 from batonpass.worker.kafka.options import Step
 from batonpass.worker.kafka.reading import GONE_S, HELD_BACK_S, place_of
-from batonpass.worker.kafka.stores import TaskState, progress
+from batonpass.worker.kafka.stores import StoreFailed, TaskState, progress
 from batonpass.worker.kafka.subtopology import Subtopology
 from batonpass.worker.kafka.topics import MissingPartition, Said, TopicsMissing
 from batonpass.worker.kafka.transaction import BatchRefused, Context, RecordTooLarge
+from batonpass.worker.kafka.wall_clock import WallClock
 from batonpass.worker.protocol import Offsets
 from batonpass.worker.tasks import Task
 
@@ -94,10 +97,13 @@ async def given_up(call: asyncio.Future[Any]) -> None:
     call.add_done_callback(lambda done: done.cancelled() or done.exception())
 
 
-def _where(record: ConsumerRecord) -> str:
-    """Return which record it is, for whoever reads why it was not processed."""
-    key = "no key" if record.key is None else f"key {record.key!r:.100}"
-    return f"in {record.topic}-{record.partition} at offset {record.offset}, {key}"
+def _place(record: ConsumerRecord) -> tuple[str, int, int]:
+    return record.topic, record.partition, record.offset
+
+
+def _is_its_own(error: Exception) -> bool:
+    """Say whether a record may be to blame for an error: what the cluster, or a store, does is none of its doing."""
+    return not isinstance(error, (KafkaError, StoreFailed)) or isinstance(error, RecordTooLarge)
 
 
 class ChangelogShort(Exception):
@@ -139,6 +145,12 @@ class Active:
         self._found: dict[TopicPartition, int] = {}
         self._topic_ids: dict[str, str] = {}
         self._has_run = False
+        # Records that are not processed, by their places, each with what becomes of it and why.
+        self._passed: dict[tuple[str, int, int], tuple[str, Exception]] = {}
+        self._again = 0
+        self._counts = terms.counts[split_task_id(task.id)[0]]
+        self.input_lag = 0
+        self._wall_clock = WallClock(subtopology.by_clock, terms.options.clock())
         self.restored = 0
         """Records that were read from the changelog after the grant, over all tries."""
 
@@ -275,7 +287,7 @@ class Active:
         finally:
             await given_up(asking)
         self._observe(Step.READ_END)
-        before, began_at = changelog.records_read, time.monotonic()
+        before, began_at, began = changelog.records_read, time.monotonic(), dict(self._state.positions)
         said, least, moved_at, has_ended_own = Said(), math.inf, time.monotonic(), False
         try:
             await changelog.restore_some(ends, PROMPT_S)
@@ -297,7 +309,10 @@ class Active:
             return
         self._heed_short(ends)
         read, took_s = changelog.records_read - before, time.monotonic() - began_at
-        log.info("%r has restored %d records in %.2f s, up to %s", self._task, read, took_s, ends)
+        self._counts.restores += 1
+        self._counts.restored_records += read
+        self._counts.restore_s += took_s
+        log.info("%r has restored %d records in %.2f s, from %s up to %s", self._task, read, took_s, began, dict(ends))
         self._observe(Step.RESTORED)
 
     def _what_it_waits_for(self, changelog: Changelog, ends: Mapping[str, int], moved_at: float, said: Said) -> str:
@@ -370,7 +385,8 @@ class Active:
                 "offsets up to which the state counts, or empty the changelog to begin anew"
             )
         changelogs = set(self._part.changelog_topics)
-        committed = {one.topic for one, offset in found.items() if offset is not None}
+        self._found = {one: offset for one, offset in found.items() if offset is not None}
+        committed = {one.topic for one in self._found}
         self._topic_ids = {
             topic: known for topic, known in clients.topic_ids.items() if topic in changelogs | committed
         }
@@ -398,9 +414,11 @@ class Active:
         inputs = Inputs(clients.input, clients.partitions, self._part.tables, self._options.max_task_idle_ms)
         try:
             while not self._task.stopping:
-                if not inputs.is_ready:
-                    inputs.put(await self._poll(clients, inputs, stopping, POLL_MS, self._options.records_max))
-                if inputs.is_ready:
+                wait_ms = self._wall_clock.left_ms(self._options.clock())
+                if not inputs.is_ready and wait_ms != 0:
+                    wait_ms = POLL_MS if wait_ms is None else min(wait_ms, POLL_MS)
+                    inputs.put(await self._poll(clients, inputs, stopping, wait_ms, self._options.records_max))
+                if inputs.is_ready or wait_ms == 0:
                     await self._transaction(clients, inputs, stopping)
                     self._has_committed, places = True, {}
                 now = time.monotonic()
@@ -476,9 +494,11 @@ class Active:
         await self._in_time(producer.begin_transaction(), clients)
         self._observe(Step.BEGUN)
         try:
+            now_ms = self._options.clock()
+            was_due = await self._wall_clock.call(now_ms, context)
             offsets = await self._fill(context, clients, inputs, stopping)
             self._observe(Step.PROCESSED)
-            if offsets:
+            if offsets or was_due:
                 # One after the other: a broker that is to check a transaction twice at once gives up the first check.
                 await self._in_time(context.flush(), clients)
                 # Also where the worker's own code went on after an error of a store.
@@ -488,15 +508,20 @@ class Active:
                     # The transaction is left open: the next owner ends it.
                     await self._task.stop_requested()
                     return
-                await self._in_time(
-                    producer.send_offsets_to_transaction(self._with_ids(clients, offsets), self._group), clients
-                )
+                if offsets:
+                    await self._in_time(
+                        producer.send_offsets_to_transaction(self._with_ids(clients, offsets), self._group), clients
+                    )
                 self._observe(Step.OFFSETS_SENT)
             await self._in_time(producer.commit_transaction(), clients)
         except BatchRefused as refused:
             raise await self._limited(clients, refused) from refused
         except KafkaError:
             raise
+        except PassedOver:
+            await self._in_time(producer.abort_transaction(), clients)
+            self._again = inputs.put_back()
+            return
         except Exception as error:
             producer.raise_if_dead(error)
             with suppress(KafkaError, TimeoutError):
@@ -507,6 +532,8 @@ class Active:
         self._unable_since = None
         self._note_level()
         self._committed |= offsets
+        self._wall_clock.passed(now_ms)
+        self._count(inputs.done())
         self._observe(Step.COMMITTED)
         producer.raise_if_unanswered()
 
@@ -584,7 +611,8 @@ class Active:
         began = turn = time.monotonic()
         commit_at, end_at = began + interval_s, began + longest_s
         offsets: dict[TopicPartition, int] = {}
-        left = self._options.records_max
+        # After a record was passed over: as many as there were up to it, so that one more costs no more than these.
+        left = self._again or self._options.records_max
         while True:
             came = 0
             while inputs.is_ready:
@@ -596,11 +624,7 @@ class Active:
                     await asyncio.sleep(0)
                     turn = time.monotonic()
                 record = inputs.take()
-                try:
-                    await self._part.process(record, context)
-                except Exception as error:
-                    error.add_note(_where(record))
-                    raise
+                await self._process_one(record, context, clients)
                 offsets[TopicPartition(record.topic, record.partition)] = record.offset + 1
                 came += 1
             left -= came
@@ -613,6 +637,45 @@ class Active:
                 left_s = commit_at - time.monotonic()
             inputs.put(await self._poll(clients, inputs, stopping, max(0, int(left_s * 1_000)), left))
 
+    async def _process_one(self, record: ConsumerRecord, context: Context, clients: Clients) -> None:
+        """Process a record, unless it was found before that it cannot be.
+
+        Raises:
+            PassedOver: when it is to be left out of the transaction, which begins anew for that.
+            Exception: what the worker's own code raised otherwise.
+        """
+        passed = self._passed.get(_place(record))
+        if passed is not None:
+            if passed[0] == "dead-letter":
+                await context.send(
+                    self._options.dead_letter_topic, record.value, key=record.key, headers=headers(record, passed[1])
+                )
+            return
+        try:
+            await self._part.process(record, context)
+        except Exception as error:
+            clients.producer.raise_if_dead(error)
+            error.add_note(where(record))
+            if self._state.has_failed or context.calls_for_time or not _is_its_own(error):
+                raise
+            choice = self._options.what_becomes_of(record, error)
+            if choice == "retry":
+                self._counts.errors["retry"] += 1
+                raise
+            log.warning("%r: %s %s: %s", self._task, choice, where(record), cause(error))
+            self._passed[_place(record)] = choice, error
+            raise PassedOver from error
+
+    def _count(self, done: Collection[ConsumerRecord]) -> None:
+        """Count what was committed."""
+        self._again = 0
+        self._counts.commits += 1
+        self._counts.records += len(done)
+        if self._passed:
+            for passed in (self._passed.pop(_place(record), None) for record in done):
+                if passed is not None:
+                    self._counts.errors[passed[0]] += 1
+
     def _tell_input_lag(self, clients: Clients, unprocessed: int, said: Said) -> None:
         lag = unprocessed
         for partition in clients.partitions:
@@ -620,6 +683,7 @@ class Active:
             end = clients.input.highwater(partition)
             if end is not None and end >= 0:
                 lag += max(0, end - (place_of(clients.input, partition) or 0))
+        self.input_lag = lag
         self._task.input_lag(lag)
         why = clients.reading.held_back()
         if why and said.is_news("held back"):

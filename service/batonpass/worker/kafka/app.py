@@ -18,12 +18,14 @@ It is made of a `KafkaRuntime` and a `Member`, which may be used without it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar, Unpack, overload
 
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import KafkaConnectionError, TopicAlreadyExistsError, for_code
+from prometheus_client import REGISTRY, start_http_server
 
 from batonpass.variables import variable
 from batonpass.worker.declaring import declare
@@ -35,10 +37,11 @@ from batonpass.worker.kafka.runtime import KafkaRuntime
 from batonpass.worker.kafka.serdes import Serde
 from batonpass.worker.kafka.steps import TIMERS, Call, Steps
 from batonpass.worker.kafka.stores import OpenStore, RocksStore
-from batonpass.worker.kafka.subtopology import Subtopology, check_job, check_partitions, check_process
+from batonpass.worker.kafka.subtopology import Subtopology, check_count, check_job, check_partitions, check_process
 from batonpass.worker.kafka.topics import MissingPartition
 from batonpass.worker.kafka.transaction import Context
 from batonpass.worker.kafka.typed import Record, State, Table, Timer, Topic
+from batonpass.worker.kafka.wall_clock import Punctuation
 from batonpass.worker.member import Member
 from batonpass.worker.options import MemberOptions, Options
 from batonpass.worker.protocol import OnLeaseLost
@@ -56,9 +59,6 @@ Stateful = Callable[[Record[K, V], Context, State[S]], Awaitable[None]]
 OnTimer = Callable[[Timer[K], Context, State[S]], Awaitable[None]]
 """A function for the timers of a table's keys."""
 
-Punctuation = Callable[[int, Context], Awaitable[None]]
-"""A function that is called every so often, with the time."""
-
 COPIES_MAX = 3
 """How many replicas a topic gets that is made here; fewer on a cluster with fewer brokers."""
 
@@ -69,8 +69,8 @@ class App:
     ``url`` names the coordinators (BATONPASS_URL), ``token`` is shown to them (BATONPASS_TOKEN), ``connection`` is the
     cluster (BATONPASS_KAFKA_BOOTSTRAP and the variables for logging in). ``instance_id`` (BATONPASS_INSTANCE) is this
     worker's name over restarts. ``folder`` (BATONPASS_STATE, else ``state``) keeps the state, in a folder for each
-    instance id. ``config`` has settings of the group, which count when this declares it. All further keywords are those
-    of `Member`.
+    instance id. ``config`` has settings of the group, which count when this declares it. At ``metrics_port``, of every
+    interface, Prometheus finds what this worker counts. All further keywords are those of `Member`.
     """
 
     def __init__(  # noqa: PLR0913 - all but the group may be left out
@@ -83,6 +83,7 @@ class App:
         open_store: OpenStore = RocksStore,
         options: ActiveOptions | None = None,
         config: Mapping[str, object] | None = None,
+        metrics_port: int | None = None,
         **member: Unpack[MemberOptions],
     ) -> None:
         """Make a job that does nothing yet."""
@@ -91,7 +92,8 @@ class App:
         self._connection = connection
         self._folder = folder
         self._open_store = open_store
-        self._options = options
+        self._options = options or ActiveOptions()
+        self._metrics_port = metrics_port
         self._config = dict(config or {})
         self._member = member
         self._topics: dict[str, int | None] = {}
@@ -104,8 +106,12 @@ class App:
         """Name a topic to read or to write. With ``partitions`` it is made with so many if it is missing.
 
         Raises:
-            ValueError: when the topic was named before.
+            TypeError: when a serde is none.
+            ValueError: when the topic was named before, or can have no such partitions.
         """
+        _check_serdes(f"topic {name}", key, value)
+        if partitions is not None:
+            check_count(f"partitions of topic {name}", partitions)
         if name in self._topics:
             raise ValueError(f"topic {name} was named before: use what app.topic returned then")
         self._topics[name] = partitions
@@ -132,6 +138,7 @@ class App:
         ``<group>-<name>-changelog`` unless it is named, and made if it is missing.
 
         Raises:
+            TypeError: when a serde is missing, or is none.
             ValueError: when there is a table of this name.
         """
         if isinstance(of, Topic):
@@ -140,6 +147,7 @@ class App:
             name = of
         if key is None or value is None:
             raise TypeError(f"table {name} needs a serde for its keys and one for its values")
+        _check_serdes(f"table {name}", key, value)
         if name in self._tables:
             raise ValueError(f"there are two tables {name}: give one of them another name")
         table = Table(name, key, value, changelog or f"{self.group}-{name}-changelog", subtopology)
@@ -165,9 +173,13 @@ class App:
         topic that a job writes and reads again with other keys belongs to another subtopology.
 
         Raises:
-            TypeError: when the function is not ``async``.
+            TypeError: when the function is not ``async``, or takes other arguments; when a topic or a table is none.
             ValueError: when the table belongs to another subtopology.
         """
+        if not isinstance(source, Topic):
+            raise TypeError(f"process is given a topic, what app.topic returned, and not {source!r}")
+        if state is not None and not isinstance(state, Table):
+            raise TypeError(f"state is a table, what app.table returned, and not {state!r}")
         if state is not None and state.subtopology != subtopology:
             raise ValueError(
                 f"table {state.name} belongs to subtopology {state.subtopology}, and {source.name} is read in "
@@ -175,7 +187,7 @@ class App:
             )
 
         def add(function: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
-            check_process(function)
+            check_process(function, "record", "context", *(["state"] if state is not None else []))
             calls = self._of(subtopology).calls.setdefault(source.name, [])
             calls.append(Call(source, function, state))
             return function
@@ -189,12 +201,12 @@ class App:
         record that brings that is processed. It is kept in the task's state.
 
         Raises:
-            TypeError: when the function is not ``async``.
+            TypeError: when the function is not ``async``, or takes other arguments.
             ValueError: when the table has such a function.
         """
 
         def add(function: OnTimer[K, S]) -> OnTimer[K, S]:
-            check_process(function)
+            check_process(function, "timer", "context", "state")
             functions = self._of(table.subtopology).on_timer
             if table.name in functions:
                 raise ValueError(f"timers of table {table.name} have two functions: let one of them do both")
@@ -203,26 +215,28 @@ class App:
 
         return add
 
-    def punctuate(self, every_ms: int, *, subtopology: str = "0") -> Callable[[Punctuation], Punctuation]:
-        """Have a function called for each task every ``every_ms`` of stream time, within the task's transaction.
+    def punctuate(
+        self, every_ms: int, *, wall_clock: bool = False, subtopology: str = "0"
+    ) -> Callable[[Punctuation], Punctuation]:
+        """Have a function called for each task every ``every_ms`` of its time, within the task's transaction.
 
-        It is called with the time that has come, a multiple of ``every_ms``, before the record that brings it; and once
-        where records are so far apart that several have passed. Its name goes with the state: do not change it.
+        Time is stream time, or with ``wall_clock`` what the clock says, whether records come or not. The function is
+        called with the time that has come, a multiple of ``every_ms``, and once where several have passed. In stream
+        time that is before the record that brings it, and is kept under the function's name in the task's state: do not
+        change it. By the clock, what falls into a handover is left out.
 
         Raises:
-            TypeError: when the function is not ``async``.
+            TypeError: when the function is not ``async``, or takes other arguments.
             ValueError: when ``every_ms`` is no whole number from 1 on, or the name was there before.
         """
-        if every_ms < 1:
-            raise ValueError(f"every_ms is a whole number from 1 on, and not {every_ms}")
+        check_count("every_ms", every_ms)
 
         def add(function: Punctuation) -> Punctuation:
-            check_process(function)
-            every = self._of(subtopology).every
-            name = getattr(function, "__name__", "punctuate")
-            if name in every:
+            check_process(function, "at_ms", "context")
+            steps, name = self._of(subtopology), getattr(function, "__name__", "punctuate")
+            if name in steps.every or name in steps.by_clock:
                 raise ValueError(f"two functions {name} are called by time: give one of them another name")
-            every[name] = (every_ms, function)
+            (steps.by_clock if wall_clock else steps.every)[name] = every_ms, function
             return function
 
         return add
@@ -249,10 +263,16 @@ class App:
                 changelogs=self._changelogs(name, steps),
                 outputs=tuple(topic for topic in self._topics if topic not in steps.sources),
                 tables=tuple(steps.tables),
+                by_clock=steps.by_clock,
             )
             for name, steps in sorted(self._steps.items())
         }
-        check_job(parts)
+        dead = self._options.dead_letter_topic
+        check_job(parts, dead)
+        if dead and dead not in self._topics:
+            raise ValueError(
+                f"dead_letter_topic {dead} is no topic of the job: name it with app.topic, so that it is made"
+            )
         return parts
 
     def _changelogs(self, subtopology: str, steps: Steps) -> dict[str, str]:
@@ -267,7 +287,7 @@ class App:
         Raises:
             ValueError: when parts of it would disturb one another, or there are none.
         """
-        return AppTest(self.subtopologies())
+        return AppTest(self.subtopologies(), self._options)
 
     # --- running it -------------------------------------------------------------------------------------------------
 
@@ -285,6 +305,7 @@ class App:
             ConnectionError: when no coordinator answers.
             KafkaError: when the cluster does not answer.
             JoinRefused: when the coordinator refuses this member.
+            OSError: when the port for metrics is taken.
         """
         parts = self.subtopologies()
         url = self._url or variable("BATONPASS_URL")
@@ -314,8 +335,31 @@ class App:
             options=self._options,
         )
         given["on_disk"] = await runtime.on_disk()
-        async with Member(url, self.group, runtime, **given) as member:
-            await member.run()
+        with self._exposed(runtime):
+            async with Member(url, self.group, runtime, **given) as member:
+                await member.run()
+
+    @contextmanager
+    def _exposed(self, runtime: KafkaRuntime) -> Iterator[None]:
+        """Have Prometheus find what a worker counts for as long as the block lasts.
+
+        Raises:
+            OSError: when the port is taken.
+        """
+        if self._metrics_port is None:
+            yield
+            return
+        REGISTRY.register(runtime.metrics)
+        try:
+            server, thread = start_http_server(self._metrics_port)
+            try:
+                yield
+            finally:
+                server.shutdown()
+                server.server_close()
+                thread.join()
+        finally:
+            REGISTRY.unregister(runtime.metrics)
 
     async def _have_topics(self, parts: Mapping[str, Subtopology], connection: KafkaConnection) -> dict[str, int]:
         """Return how many partitions each topic has, once those that the job makes are there."""
@@ -350,6 +394,14 @@ class App:
         finally:
             await admin.close()
         return counts
+
+
+def _check_serdes(of: str, *serdes: object) -> None:
+    for serde in serdes:
+        if not isinstance(serde, Serde):
+            raise TypeError(
+                f"{of} has {serde!r} where a serde belongs: TEXT, INT, BYTES, JSON, json_of(...) or Serde(...)"
+            )
 
 
 def _declared(parts: Mapping[str, Subtopology], counts: Mapping[str, int]) -> list[dict[str, object]]:

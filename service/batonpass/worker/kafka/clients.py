@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ from aiokafka.errors import KafkaError, OffsetOutOfRangeError
 from batonpass.worker.kafka.commits import topic_ids_of
 from batonpass.worker.kafka.connection import KafkaConnection, disconnect, in_time, to_its_end
 from batonpass.worker.kafka.metadata import topic_ids
+from batonpass.worker.kafka.metrics import Counts
 from batonpass.worker.kafka.options import ActiveOptions
 from batonpass.worker.kafka.reading import Reading, place_of
 from batonpass.worker.kafka.subtopology import Subtopology, check_partitions
@@ -50,12 +52,16 @@ class OffsetGone(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What all actives of a process share. ``limits`` has the largest message of the topics that refused a batch."""
+    """What all actives of a process share.
+
+    ``limits`` has the largest message of the topics that refused a batch, ``counts`` what has happened by subtopology.
+    """
 
     connection: KafkaConnection
     group: str
     options: ActiveOptions
     closing: Closing
+    counts: dict[str, Counts] = field(default_factory=lambda: defaultdict(Counts))
     limits: dict[str, int] = field(default_factory=dict)
 
 

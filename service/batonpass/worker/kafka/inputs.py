@@ -36,6 +36,7 @@ class Inputs:
         self._unread = {one for one in self._waiting if one.topic in tables}
         self._idle_s = idle_ms / 1_000
         self._ended_at: dict[TopicPartition, float] = {}
+        self._taken: list[ConsumerRecord] = []
 
     def __len__(self) -> int:
         """Return how many records are waiting."""
@@ -65,7 +66,20 @@ class Inputs:
         records = self._next()
         if records is None:
             raise LookupError("no record is ready")
-        return records.popleft()
+        self._taken.append(records.popleft())
+        return self._taken[-1]
+
+    def done(self) -> Sequence[ConsumerRecord]:
+        """Return what was taken since this was last called: it was committed."""
+        taken, self._taken = self._taken, []
+        return taken
+
+    def put_back(self) -> int:
+        """Take back what was taken and is not done, and return how many records that is."""
+        taken = self.done()
+        for record in reversed(taken):
+            self._waiting[TopicPartition(record.topic, record.partition)].appendleft(record)
+        return len(taken)
 
     def _next(self) -> deque[ConsumerRecord] | None:
         """Return the records of the partition that is next; None while that is not known."""

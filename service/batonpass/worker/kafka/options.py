@@ -6,7 +6,15 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from aiokafka import ConsumerRecord
+
+OnError = Callable[["ConsumerRecord", Exception], str]
+"""Says what becomes of a record that could not be processed: ``retry``, ``skip`` or ``dead-letter``."""
+
+ON_ERROR = ("retry", "skip", "dead-letter")
 
 
 class Step(StrEnum):
@@ -55,8 +63,10 @@ class ActiveOptions:
     with what there is. After an error of the cluster an active begins anew once ``retry_ms`` are over. One whose topics
     are missing for ``missing_topic_ms`` has failed, and so has one that cannot commit for ``unable_ms`` although the
     cluster answers. Of several sources, one that was read to its end holds the others up for ``max_task_idle_ms`` more,
-    in case a record is about to come that is older than theirs (KIP-353). With
-    ``connect_ahead`` a copy keeps the connections ready that it would need as an active, about four, so that its
+    in case a record is about to come that is older than theirs (KIP-353). Where the worker's own code raises for a
+    record, ``on_error`` says what becomes of it, or is a function that does: ``retry`` (the task has failed, and is
+    tried again), ``skip``, or ``dead-letter``, which writes it to ``dead_letter_topic`` with the cause in its headers.
+    With ``connect_ahead`` a copy keeps the connections ready that it would need as an active, about four, so that its
     promotion does not wait for them. A copy's age is compared with the changelog's own ``delete.retention.ms``, or with
     ``delete_retention_ms`` if the cluster does not tell it. A changelog that is not compacted is refused unless
     ``uncompacted_changelogs``. The rest are keyword arguments of aiokafka's clients. ``observe`` is called with each
@@ -77,6 +87,8 @@ class ActiveOptions:
     unable_ms: int = 300_000
     connect_ahead: bool = True
     max_task_idle_ms: int = 0
+    on_error: str | OnError = "retry"
+    dead_letter_topic: str = ""
     delete_retention_ms: int = 86_400_000
     uncompacted_changelogs: bool = False
     input_options: Mapping[str, Any] = field(default_factory=dict)
@@ -94,3 +106,23 @@ class ActiveOptions:
         for name, choices in _CHOICES.items():
             if getattr(self, name) not in choices:
                 raise ValueError(f"{name} is one of {', '.join(choices)}, and not {getattr(self, name)!r}")
+        if not callable(self.on_error):
+            self._checked(self.on_error)
+
+    def what_becomes_of(self, record: ConsumerRecord, error: Exception) -> str:
+        """Return what `on_error` says of a record.
+
+        Raises:
+            ValueError: when it says what there is not.
+            Exception: what it raises itself.
+        """
+        return self._checked(self.on_error(record, error)) if callable(self.on_error) else self.on_error
+
+    def _checked(self, choice: str) -> str:
+        if choice not in ON_ERROR:
+            raise ValueError(
+                f"on_error is one of {', '.join(ON_ERROR)}, or a function that returns one, and not {choice!r}"
+            )
+        if choice == "dead-letter" and not self.dead_letter_topic:
+            raise ValueError("on_error is dead-letter, and nothing says where to: name a dead_letter_topic")
+        return choice

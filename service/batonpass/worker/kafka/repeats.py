@@ -1,4 +1,4 @@
-"""aiokafka's log lines, each once in a while: it repeats the same one many times a second while something lasts."""
+"""aiokafka's warnings, each once in a while: it repeats the same one many times a second while something lasts."""
 
 from __future__ import annotations
 
@@ -20,10 +20,13 @@ class Repeats(logging.Filter):
         self._seen: dict[str, tuple[float, int]] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether the line is written; all are where somebody looks for mistakes, at DEBUG."""
+        """Whether the line is written: warnings now and then, and all where somebody looks for mistakes, at DEBUG."""
         logger = logging.getLogger(record.name)
-        if not _users or record.levelno < logging.WARNING or logger.isEnabledFor(logging.DEBUG):
+        if not _users or logger.isEnabledFor(logging.DEBUG):
             return True
+        if record.levelno < logging.WARNING:
+            # A dozen lines for each task that begins, between the two that say what it does.
+            return False
         line, now = record.getMessage(), time.monotonic()
         at, held = self._seen.get(line, (-EVERY_S, 0))
         if now - at < EVERY_S:

@@ -17,6 +17,7 @@ from batonpass.worker.kafka.active import Active, Copy
 from batonpass.worker.kafka.changelog import Changelog, Facts, judge
 from batonpass.worker.kafka.clients import Clients, Closing, Prepared, Terms
 from batonpass.worker.kafka.connection import KafkaConnection, disconnect, in_words, to_its_end
+from batonpass.worker.kafka.metrics import Counts, Levels, WorkerMetrics
 from batonpass.worker.kafka.options import ActiveOptions
 from batonpass.worker.kafka.repeats import write_once
 from batonpass.worker.kafka.stores import OpenStore, ReadableStore, RocksStore, StateFolder, StoreFailed, progress
@@ -37,8 +38,9 @@ class KafkaRuntime(Callbacks):
     """What a worker does with its tasks, given how each subtopology processes records.
 
         runtime = KafkaRuntime(connection, "orders", {"0": Subtopology(...)}, folder=Path("state"))
-        async with Member(url, "orders", runtime, on_lease_lost=OnLeaseLost.CONTINUE,
-                          on_disk=await runtime.on_disk()) as member:
+        async with Member(
+            url, "orders", runtime, on_lease_lost=OnLeaseLost.CONTINUE, on_disk=await runtime.on_disk()
+        ) as member:
             await member.run()
 
     Outputs are fenced by transactional producers, so ``on_lease_lost`` may be "continue". ``group`` names the consumer
@@ -61,17 +63,20 @@ class KafkaRuntime(Callbacks):
         ``folder`` keeps state between starts, and is this process's own. ``open_store`` makes the stores.
 
         Raises:
-            ValueError: when two subtopologies would disturb one another.
+            ValueError: when two subtopologies would disturb one another, or what cannot be processed would disturb one.
         """
-        check_job(subtopologies)
+        options = options or ActiveOptions()
+        check_job(subtopologies, options.dead_letter_topic)
         write_once(self)
         self._connection = connection
         self._group = group
         self._parts = dict(subtopologies)
         self._folder = StateFolder(folder, open_store)
-        self._options = options or ActiveOptions()
+        self._options = options
         self._closing = Closing()
-        self._terms = Terms(connection, group, self._options, self._closing)
+        self._terms = Terms(connection, group, self._options, self._closing, {name: Counts() for name in self._parts})
+        self.metrics = WorkerMetrics(group, self._terms.counts, self._levels)
+        """What this worker counts, a collector for a registry of prometheus_client."""
         self._copies: dict[str, Copy] = {}
 
     # --- the state that is there already ----------------------------------------------------------------------------
@@ -280,6 +285,18 @@ class KafkaRuntime(Callbacks):
         """Return how many changelog records the copy here has read in all; None when there is no copy."""
         copy = self._copies.get(task_id)
         return None if copy is None or copy.changelog is None else copy.changelog.records_read
+
+    def _levels(self) -> Mapping[str, Levels]:
+        """Return how it is with the tasks here, by subtopology; another thread may ask."""
+        levels = {name: Levels() for name in self._parts}
+        for task_id, copy in self._copies.copy().items():
+            level = levels[split_task_id(task_id)[0]]
+            level.tasks["active" if copy.active is not None else "copy"] += 1
+            level.input_lag += 0 if copy.active is None else copy.active.input_lag
+        for task_id in self._folder.tasks():
+            if (name := split_task_id(task_id)[0]) in levels:
+                levels[name].state_bytes += self._folder.disk_bytes(task_id)
+        return levels
 
     def _part(self, task_id: str) -> Subtopology:
         try:

@@ -7,6 +7,8 @@ too: ``Serde(encode, decode)``.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import is_dataclass
+from operator import index
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -56,12 +58,25 @@ def optional(inner: Serde[T]) -> Serde[T | None]:
 
 def json_of(kind: type[T]) -> Serde[T]:
     """Return a serde for JSON of a type that msgspec knows: a Struct, a dataclass, ``dict[str, int]``, and so on."""
-    return Serde(msgspec.json.encode, msgspec.json.Decoder(kind).decode)
+    return Serde(_checked(kind, msgspec.json.encode), msgspec.json.Decoder(kind).decode)
 
 
 def msgpack_of(kind: type[T]) -> Serde[T]:
     """Return a serde for MessagePack of a type that msgspec knows; it is shorter than JSON, and not for people."""
-    return Serde(msgspec.msgpack.encode, msgspec.msgpack.Decoder(kind).decode)
+    return Serde(_checked(kind, msgspec.msgpack.encode), msgspec.msgpack.Decoder(kind).decode)
+
+
+def _checked(kind: Any, encode: Callable[[T], bytes]) -> Callable[[T], bytes]:
+    """Return an encoder that refuses another type, which would be written, and not be read again."""
+    if not (isinstance(kind, type) and (issubclass(kind, msgspec.Struct) or is_dataclass(kind))):
+        return encode
+
+    def checked(value: T) -> bytes:
+        if not isinstance(value, kind):
+            raise TypeError(f"{value!r:.100} is no {kind.__name__}")
+        return encode(value)
+
+    return checked
 
 
 def _as_it_is(data: bytes) -> bytes:
@@ -74,7 +89,7 @@ BYTES = Serde[bytes](_as_it_is, _as_it_is)
 TEXT = Serde[str](str.encode, bytes.decode)
 """Text in UTF-8."""
 
-INT = Serde[int](lambda number: b"%d" % number, int)
+INT = Serde[int](lambda number: b"%d" % index(number), int)
 """A whole number in decimal digits."""
 
 JSON = Serde[Any](msgspec.json.encode, msgspec.json.decode)

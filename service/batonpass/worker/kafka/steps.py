@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 from batonpass.worker.kafka.timers import Timers
 from batonpass.worker.kafka.transaction import Context
 from batonpass.worker.kafka.typed import State, Table, Timer, Topic
+from batonpass.worker.kafka.wall_clock import Punctuation, next_multiple
 
 Function = Callable[..., Awaitable[None]]
 """A function of the worker's own; `App` has its types."""
@@ -33,13 +34,14 @@ class Steps:
 
     ``tables`` are the topics that are kept as tables, ``calls`` the functions for records, each by topic;
     ``on_timer`` has the functions for timers by the name of their table, with the table, and ``every`` those that are
-    called every so many milliseconds of stream time, by their names.
+    called every so many milliseconds of stream time, by their names; ``by_clock`` those of wall-clock time.
     """
 
     tables: dict[str, Topic[Any, Any]] = field(default_factory=dict)
     calls: dict[str, list[Call]] = field(default_factory=dict)
     on_timer: dict[str, tuple[Table[Any, Any], Function]] = field(default_factory=dict)
-    every: dict[str, tuple[int, Function]] = field(default_factory=dict)
+    every: dict[str, tuple[int, Punctuation]] = field(default_factory=dict)
+    by_clock: dict[str, tuple[int, Punctuation]] = field(default_factory=dict)
     _timers: WeakKeyDictionary[Context, Timers] = field(default_factory=WeakKeyDictionary)
 
     @property
@@ -49,7 +51,7 @@ class Steps:
 
     @property
     def has_time(self) -> bool:
-        """Whether anything waits for a time."""
+        """Whether anything waits for stream time."""
         return bool(self.on_timer or self.every)
 
     async def process(self, raw: Any, context: Context) -> None:
@@ -80,19 +82,21 @@ class Steps:
             elif name.decode() in self.on_timer:
                 table, function = self.on_timer[name.decode()]
                 of = table.key.load(key)
-                await function(Timer(of, at_ms), context, self._state(table, context, of))
+                with context.calling_for_time(f"for the timer of table {table.name}, key {of!r:.100}, at {at_ms} ms"):
+                    await function(Timer(of, at_ms), context, self._state(table, context, of))
         for function_name, (every_ms, _) in self.every.items():
             owner = b"\0" + function_name.encode()
             if timers.of(owner) is None:
-                timers.set(owner, _next(timers.now_ms, every_ms))
+                timers.set(owner, next_multiple(timers.now_ms, every_ms))
 
     async def _call_every(self, name: bytes, at_ms: int, timers: Timers, context: Context) -> None:
         if name.decode() not in self.every:
             # An earlier release had it.
             return
         every_ms, function = self.every[name.decode()]
-        timers.set(b"\0" + name, _next(timers.now_ms, every_ms))
-        await function(at_ms, context)
+        timers.set(b"\0" + name, next_multiple(timers.now_ms, every_ms))
+        with context.calling_for_time(f"while it called {name.decode()} for {at_ms} ms of stream time"):
+            await function(at_ms, context)
 
     def _state(self, table: Table[Any, Any], context: Context, key: Any) -> State[Any]:
         timers = self._timers_of(context) if table.name in self.on_timer else None
@@ -103,10 +107,6 @@ class Steps:
         if timers is None:
             timers = self._timers[context] = Timers(context.store(TIMERS))
         return timers
-
-
-def _next(now_ms: int, every_ms: int) -> int:
-    return (now_ms // every_ms + 1) * every_ms
 
 
 def _fill(topic: Topic[Any, Any], raw: Any, context: Context) -> None:

@@ -10,6 +10,7 @@ from types import FunctionType
 from typing import TYPE_CHECKING
 
 from batonpass.worker.kafka.topics import MissingPartition
+from batonpass.worker.kafka.wall_clock import ByClock
 
 if TYPE_CHECKING:
     from aiokafka import ConsumerRecord
@@ -27,7 +28,9 @@ class Subtopology:
     A task reads the partition of its own number from every topic in ``sources``. They must have equally many
     partitions, or a key would be with one task in one source and with another in the next; with ``copartitioned`` false
     they may differ, and a task reads those that have its number. Records of several sources are processed by their
-    timestamps (``max_task_idle_ms``); sources that ``tables`` names are read to their end first. ``changelogs`` names
+    timestamps (``max_task_idle_ms``); sources that ``tables`` names are read to their end first.
+    ``by_clock`` are functions by their names, each with the interval in milliseconds at which it is called by the
+    clock, in a transaction of the task. ``changelogs`` names
     the changelog topic of each store; without any, the tasks are stateless. ``outputs`` names topics that ``process``
     writes to; for one that is not named, a new owner has to ask the cluster before its first record.
 
@@ -43,6 +46,7 @@ class Subtopology:
     outputs: tuple[str, ...] = ()
     copartitioned: bool = True
     tables: tuple[str, ...] = ()
+    by_clock: ByClock = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Refuse what could only count wrong, or nothing at all."""
@@ -57,7 +61,10 @@ class Subtopology:
             raise TypeError(f'changelogs maps stores to topics, as in {{"store": "topic"}}; it is {self.changelogs!r}')
         _check_names("changelogs", tuple(self.changelogs))
         _check_names("changelogs", self.changelog_topics)
-        check_process(self.process)
+        check_process(self.process, "record", "context")
+        for every_ms, function in self.by_clock.values():
+            check_count("every_ms", every_ms)
+            check_process(function, "at_ms", "context")
         for topic in self.changelog_topics:
             if topic in self.sources or topic in self.outputs:
                 where = "a source" if topic in self.sources else "an output"
@@ -69,12 +76,12 @@ class Subtopology:
         return tuple(self.changelogs.values())
 
 
-def check_job(subtopologies: Mapping[str, Subtopology]) -> None:
-    """Refuse subtopologies that would disturb one another.
+def check_job(subtopologies: Mapping[str, Subtopology], dead_letter_topic: str = "") -> None:
+    """Refuse subtopologies that would disturb one another, or that dead letters would disturb.
 
     Raises:
-        ValueError: when two read one source, because the offsets that one commits would be the other's too; or when a
-            changelog is named twice.
+        ValueError: when two read one source, because the offsets that one commits would be the other's too; when a
+            changelog is named twice; or when dead letters would be read again, or be taken for state.
     """
     reads: dict[str, str] = {}
     keeps: dict[str, str] = {}
@@ -93,6 +100,11 @@ def check_job(subtopologies: Mapping[str, Subtopology]) -> None:
                     f"subtopologies {keeps[topic]} and {name} both have the changelog {topic}: give each a topic of its own"
                 )
             keeps[topic] = name
+    if dead_letter_topic in reads | keeps:
+        raise ValueError(
+            f"dead_letter_topic {dead_letter_topic} is a source or a changelog: what cannot be processed would come back for "
+            "ever, or be taken for state. Give it a topic of its own"
+        )
     for name, part in sorted(subtopologies.items()):
         for topic in part.outputs:
             if topic in keeps:
@@ -119,8 +131,8 @@ def check_partitions(part: Subtopology, known: Mapping[str, Collection[int]]) ->
     others = {topic: len(known[topic]) for topic in part.changelog_topics if len(known[topic]) != wanted}
     if others:
         raise MissingPartition(
-            f"there are {wanted} tasks, one for each partition of {', '.join(part.sources)}, and a changelog has other "
-            f"partitions ({_listed(others)}): make it with {wanted}"
+            f"the tasks are as many as {', '.join(part.sources)} has partitions, {wanted}, and a changelog has another number "
+            f"({_listed(others)}): make it with {wanted}"
         )
 
 
@@ -140,8 +152,20 @@ def _check_names(where: str, names: object) -> None:
             raise ValueError(f"{where} names {name} more than once")
 
 
-def check_process(process: object) -> None:
-    """Refuse what cannot be awaited. A lambda or an object may return something that can; its calls show that.
+def check_count(name: str, count: object) -> None:
+    """Refuse what is no whole number from 1 on.
+
+    Raises:
+        ValueError: naming it.
+    """
+    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+        raise ValueError(f"{name} is a whole number from 1 on, and not {count!r}")
+
+
+def check_process(process: object, *arguments: str) -> None:
+    """Refuse what cannot be awaited, or be called with these arguments.
+
+    A lambda or an object may return something that can be awaited; its calls show that.
 
     Raises:
         TypeError: saying what to write instead.
@@ -158,3 +182,12 @@ def check_process(process: object) -> None:
             f"process {getattr(function, '__qualname__', function)!r} is no coroutine function: write `async def`, without "
             "`yield`, and give work that blocks to asyncio.to_thread"
         )
+    if not arguments:
+        return
+    try:
+        inspect.signature(process).bind(*arguments)
+    except TypeError:
+        raise TypeError(
+            f"{getattr(function, '__qualname__', function)!r} is called with {', '.join(arguments)}, and does not take "
+            f"these {len(arguments)} arguments"
+        ) from None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar, overload
 
 from aiokafka import AIOKafkaProducer, TopicPartition
@@ -270,6 +271,19 @@ class Context:
         self._sent: list[tuple[str, asyncio.Future[object]]] = []
         self._largest: dict[str, int] = {}
         self._ends: dict[str, int] = {}
+        self.calls_for_time = False
+        """Whether a function is called because a time has come: then no record is to blame for what it raises."""
+
+    @contextmanager
+    def calling_for_time(self, what: str) -> Iterator[None]:
+        """Have what is raised in the block say that it was called for a time, and what that was."""
+        self.calls_for_time = True
+        try:
+            yield
+        except Exception as error:
+            error.add_note(what)
+            raise
+        self.calls_for_time = False
 
     @property
     def task_id(self) -> str:
@@ -291,7 +305,12 @@ class Context:
         Raises:
             KeyError: when the subtopology has no such store.
         """
-        return self._stores[name] if isinstance(name, str) else KeyValueStore(name, self._stores[name.name])
+        store = self._stores.get(name if isinstance(name, str) else name.name)
+        if store is None:
+            raise KeyError(
+                f"task {self.task_id} has no store {name!r}, only {', '.join(self._stores) or 'none at all'}"
+            )
+        return store if isinstance(name, str) else KeyValueStore(name, store)
 
     @overload
     async def send(

@@ -76,7 +76,7 @@ class Holding:
     input_lag: int | None = None
     # The first heartbeat that reports the state as gone; None when there is nothing to report.
     lost_since_seq: int | None = None
-    # Whether it was reported that this warmup is within the acceptable lag.
+    # Whether it was reported that this copy is within the acceptable lag.
     reported_ready: bool = False
 
     def body(self) -> dict[str, object]:
@@ -125,8 +125,13 @@ class Holdings:
     # date.
     taken_away: dict[str, int] = field(default_factory=dict)
     seq: int = 0
-    # Whether the next report differs from the last one that was composed.
+    # When a copy is within the acceptable lag, as the last answer has it.
+    acceptable_lag: int = 0
+    acceptable_catchup_ms: int | None = None
+    # Whether the next report differs from the last one that was composed, and whether it does only in what may wait:
+    # how far copies are that have reported themselves as caught up and still are, input lags, and bytes on disk.
     changed: bool = True
+    moved: bool = False
 
     def has_actives(self) -> bool:
         """Whether any task is active here, also one that is stopping."""
@@ -280,19 +285,28 @@ class Holdings:
             holding.progress = progress
         return moved
 
-    def progressed(self, task: str, progress: Progress) -> None:
-        """Note how far a copy, or an active that restores, has come."""
+    def progressed(self, task: str, progress: Progress) -> bool:
+        """Note how far a copy, or an active that restores, has come; return whether a warmup is ready as of now."""
         holding = self.held.get(task)
-        if holding is not None and holding.progress != progress:
-            holding.progress = progress
-            self.changed = True
+        if holding is None:
+            return False
+        is_ready = self._is_ready(progress)
+        is_news = is_ready and holding.role is Role.WARMUP and not holding.reported_ready
+        if is_news or progress != holding.progress:
+            is_level = is_ready and holding.reported_ready and holding.role is not Role.ACTIVE
+            if is_level and progress.detail == holding.progress.detail:
+                self.moved = True
+            else:
+                self.changed = True
+        holding.progress = progress
+        return is_news
 
     def input_lagged(self, task: str, lag: int) -> None:
         """Note how far an active is behind its input."""
         holding = self.held.get(task)
         if holding is not None and holding.role is Role.ACTIVE and holding.input_lag != lag:
             holding.input_lag = lag
-            self.changed = True
+            self.moved = True
 
     def lost(self, task: str) -> bool:
         """Note that the state of a task is gone, or that there is none on disk any more; return whether it is held."""
@@ -312,7 +326,7 @@ class Holdings:
         """Note how many bytes each task's state takes on disk."""
         if self.disk_bytes != sizes:
             self.disk_bytes = dict(sizes)
-            self.changed = True
+            self.moved = True
 
     def removed(self, task: str) -> None:
         """Forget the state on disk of a task that is not held."""
@@ -332,17 +346,7 @@ class Holdings:
 
     # --- reports and their answers ------------------------------------------------------------------------------
 
-    def is_newly_ready(self, task: str, *, acceptable_lag: int, acceptable_catchup_ms: int | None) -> bool:
-        """Whether the task is a warmup that came within the acceptable lag since the last report."""
-        holding = self.held.get(task)
-        return (
-            holding is not None
-            and holding.role is Role.WARMUP
-            and not holding.reported_ready
-            and _is_ready(holding.progress, acceptable_lag, acceptable_catchup_ms)
-        )
-
-    def report(self, *, acceptable_lag: int, acceptable_catchup_ms: int | None) -> dict[str, object]:
+    def report(self) -> dict[str, object]:
         """Return everything that is held, as heartbeat ``seq`` reports it."""
         tasks: dict[str, object] = {}
         for task in {**self.held, **self.on_disk, **self.finals, **self.disk_bytes}:
@@ -352,7 +356,7 @@ class Holdings:
                 fields: dict[str, object] = {"role": Role.NONE.value, **progress.body()}
             else:
                 fields = holding.body()
-                holding.reported_ready = _is_ready(holding.progress, acceptable_lag, acceptable_catchup_ms)
+                holding.reported_ready = self._is_ready(holding.progress)
             final = self.finals.get(task)
             if final is not None and final.position is not None:
                 if isinstance(final.position, int):
@@ -362,8 +366,14 @@ class Holdings:
             if task in self.disk_bytes:
                 fields["disk_bytes"] = self.disk_bytes[task]
             tasks[task] = fields
-        self.changed = False
+        self.changed = self.moved = False
         return tasks
+
+    def _is_ready(self, progress: Progress) -> bool:
+        remaining, by_ms = progress.remaining(), self.acceptable_catchup_ms
+        return (remaining is not None and remaining <= self.acceptable_lag) or (
+            by_ms is not None and progress.catchup_ms is not None and progress.catchup_ms <= by_ms
+        )
 
     def disk_report(self) -> dict[str, object]:
         """Return the state on disk as a join reports it: copies that still tail are state on disk to a new run."""
@@ -404,14 +414,3 @@ class Holdings:
 
 def _in_order(tasks: Iterable[str] | Mapping[str, object]) -> list[str]:
     return sorted(tasks, key=task_sort_key)
-
-
-def _is_ready(progress: Progress, acceptable_lag: int, acceptable_catchup_ms: int | None) -> bool:
-    remaining = progress.remaining()
-    if remaining is not None and remaining <= acceptable_lag:
-        return True
-    return (
-        acceptable_catchup_ms is not None
-        and progress.catchup_ms is not None
-        and progress.catchup_ms <= acceptable_catchup_ms
-    )

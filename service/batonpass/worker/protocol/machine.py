@@ -299,8 +299,9 @@ class Run:
     assignment: Assignment = NOTHING_HELD
     # The last answer that was not older than the assignment; None before the first.
     latest: Answer | None = None
-    # The last heartbeat that listed the tasks, the epoch that it echoed, and whether it was answered 200.
+    # The last heartbeat that listed the tasks, when, the epoch that it echoed, and whether it was answered 200.
     listed_seq: int = 0
+    listed_ms: int = _NEVER_MS
     listed_epoch: int = -1
     is_list_answered: bool = False
     # A full report that was asked for must come with a heartbeat above this seq.
@@ -348,9 +349,10 @@ class Run:
         """
         return not self.is_list_answered or self.listed_epoch != self.epoch or self.listed_seq <= self.full_after_seq
 
-    def listed(self, seq: int) -> None:
+    def listed(self, seq: int, now_ms: int) -> None:
         """Note that heartbeat ``seq`` lists the tasks."""
-        self.listed_seq, self.listed_epoch, self.is_list_answered = seq, self.epoch, False
+        self.listed_seq, self.listed_ms = seq, now_ms
+        self.listed_epoch, self.is_list_answered = self.epoch, False
 
 
 @dataclass(frozen=True, slots=True)
@@ -568,12 +570,7 @@ class MemberProtocol:
     def copy_progress(self, task: str, progress: Progress, *, now_ms: int) -> list[Instruction]:
         """Record the progress of a copy, or of an active that restores."""
         self._open(now_ms)
-        self._holdings.progressed(task, progress)
-        latest = self._run.latest
-        if latest is not None and not self._is_urgent:
-            self._is_urgent = self._holdings.is_newly_ready(
-                task, acceptable_lag=latest.acceptable_recovery_lag, acceptable_catchup_ms=latest.acceptable_catchup_ms
-            )
+        self._is_urgent |= self._holdings.progressed(task, progress)
         return self._close()
 
     def input_lag(self, task: str, lag: int, *, now_ms: int) -> list[Instruction]:
@@ -826,6 +823,9 @@ class MemberProtocol:
         if changed or may_start:
             self._follow(changed=changed)
         latest = self._run.latest
+        if latest is not None:
+            self._holdings.acceptable_lag = latest.acceptable_recovery_lag
+            self._holdings.acceptable_catchup_ms = latest.acceptable_catchup_ms
         if latest is not None and latest.statuses != self._statuses:
             self._statuses = latest.statuses
             self._out.append(StatusChanged(self._statuses))
@@ -944,7 +944,7 @@ class MemberProtocol:
         """
         return (
             not self._is_urgent
-            and not self._holdings.changed
+            and not self._has_to_tell()
             and heartbeat.seq > self._run.full_after_seq
             and self._now_ms - heartbeat.first_sent_ms < self._interval_ms()
         )
@@ -975,14 +975,18 @@ class MemberProtocol:
         self._holdings.seq += 1
         seq = self._holdings.seq
         body: dict[str, object] = {"seq": seq, "member_epoch": run.epoch}
-        if self._holdings.changed or run.must_list_tasks():
-            body["tasks"] = self._holdings.report(
-                acceptable_lag=latest.acceptable_recovery_lag, acceptable_catchup_ms=latest.acceptable_catchup_ms
-            )
-            run.listed(seq)
+        if self._has_to_tell() or run.must_list_tasks():
+            body["tasks"] = self._holdings.report()
+            run.listed(seq, self._now_ms)
         run.lease.sent(self._now_ms, latest.session_timeout_ms)
         patience_ms = min(latest.session_timeout_ms // 3, max(latest.heartbeat_interval_ms, LEAST_PATIENCE_MS))
         return self._request(RequestKind.HEARTBEAT, seq=seq, timeout_ms=max(1, patience_ms), body=body)
+
+    def _has_to_tell(self) -> bool:
+        """Whether the tasks differ from the last list in anything but what may wait, or have differed long enough."""
+        latest, holdings = self._run.latest, self._holdings
+        interval_ms = 0 if latest is None else latest.report_interval_ms
+        return holdings.changed or (holdings.moved and self._now_ms >= self._run.listed_ms + interval_ms)
 
     def _poll_request(self) -> Request:
         wait_ms = self._settings.poll_wait_ms

@@ -67,6 +67,7 @@ class Answer:
     wants_full_report: bool
     assignment: Assignment | None
     statuses: tuple[Status, ...]
+    report_interval_ms: int
 
 
 def parse_answer(body: object) -> Answer:
@@ -88,6 +89,8 @@ def parse_answer(body: object) -> Answer:
         wants_full_report=fields.get("report") == "full",
         assignment=None if assignment is None else _assignment(assignment),
         statuses=tuple(_status(entry) for entry in _items(fields.get("status", ()), "status")),
+        # A coordinator that does not name it wants every change with the next heartbeat.
+        report_interval_ms=_count(fields.get("report_interval_ms", 0), "report_interval_ms"),
     )
 
 

@@ -436,6 +436,36 @@ async def revocation(coordinator: ScriptedCoordinator) -> None:
 
 
 @case(
+    "report-interval",
+    "However long a member may keep positions to itself, it tells at once what it holds and what it gave up.",
+    rules=("4.6", "4.10"),
+)
+async def report_interval(coordinator: ScriptedCoordinator) -> None:
+    """A standby and an active come and go."""
+    coordinator.extra = {"report_interval_ms": 60_000}
+    await coordinator.until_runs("0_0", token=1)
+    for role in ("standby", "active"):
+        epoch = coordinator.give("0_1", role)
+        await coordinator.until(
+            lambda epoch=epoch, role=role: [  # type: ignore[misc]
+                one for one in coordinator.of("heartbeat") if one.epoch >= epoch and one.role_of("0_1") == role
+            ],
+            f"0_1 is reported as {role}",
+            within_s=5,
+        )
+    epoch = coordinator.take("0_1")
+    await coordinator.until(
+        lambda: [
+            one
+            for one in coordinator.of("heartbeat")
+            if one.epoch >= epoch and one.tasks is not None and one.role_of("0_1") != "active"
+        ],
+        "it is confirmed that 0_1 was given up",
+        within_s=5,
+    )
+
+
+@case(
     "demotion", "An active that is to be a standby stops processing before it is reported as one.", rules=("4.6", "5.3")
 )
 async def demotion(coordinator: ScriptedCoordinator) -> None:

@@ -1,0 +1,41 @@
+"""Records for which the worker's own code raised: which it was, and what is written of it to a dead letter topic."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from aiokafka import ConsumerRecord
+
+MESSAGE_CHARS_MAX = 1_000
+
+
+class PassedOver(Exception):
+    """The transaction begins anew, without the record."""
+
+
+def where(record: ConsumerRecord) -> str:
+    """Return which record it is, for whoever reads why it was not processed."""
+    key = "no key" if record.key is None else f"key {record.key!r:.100}"
+    return f"in {record.topic}-{record.partition} at offset {record.offset}, {key}"
+
+
+def cause(error: Exception) -> str:
+    """Return an error in one line."""
+    return f"{type(error).__name__}: {error}"[:MESSAGE_CHARS_MAX]
+
+
+def headers(record: ConsumerRecord, error: Exception) -> Sequence[tuple[str, bytes]]:
+    """Return the headers of a dead letter: the record's own, where it was, and why it could not be processed.
+
+    They say what those of Kafka Streams say (KIP-1034), and the record's time, for the letter has the time at which it
+    was written: its topic is to keep it as long as any other.
+    """
+    said = {
+        "topic": record.topic,
+        "partition": str(record.partition),
+        "offset": str(record.offset),
+        "timestamp": str(record.timestamp),
+        "exception": f"{type(error).__module__}.{type(error).__qualname__}",
+        "message": str(error)[:MESSAGE_CHARS_MAX],
+    }
+    return (*record.headers, *((f"__batonpass.errors.{name}", value.encode()) for name, value in said.items()))

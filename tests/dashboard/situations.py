@@ -1,0 +1,361 @@
+"""Groups in the situations in which people look at them, made by the core and told as a coordinator tells them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import httpx2 as httpx
+from tests.core.scene import Scene, copy, failed, restoring, running, topology
+from tests.dashboard.canned import Canned
+from tests.dashboard.fleet import Fleet
+
+from batonpass.api.events import event_body
+from batonpass.codec.views import (
+    group_body,
+    group_explanation_body,
+    group_summary,
+    member_body,
+    next_owners_of,
+    task_explanation_body,
+)
+from batonpass.core.state.ids import GroupId, InstanceId, MemberId, TaskId
+from batonpass.core.state.inputs import DrainRequest, Input, Leave, PauseRequest, Started
+from batonpass.core.state.model import PauseScope
+from batonpass.core.state.replies import Reply
+from batonpass.core.state.soft import Soft
+from batonpass.explain.group import explain_group
+from batonpass.explain.health import Health, describe
+from batonpass.explain.status import GroupStatus
+from batonpass.explain.task import explain_task
+from batonpass.runtime.event_derivation import events_of
+from batonpass.runtime.history import StoredEvent
+
+TASK: Final = "0_0"
+SESSION_MS: Final = 60_000
+"""Long enough that what is said to be over in some seconds is not over while a browser starts."""
+
+
+class Stage(Scene):
+    """A scene whose events are kept, and whose members are pods."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.events: list[dict[str, Any]] = []
+
+    def do(self, item: Input) -> Reply:
+        """Let an input happen, and keep what it makes known."""
+        before = self.group
+        reply = super().do(item)
+        assert self.last is not None
+        for one in events_of(before, (item,), self.last, self.now_ms):
+            self.events.append(event_body(StoredEvent(len(self.events) + 1, self.group.id, one)))
+        return reply
+
+    def pods(self, *names: str, tasks: int = 4, **config: object) -> None:
+        """Declare the group, and let members join and settle."""
+        if not self.group.declared:
+            settings = {"acceptable_recovery_lag": 100, "session_timeout_ms": SESSION_MS} | config
+            self.declare(topology(tasks), **settings)
+        for name in names:
+            self.join(name, instance_id=InstanceId(f"pod-{name}"))
+            self.settle()
+
+    def silent(self, *names: str, seconds: int = SESSION_MS // 1_000 + 5) -> None:
+        """Let members be silent for so long, while the others go on."""
+        for _ in range(seconds):
+            self.tick(1_000)
+            for name in sorted(set(self.group.members) - set(names)):
+                self.obey(name)
+
+
+def at_rest(stage: Stage) -> None:
+    """Every task runs where it belongs."""
+    stage.pods("m1", "m2", num_standby_replicas=1)
+
+
+def not_deployed(stage: Stage) -> None:
+    """Nobody has joined."""
+    stage.declare(topology(4))
+
+
+def joining(stage: Stage) -> None:
+    """One more member warms up."""
+    stage.pods("m1")
+    stage.join("m2", instance_id=InstanceId("pod-m2"))
+    for lag in (9_000, 8_000):
+        stage.tick(1_000)
+        stage.obey("m1")
+        stage.beat("m2", {task: copy("warmup", lag) for task in stage.member("m2").assignment})
+
+
+def killed(stage: Stage) -> None:
+    """A member was killed some seconds ago."""
+    stage.pods("m1", "m2", num_standby_replicas=1)
+    stage.silent("m2", seconds=20)
+
+
+def just_lost(stage: Stage) -> None:
+    """A member was killed, and its copies have taken over."""
+    stage.pods("m1", "m2", num_standby_replicas=1)
+    stage.silent("m2")
+
+
+def draining(stage: Stage) -> None:
+    """An operator drains a member."""
+    stage.pods("m1", "m2", num_standby_replicas=1)
+    stage.do(DrainRequest(MemberId("m1"), deadline_ms=60_000))
+    stage.now_ms += 2_000
+
+
+def drained(stage: Stage) -> None:
+    """A member has handed everything over."""
+    draining(stage)
+    stage.settle()
+
+
+def paused(stage: Stage) -> None:
+    """An operator holds every move."""
+    stage.pods("m1", "m2")
+    stage.do(PauseRequest(PauseScope.ALL, reason="a kernel upgrade"))
+    stage.now_ms += 3_000
+
+
+def parked(stage: Stage) -> None:
+    """A task has failed everywhere."""
+    stage.pods("m1", "m2", "m3", tasks=2, poison_members=2)
+    for _ in range(10):
+        task = stage.task(TASK)
+        if task.marks.parked:
+            break
+        if task.owner is not None:
+            stage.beat(task.owner, {TASK: failed("checksum mismatch")})
+        stage.tick(1_000)
+        for name in ("m1", "m2", "m3"):
+            grants = {str(one): grant for one, grant in stage.member(name).assignment.items()}
+            held = {one: running() if grant.token else copy(grant.role) for one, grant in grants.items()}
+            stage.beat(name, {one: report for one, report in held.items() if one != TASK or not grants[one].token})
+    assert stage.task(TASK).marks.parked
+
+
+def failing(stage: Stage) -> None:
+    """A task has failed on the only member."""
+    stage.pods("m1", tasks=2)
+    stage.beat("m1", {TASK: failed("disk full"), "0_1": running()})
+    stage.now_ms += 5_000
+
+
+def filling(stage: Stage) -> None:
+    """A task is restored from its changelog."""
+    stage.pods("m1", tasks=2)
+    stage.beat("m1", {TASK: restoring(90_000), "0_1": running()})
+
+
+def restarted(stage: Stage) -> None:
+    """The coordinator has started anew, and has heard nobody."""
+    stage.pods("m1", "m2")
+    stage.soft = Soft()
+    stage.now_ms += 2_000
+    stage.do(Started())
+
+
+def all_lost(stage: Stage) -> None:
+    """Everybody is gone without having left."""
+    stage.pods("m1", "m2")
+    stage.silent("m1", "m2")
+
+
+def all_left(stage: Stage) -> None:
+    """The workers were scaled to nothing."""
+    stage.pods("m1", "m2")
+    for name in ("m1", "m2"):
+        stage.do(Leave(MemberId(name)))
+    stage.now_ms += 4_000
+
+
+def storm(stage: Stage) -> None:
+    """Three of four members vanished at once."""
+    stage.pods("m1", "m2", "m3", "m4")
+    stage.silent("m2", "m3", "m4")
+
+
+@dataclass(frozen=True)
+class Situation:
+    """A situation: how it comes about, and what the page has to say of it within a glance."""
+
+    name: str
+    make: Callable[[Stage], None]
+    level: str
+    headline: str
+    facts: tuple[str, ...] = ()
+    """Expressions that have to be found."""
+
+    help: tuple[str, ...] = ()
+    cause: str = ""
+
+
+SITUATIONS: Final = (
+    Situation("at-rest", at_rest, "At rest", "All 4 tasks run where they belong", ("2 of 2 members heard",)),
+    Situation("not-deployed", not_deployed, "Not deployed", "No member has joined: nobody runs its 4 tasks."),
+    Situation("joining", joining, "Moving", "2 tasks still to move, 2 warming up. All 4 tasks run.", ("Over",)),
+    Situation(
+        "killed",
+        killed,
+        "Attention",
+        "Member pod-m2 has fallen silent.",
+        (r"Since \d+ s ago", r"Over in \d+ s at the latest: its lease"),
+        ("batonpass evict killed pod-m2", "Runbook: heartbeat late"),
+    ),
+    Situation(
+        "just-lost",
+        just_lost,
+        "At rest",
+        "All 4 tasks run where they belong",
+        ("Last incident pod-m2", "its lease ran out; it ran 2 tasks"),
+    ),
+    Situation(
+        "draining",
+        draining,
+        "Moving",
+        "Member pod-m1 drains: 2 tasks left to hand over.",
+        (r"Since \d+ s ago", r"Over in \d+ s at the latest: the drain's deadline"),
+        ("batonpass undrain draining pod-m1",),
+    ),
+    Situation(
+        "drained",
+        drained,
+        "Moving",
+        "Member pod-m1 has handed everything over and can be stopped.",
+        ("Since",),
+        ("batonpass undrain drained pod-m1",),
+    ),
+    Situation(
+        "paused",
+        paused,
+        "Attention",
+        "An operator holds every move: a kernel upgrade.",
+        (r"Since \d+ s ago", "Over when an operator resumes it"),
+        ("batonpass resume paused", "Runbook: paused too long"),
+    ),
+    Situation(
+        "parked",
+        parked,
+        "Trouble",
+        "1 of 2 tasks is not processed: 1 parked after failures.",
+        ("Since", "Cause 0_0 on pod-"),
+        ("batonpass release parked 0_0", "Runbook: task not running"),
+        "checksum mismatch",
+    ),
+    Situation(
+        "failing",
+        failing,
+        "Trouble",
+        "1 of 2 tasks is not processed: 1 failed.",
+        (r"Since \d+ s ago", r"Cause 0_0 on pod-m1 \d+ s ago: disk full", "Over when it is mended"),
+        ("Runbook: task not running",),
+        "disk full",
+    ),
+    Situation(
+        "filling",
+        filling,
+        "Attention",
+        "1 of 2 tasks is not processed: 1 restoring, 90,000 records left.",
+        ("Since", "Over when restored"),
+        ("Runbook: task not running",),
+    ),
+    Situation(
+        "restarted",
+        restarted,
+        "Attention",
+        "0 of 2 members heard since the coordinator started: nobody can say whether 4 tasks run.",
+        ("Since", "judged in"),
+        ("Runbook: heartbeat late",),
+    ),
+    Situation(
+        "all-lost",
+        all_lost,
+        "Trouble",
+        "All members are gone, 2 of the last 2 without having left: nobody runs its 4 tasks.",
+        ("Since", "Over when workers join", "Cause pod-m1"),
+        ("Runbook: storm",),
+        "its lease ran out",
+    ),
+    Situation(
+        "all-left",
+        all_left,
+        "Attention",
+        "All members have left: nobody runs its 4 tasks.",
+        (r"Since \d+ s ago", "Over when workers join"),
+    ),
+    Situation(
+        "storm",
+        storm,
+        "Trouble",
+        "3 of 4 tasks are not processed: 3 without an owner.",
+        ("Since", "the storm, if nobody else is lost"),
+        ("batonpass resume storm", "Runbook: task without owner"),
+    ),
+)
+
+
+def staged(one: Situation) -> Stage:
+    """Return a situation that is as it is said now."""
+    took = Stage(one.name)
+    begin_ms = took.now_ms
+    one.make(took)
+    stage = Stage(one.name)
+    stage.now_ms = round(time.time() * 1_000) - (took.now_ms - begin_ms)
+    one.make(stage)
+    return stage
+
+
+class Staged(Canned):
+    """Answers for groups on stages, and for as many others that nobody has deployed as are asked for."""
+
+    def __init__(self, stages: list[Stage], idle: int = 0) -> None:
+        super().__init__(Fleet.of(3, 12))
+        self.stages = {stage.group.id: stage for stage in stages}
+        for number in range(idle):
+            name = f"a-group-of-nobody-{number:02}"
+            stage = self.stages[GroupId(name)] = Stage(name)
+            not_deployed(stage)
+
+    def _body(self, parts: list[str], query: httpx.QueryParams) -> Any:
+        if parts == ["groups"]:
+            listed = [(stage.group, *described(stage)) for _, stage in sorted(self.stages.items())]
+            return {"groups": [group_summary(*one) for one in listed], "next": None}
+        stage = self.stages.get(GroupId(parts[1])) if parts[0] == "groups" else None
+        if stage is None:
+            return super()._body(parts, query) if parts[0] != "groups" else None
+        group, view = stage.group, stage.view()
+        match parts[2:]:
+            case []:
+                return group_body(group, *described(stage), warnings=())
+            case ["explain"]:
+                limit = int(query.get("limit", 100))
+                found = explain_group(group, stage.soft, stage.now_ms, stage.policy, limit=limit)
+                return group_explanation_body(group, found, limit=limit)
+            case ["events"]:
+                return {"events": stage.events[::-1], "next": 1, "more": False}
+            case ["generations" | "commands" as name]:
+                return {name: [], "next": None}
+            case ["assignment"]:
+                return {"target": {}}
+            case ["tasks", task]:
+                told = explain_task(group, stage.soft, TaskId(task), stage.now_ms, stage.policy)
+                return task_explanation_body(group, told) | {"last_placement": None, "runs": [], "history": []}
+            case ["members"]:
+                owners = next_owners_of(group)
+                members = [member_body(view, group.members[one], owners) for one in sorted(group.members)]
+                return {"members": members, "next": None}
+            case ["members", name] if MemberId(name) in group.members:
+                return member_body(view, group.members[MemberId(name)], next_owners_of(group))
+            case _:
+                return None
+
+
+def described(stage: Stage) -> tuple[GroupStatus, Health]:
+    """Return where a group stands, and how it is."""
+    return describe(stage.group, stage.soft, stage.now_ms, stage.policy)

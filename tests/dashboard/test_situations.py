@@ -1,0 +1,61 @@
+"""What an operator reads at three in the morning: what is wrong, since when, why, until when, and what to do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from tests.dashboard.browsing import browsing, serving
+from tests.dashboard.canned import ADMIN
+from tests.dashboard.situations import SITUATIONS, Situation, Staged, staged
+
+pytestmark = pytest.mark.needs("chromium")
+IDLE = 60 - len(SITUATIONS)
+
+
+@pytest.fixture
+def base() -> Iterator[str]:
+    """A dashboard on sixty groups, most of which nobody has deployed."""
+    with serving(Staged([staged(one) for one in SITUATIONS], IDLE)) as found:
+        yield found
+
+
+@pytest.mark.parametrize("one", SITUATIONS, ids=lambda one: one.name)
+async def test_the_headline_says_what_is_wrong_since_when_why_and_what_to_do(one: Situation) -> None:
+    """All of it above the fold."""
+    with serving(Staged([staged(one)])) as base:
+        async with browsing(base) as browser:
+            await browser.sign_in(ADMIN)
+            await browser.go(f"/groups/{one.name}")
+            hero = await browser.text(".hero")
+            assert hero.startswith(f"{one.level} {one.name} ")
+            assert one.headline in await browser.text("h1")
+            assert one.cause in hero
+            assert [words for words in one.facts if not re.search(words, hero)] == [], hero
+            assert [words for words in one.help if words not in hero] == [], hero
+            box = await browser.page.locator(".hero").bounding_box()
+            assert box is not None
+            assert box["y"] + box["height"] < 900
+            assert browser.faults == []
+
+
+async def test_sixty_groups_show_the_worst_first_with_since_when_and_why(base: str) -> None:
+    """Whoever opens the list reads of each group that is not at rest what its own page says."""
+    order = ["Trouble", "Attention", "Moving", "At rest"]
+    async with browsing(base) as browser:
+        await browser.sign_in(ADMIN)
+        cards = await browser.page.eval_on_selector_all(".card", "all => all.map(one => one.innerText)")
+        cards = [" ".join(card.split()) for card in cards]
+        levels = [next(level for level in order if f" {level} " in card) for card in cards]
+        assert levels == sorted(levels, key=order.index)
+        for one in SITUATIONS:
+            if one.level in order[:3]:
+                (card,) = [card for card in cards if card.startswith(f"{one.name} {one.level} ")]
+                assert one.headline in card
+                assert one.cause in card
+                assert "Since " in card or not any(fact.startswith("Since") for fact in one.facts)
+        assert f"{IDLE + 1} not deployed" in await browser.text(".filters")
+        worst = await browser.page.locator(".card").first.bounding_box()
+        assert worst is not None
+        assert worst["y"] < 300

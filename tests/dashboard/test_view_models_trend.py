@@ -1,0 +1,56 @@
+"""Gaps, moves and commands along one axis, and the stretch of time that an address names."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from tests.dashboard.fleet import NOW, Fleet, at, event
+
+from batonpass.dashboard.view_models.timeline import SPAN_USUAL, SPANS, axis, stretch
+from batonpass.dashboard.view_models.trend import GAPS_END, HEIGHT, trend
+from batonpass.dashboard.words import Names
+
+ALONG = axis(NOW - timedelta(seconds=100), NOW)
+
+
+def test_gaps_stand_above_moves_and_commands_go_through_both() -> None:
+    events = [
+        *Fleet.of(8, 40).events,
+        event(6, "generation", -30, moves=4, triggers=["join"]),
+        event(7, "generation", -20, moves=0, triggers=["pin"]),
+        event(8, "paused", -10, scope="all", reason="an upgrade"),
+        event(9, "paused", -1_000, scope="all"),
+    ]
+    found = trend(events, ALONG, Names())
+    assert [one.look for one in found] == ["gap", "gap", "moved", "asked"]
+    short, long, moved, asked = found
+    assert (short.x, moved.x, asked.x) == (500.0, 700.0, 900.0)
+    assert short.height < long.height <= GAPS_END
+    assert short.y + short.height == pytest.approx(GAPS_END, abs=0.2)
+    assert (moved.y + moved.height, moved.y > GAPS_END) == (HEIGHT, True)
+    assert (asked.y, asked.height) == (0, HEIGHT)
+    assert asked.title.endswith("03:03:55 An operator paused all moves: an upgrade.")
+
+
+def test_what_is_beyond_the_scale_is_as_high_as_there_is_room() -> None:
+    gap = event(6, "takeover-done", -10, task="orders_0", gap_ms=10**9, warm=False)
+    found = trend([gap, event(7, "generation", -5, moves=10**7)], ALONG, Names())
+    assert [one.height for one in found] == [GAPS_END, HEIGHT - GAPS_END]
+
+
+@pytest.mark.parametrize(
+    ("span", "until", "found"),
+    [
+        ("2 h", at(-3_600), ("2 h", -3 * 3_600, -3_600)),
+        ("2 h", "2026-11-20T02:04:05", ("2 h", -3 * 3_600, -3_600)),
+        ("", "", (SPAN_USUAL, -1_800, 0)),
+        ("nonsense", "never", (SPAN_USUAL, -1_800, 0)),
+        # The future is not known.
+        ("5 min", at(60), ("5 min", -300, 0)),
+    ],
+)
+def test_an_address_names_a_stretch_of_time(span: str, until: str, found: tuple[str, float, float]) -> None:
+    name, begin, end = found
+    assert stretch(span, until, NOW) == (name, NOW + timedelta(seconds=begin), NOW + timedelta(seconds=end))
+    assert name in SPANS
