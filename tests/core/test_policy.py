@@ -1,6 +1,7 @@
 """The config of a group: Kafka's defaults, documented ranges, and refusals that name every fault."""
 
 from dataclasses import replace
+from typing import get_args, get_type_hints
 
 import pytest
 
@@ -18,6 +19,11 @@ def faults(wanted: dict[str, object], base: GroupConfig | None = None) -> dict[s
         parse_config(wanted, base)
     assert all(reason in refused.value.detail for _, reason in refused.value.errors)
     return dict(refused.value.errors)
+
+
+def test_every_number_has_a_range() -> None:
+    numbers = {name for name, hint in get_type_hints(GroupConfig).items() if {int, float} & {hint, *get_args(hint)}}
+    assert numbers == RANGES.keys()
 
 
 def test_the_defaults_are_those_of_the_design() -> None:

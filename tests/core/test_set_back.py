@@ -2,6 +2,7 @@
 
 from dataclasses import fields, is_dataclass
 from inspect import isclass
+from typing import get_args, get_type_hints
 
 import pytest
 from tests.core.scene import Scene
@@ -15,7 +16,7 @@ from batonpass.core.state.inputs import DrainRequest, Eviction, GroupDeletion, L
 from batonpass.core.state.model import Group, PauseScope, Role
 from batonpass.core.state.policy import GroupConfig
 from batonpass.core.state.records import GrantsHeld
-from batonpass.core.state.set_back import APART_MS, INSTANTS, ahead_ms
+from batonpass.core.state.set_back import APART_MS, INSTANTS, WITHIN, ahead_ms
 from batonpass.core.state.soft import Soft
 
 BACK_MS = 900_000
@@ -46,6 +47,18 @@ def test_every_field_of_a_group_that_is_an_instant_is_known_as_one() -> None:
         names = {one.name for one in fields(kind)} if is_dataclass(kind) else set(getattr(kind, "_fields", ()))
         instants = {name for name in names if name.endswith("_ms")} - spans.get(kind, set())
         assert instants == set(INSTANTS.get(kind, ())), kind
+
+
+def parts_of(hint: object) -> set[type]:
+    """Return the parts of a group that a type names, at any depth."""
+    return {hint} & INSTANTS.keys() | {kind for one in get_args(hint) for kind in parts_of(one)}
+
+
+def test_every_field_of_a_group_with_instants_in_it_is_known_as_one() -> None:
+    one_by_one = {Group: {"members", "tasks", "table"}}
+    for kind in INSTANTS:
+        within = {name for name, hint in get_type_hints(kind).items() if parts_of(hint)} - one_by_one.get(kind, set())
+        assert within == set(WITHIN.get(kind, ())), kind
 
 
 @pytest.mark.parametrize("is_noticed", [True, False])

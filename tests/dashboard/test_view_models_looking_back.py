@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from tests.dashboard.fleet import Fleet, at, event, member, warm
 
+from batonpass.core.arrivals.answers import HOW_BLOCKED
 from batonpass.core.state.model import Cause
 from batonpass.dashboard.view_models import audits, plans
-from batonpass.dashboard.view_models.events import GONE, event_line, event_lines, generic
+from batonpass.dashboard.view_models.events import BLOCKED, GONE, event_line, event_lines, generic
 from batonpass.dashboard.view_models.generations import because, flows, reasons
 from batonpass.dashboard.view_models.members import held_by, matching, member_lines, reasons_against
 from batonpass.dashboard.words import DASH, Names
@@ -84,6 +85,10 @@ def test_every_type_of_event_makes_a_sentence() -> None:
             assert re.fullmatch(r"[\w" + DASH + r"].*[a-z0-9)" + DASH + r"]\.", line.words), (kind, line.words)
             assert "None" not in line.words
             assert line.words != generic(kind, str(more.get("task") or "120 tasks"), "", ""), kind
+
+
+def test_every_reason_for_which_a_drain_is_blocked_has_words() -> None:
+    assert BLOCKED.keys() == HOW_BLOCKED.keys()
 
 
 def test_a_drain_that_does_not_get_on_is_marked_as_bad_and_one_that_is_done_as_good() -> None:

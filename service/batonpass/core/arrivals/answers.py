@@ -155,11 +155,11 @@ def _drain_status(group: Group, member: Member) -> tuple[str, str]:
         return ("drained", "this member has no active task left and may leave")
     blocked = why_drain_is_blocked(group, member)
     if remaining and blocked:
-        return ("drain-blocked", f"{remaining} tasks {_HOW_BLOCKED[blocked]}")
+        return ("drain-blocked", f"{remaining} tasks {HOW_BLOCKED[blocked]}")
     return ("draining", f"{remaining + waiting} active tasks are left")
 
 
-_HOW_BLOCKED: Mapping[str, str] = {
+HOW_BLOCKED: Mapping[str, str] = {
     "no-eligible-member": "have nowhere to go: no other member can take them",
     "placement-failed": "have nowhere to go yet: placement found no answer, and is tried again at the next change or probe",
     "drain-deadline": "are left after the deadline of the drain: no member could take them; they end with this member",

@@ -87,6 +87,7 @@ BLOCKED: Final[Mapping[str, str]] = {
     "no-eligible-member": "no other member is eligible",
     "placement-failed": "placement failed",
     "drain-timeout": "drain_timeout_ms is over",
+    "drain-deadline": "its deadline is over",
 }
 """Why a draining member keeps its tasks."""
 
