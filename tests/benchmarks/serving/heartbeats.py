@@ -21,10 +21,14 @@ class Rate:
     core: float
 
 
+TICK_S = 0.01
+"""What the system counts processor time in. Less than that counts as much."""
+
+
 def _rate(latencies: list[float], took_s: float, cpu_s: float) -> Rate:
     ordered = sorted(latencies)
     p50, p99 = (ordered[int((len(ordered) - 1) * share)] * 1_000 for share in (0.5, 0.99))
-    return Rate(len(ordered) / took_s, p50, p99, cpu_s / took_s)
+    return Rate(len(ordered) / took_s, p50, p99, max(cpu_s, TICK_S) / took_s)
 
 
 async def saturated(server: Server, group: Population, *, seconds: float) -> Rate:
