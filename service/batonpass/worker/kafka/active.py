@@ -311,7 +311,7 @@ class Active:
         read, took_s = changelog.records_read - before, time.monotonic() - began_at
         self._counts.restores += 1
         self._counts.restored_records += read
-        self._counts.restore_s += took_s
+        self._counts.restore_seconds += took_s
         log.info("%r has restored %d records in %.2f s, from %s up to %s", self._task, read, took_s, began, dict(ends))
         self._observe(Step.RESTORED)
 

@@ -26,7 +26,7 @@ class Counts:
     commits: int = 0
     restores: int = 0
     restored_records: int = 0
-    restore_s: float = 0.0
+    restore_seconds: float = 0.0
     errors: Counter[str] = field(default_factory=Counter)
 
 
@@ -44,9 +44,8 @@ _COUNTED = {
     "commits": "Transactions committed.",
     "restores": "Restores of actives that are done.",
     "restored_records": "Records read from changelogs by actives before they ran.",
-    "restore_s": "Seconds for which actives restored.",
+    "restore_seconds": "Seconds for which actives restored.",
 }
-_NAMES = {"restore_s": "restore_seconds"}
 
 
 class WorkerMetrics(Collector):
@@ -61,7 +60,7 @@ class WorkerMetrics(Collector):
         """Return all of them as they are now."""
         labels = ["group", "subtopology"]
         for name, meaning in _COUNTED.items():
-            counter = CounterMetricFamily(f"batonpass_worker_{_NAMES.get(name, name)}", meaning, labels=labels)
+            counter = CounterMetricFamily(f"batonpass_worker_{name}", meaning, labels=labels)
             for part, counts in self._counts.items():
                 counter.add_metric([self._group, part], getattr(counts, name))
             yield counter
