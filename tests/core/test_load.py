@@ -40,12 +40,14 @@ from batonpass.core.target.load import WITHIN, by_measured, due_ms, imbalance, l
 MINUTE = 60_000
 HALF_LIFE = 100_000
 PATIENCE = 300_000
+BEAT = 10_000
 
 
 def begin(members: int = 2, partitions: int = 6, **config: object) -> Scene:
     """Return a group at rest that is balanced by measured load, and has measured nothing yet."""
     scene = Scene()
-    settings = {"balance_by": "measured", "load_half_life_ms": HALF_LIFE, "load_patience_ms": PATIENCE} | config
+    settings = {"balance_by": "measured", "load_half_life_ms": HALF_LIFE, "load_patience_ms": PATIENCE}
+    settings |= {"heartbeat_interval_ms": BEAT} | config
     scene.declare(topology(partitions), **settings)
     for number in range(members):
         scene.join(f"m{number}")
@@ -67,10 +69,10 @@ def beat(scene: Scene, loads: dict[str, float], *names: str) -> None:
 
 
 def run(scene: Scene, loads: dict[str, float], ms: int) -> list[object]:
-    """Let members report for so long, every five seconds; return the records of this time."""
+    """Let members report for so long; return the records of this time."""
     before, end_ms = len(scene.log), scene.now_ms + ms
     while scene.now_ms < end_ms:
-        scene.wait(5_000)
+        scene.wait(min(BEAT, ms))
         beat(scene, loads)
     return scene.log[before:]
 
@@ -151,20 +153,20 @@ def test_a_task_is_measured_once_it_was_observed_for_a_half_life() -> None:
 
 
 def test_a_steady_fleet_writes_nothing() -> None:
-    scene = begin()
+    scene = begin(load_half_life_ms=10 * MINUTE)
     loads = dict.fromkeys(scene.owners(), 0.5)
-    run(scene, loads, 5 * HALF_LIFE)
+    run(scene, loads, 15 * MINUTE)
     version, luck = scene.group.version, Random(7)
     for _ in range(100):
-        run(scene, {task: luck.uniform(0.35, 0.65) for task in loads}, 5_000)
+        run(scene, {task: luck.uniform(0.35, 0.65) for task in loads}, BEAT)
     assert scene.group.version == version
 
 
 def test_loads_are_read_together_ten_times_in_a_half_life() -> None:
     scene = begin()
-    wave = {task: 0.5 for task in scene.owners()}
+    wave = dict.fromkeys(scene.owners(), 0.5)
     run(scene, wave, 2 * HALF_LIFE)
-    records = run(scene, {task: 50.0 for task in wave}, HALF_LIFE)
+    records = run(scene, dict.fromkeys(wave, 50.0), HALF_LIFE)
     assert 2 <= len(named(records, LoadsMeasured)) <= 10
     assert all(len(record.loads) == 6 for record in named(records, LoadsMeasured))  # type: ignore[attr-defined]
 
@@ -187,6 +189,7 @@ def test_declared_weights_know_nothing_of_loads() -> None:
 
 
 def test_a_heartbeat_without_tasks_lets_the_last_load_go_on() -> None:
+    """Protocol 4.11."""
     scene = begin()
     beat(scene, dict.fromkeys(scene.owners(), 0.5))
     for _ in range(HALF_LIFE // 5_000 + 3):
@@ -203,10 +206,11 @@ def test_one_sample_after_many_equal_ones_does_not_count_for_all_of_their_time()
     run(scene, {task: 500.0 if task == "0_0" else 0.5 for task in loads}, 5_000)
     load = next(one.loads[TaskId("0_0")] for one in scene.soft.members.values() if TaskId("0_0") in one.loads)
     assert load.average is not None
-    assert load.average < 20
+    assert load.average < 50
 
 
 def test_only_what_a_member_runs_by_its_own_assignment_is_measured() -> None:
+    """Protocol 4.11."""
     scene = begin()
     mine, other = scene.held("m0", Role.ACTIVE), scene.held("m1", Role.ACTIVE)
     tasks = {task: running(load=0.5) for task in mine} | {other[0]: running(load=9.0)}
@@ -293,14 +297,14 @@ def test_it_is_said_that_a_task_moves_because_its_member_is_hot() -> None:
 def test_a_task_that_alone_is_too_hot_ends_alone_and_nothing_is_written_then() -> None:
     scene = begin(members=3, partitions=9)
     loads = dict.fromkeys(scene.owners(), 0.1) | {"0_0": 5.0}
-    run(scene, loads, 10 * HALF_LIFE + 10 * PATIENCE)
+    run(scene, loads, 5 * HALF_LIFE + 4 * PATIENCE)
     owner = scene.task("0_0").owner
     assert owner is not None
     assert scene.held(owner, Role.ACTIVE) == ["0_0"]
     assert {len(scene.held(name, Role.ACTIVE)) for name in ("m0", "m1", "m2") if name != owner} == {4}
     assert scene.group.hot_since_ms is not None
     version = scene.group.version
-    run(scene, loads, 5 * PATIENCE)
+    run(scene, loads, 3 * PATIENCE)
     assert scene.group.version == version
     assert due_ms(scene.group, scene.soft) is not None
 
@@ -309,7 +313,7 @@ def test_no_task_is_moved_for_load_twice_in_its_cooldown() -> None:
     """A hot spot that wanders faster than that: each task moves once at most, however hot it is."""
     scene = begin(members=3, partitions=9, load_cooldown_ms=3_600_000)
     last: dict[TaskId, int] = {}
-    for turn in range(12):
+    for turn in range(9):
         hot = f"m{turn % 3}"
         loads = {task: 1.0 if owner == hot else 0.1 for task, owner in scene.owners().items()}
         for record in named(run(scene, loads, PATIENCE + 3 * HALF_LIFE), MovedForLoad):
@@ -345,8 +349,8 @@ def test_a_restore_that_is_not_repaid_is_not_made() -> None:
 
 def in_shadow(scene: Scene, loads: dict[str, float]) -> set[str]:
     said: set[str] = set()
-    for _ in range((5 * HALF_LIFE + 2 * PATIENCE) // 5_000):
-        scene.wait(5_000)
+    for _ in range((5 * HALF_LIFE + 2 * PATIENCE) // BEAT):
+        scene.wait(BEAT)
         assert scene.last is not None
         said |= {str(reason.task) for reason in scene.last.reasons if reason.code == NoChange.SHADOW}
         beat(scene, loads)
@@ -390,8 +394,8 @@ def test_it_waits_while_a_member_is_overdue() -> None:
     scene = begin(members=3, session_timeout_ms=3_600_000)
     loads = skewed(scene)
     until_hot(scene, loads)
-    for _ in range(2 * PATIENCE // 5_000):
-        scene.wait(5_000)
+    for _ in range(2 * PATIENCE // BEAT):
+        scene.wait(BEAT)
         beat(scene, loads, "m0", "m1")
     assert scene.group.load_moves == ()
     run(scene, loads, 5_000)
@@ -417,8 +421,8 @@ def test_it_waits_while_a_member_is_away_and_while_one_drains() -> None:
     loads = skewed(scene)
     until_hot(scene, loads)
     scene.do(Leave(MemberId("m3"), restart=True))
-    for _ in range(2 * PATIENCE // 5_000):
-        scene.wait(5_000)
+    for _ in range(2 * PATIENCE // BEAT):
+        scene.wait(BEAT)
         beat(scene, loads, "m0", "m1", "m2")
     assert scene.group.load_moves == ()
     scene.join("m4", instance_id="i")
@@ -496,6 +500,13 @@ def test_a_probe_moves_nothing_for_load() -> None:
     assert scene.owners() == owners
 
 
+def test_what_a_draining_member_still_has_is_nobodys_load() -> None:
+    scene = begin()
+    scene.do(DrainRequest(MemberId("m0")))
+    assert list(loads_by_member(scene.group)) == ["m1"]
+    assert sum(loads_by_member(scene.group).values()) <= 6
+
+
 def test_capacity_divides_the_load() -> None:
     scene = Scene()
     scene.declare(topology(6), balance_by="measured", load_half_life_ms=HALF_LIFE, load_patience_ms=PATIENCE)
@@ -523,7 +534,7 @@ def test_standbys_take_over_and_nobody_has_two_copies() -> None:
     run(scene, loads, 5 * HALF_LIFE + 3 * PATIENCE)
     scene.settle()
     assert scene.group.load_moves
-    assert hottest(scene, loads) <= 1.15
+    assert scene.group.hot_since_ms is None
 
 
 def test_nothing_is_too_hot_where_nobody_stays_or_nothing_weighs() -> None:
@@ -537,8 +548,8 @@ def test_a_member_that_lies_is_believed_and_the_group_stays_whole() -> None:
     """A hundred times what is so: its tasks leave it once, and rest."""
     scene = begin(members=3, partitions=9)
     version = scene.group.version
-    for _ in range((10 * HALF_LIFE + 5 * PATIENCE) // 5_000):
-        scene.wait(5_000)
+    for _ in range((5 * HALF_LIFE + 3 * PATIENCE) // BEAT):
+        scene.wait(BEAT)
         owners = scene.owners()
         beat(scene, {task: 10.0 if owner == "m0" else 0.1 for task, owner in owners.items()})
     moved = [task for record in scene.log[version:] if isinstance(record, MovedForLoad) for task in record.tasks]

@@ -260,6 +260,16 @@ def _of_a_task(record: r.Record) -> tuple[str, str] | None:
     return record.task, words
 
 
+def _of_load(record: r.LoadsMeasured | r.ImbalanceNoted | r.MovedForLoad) -> str:
+    match record:
+        case r.LoadsMeasured():
+            return f"the measured load of {tasks_of(record.loads)} is another"
+        case r.ImbalanceNoted():
+            return "no member is too hot" if record.since_ms is None else "a member is too hot"
+        case r.MovedForLoad():
+            return f"moved for load: {tasks_of(record.tasks)}"
+
+
 def _of_the_group(record: r.Record, now_ms: int) -> str:
     match record:
         case r.GroupDeclared() | r.TopologyChanged():
@@ -291,6 +301,8 @@ def _of_the_group(record: r.Record, now_ms: int) -> str:
         case r.ProbeScheduled():
             at_ms = record.at_ms
             return "no look is planned" if at_ms is None else f"a probing look is due {_about(at_ms - now_ms)}"
+        case r.LoadsMeasured() | r.ImbalanceNoted() | r.MovedForLoad():
+            return _of_load(record)
         case r.GoneForgotten():
             return f"forgotten: {', '.join(record.member_ids)}"
         case _:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import log
-from statistics import median_low
 from typing import Final, NamedTuple
 
 from batonpass.core.state.ids import TaskId
@@ -67,4 +66,4 @@ def least_load(recorded: Mapping[TaskId, float]) -> float:
 
 def weight_of_new(recorded: Mapping[TaskId, float]) -> float | None:
     """Return what a task weighs that was not measured yet: the median. None if no task was."""
-    return median_low(recorded.values()) if recorded else None
+    return sorted(recorded.values())[(len(recorded) - 1) // 2] if recorded else None
