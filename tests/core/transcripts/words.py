@@ -186,6 +186,8 @@ def in_words(record: r.Record, now_ms: int) -> tuple[str, Iterable[str]]:
     of_task = _of_a_task(record)
     if of_task is not None:
         return of_task[1], (of_task[0],)
+    if isinstance(record, r.LoadsMeasured | r.ImbalanceNoted | r.MovedForLoad):
+        return _of_load(record), ()
     return _of_the_group(record, now_ms), ()
 
 
@@ -301,8 +303,6 @@ def _of_the_group(record: r.Record, now_ms: int) -> str:
         case r.ProbeScheduled():
             at_ms = record.at_ms
             return "no look is planned" if at_ms is None else f"a probing look is due {_about(at_ms - now_ms)}"
-        case r.LoadsMeasured() | r.ImbalanceNoted() | r.MovedForLoad():
-            return _of_load(record)
         case r.GoneForgotten():
             return f"forgotten: {', '.join(record.member_ids)}"
         case _:
