@@ -382,8 +382,7 @@ def test_shadow_says_what_would_move_and_moves_nothing() -> None:
 
 def test_declared_again_ends_it() -> None:
     scene = begin()
-    run(scene, skewed(scene), 3 * HALF_LIFE)
-    assert scene.group.hot_since_ms is not None
+    until_hot(scene, skewed(scene))
     scene.change(None, balance_by="declared")
     scene.settle()
     assert scene.group.hot_since_ms is None
