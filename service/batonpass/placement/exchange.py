@@ -388,11 +388,10 @@ class _Dealing:
 
     def _deal(self, choice: Preference, task_class: TaskClass, tasks: deque[int], places: deque[int]) -> Move | None:
         """Deal one copy: the first task and place that suit each other, or else the first that are acceptable."""
-        move: Move | None = (tasks[0], task_class.home, places[0])
-        if not choice.suits(move):
-            move = _first_that_suits(choice, task_class, tasks, places)
-            if move is None:
-                return None
+        first: Move = tasks[0], task_class.home, places[0]
+        move = first if choice.suits(first) else _first_that_suits(choice, task_class, tasks, places)
+        if move is None:
+            return None
         tasks.remove(move[0])
         # What was passed over is not looked at again before all else.
         places.rotate(-places.index(move[2]))
