@@ -103,9 +103,6 @@ def rebalance(draft: DecisionDraft, item: StreamsRebalance) -> Reply:
     find_stalls(draft)
     forget_gone(draft)
     place_now(draft)
-    assignor = "" if item.other is None else item.other.assignor
-    if draft.soft.other_assignor != assignor:
-        draft.soft = draft.soft._replace(other_assignor=assignor)
     if item.other is not None:
         _explain_other(draft, item.other)
     else:
@@ -164,7 +161,8 @@ def _declare(draft: DecisionDraft, item: StreamsRebalance) -> ProtocolError | No
         message = f"group {group.id!r} is one of members that heartbeat; name another group for the application"
         return InvalidRequest(message, errors=[("path.group", message)])
     topology = reported_topology(group.topology, item.topology)
-    config_said = {**within_ranges(item.config), "kafka_streams": True}
+    other_assignor = "" if item.other is None else item.other.assignor
+    config_said = {**within_ranges(item.config), "kafka_streams": True, "other_assignor": other_assignor}
     try:
         config = parse_config(config_said, group.config if group.declared else None)
         require_size(draft, topology)

@@ -72,6 +72,7 @@ class GroupConfig:
     application_id: str = ""
     cluster_id: str = ""
     report_interval_ms: int = 10_000
+    other_assignor: str = ""
 
     @property
     def overdue_ms(self) -> int:
@@ -137,7 +138,7 @@ RACK_TAGS_MAX: Final = 5
 TAG_KEY_CHARS_MAX: Final = 20
 
 _SWITCHES: Final = frozenset({"kafka_heartbeats", "kafka_streams"})
-_NAMES_OF_KAFKA: Final = frozenset({"application_id", "cluster_id"})
+_NAMES_OF_KAFKA: Final = frozenset({"application_id", "cluster_id", "other_assignor"})
 _SHARES: Final = frozenset({"max_warmup_replicas", "max_drain_warmups"})
 _NAMES: Final = tuple(field.name for field in fields(GroupConfig))
 
