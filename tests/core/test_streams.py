@@ -1075,6 +1075,12 @@ def test_a_member_has_the_name_of_its_process_and_each_run_a_number() -> None:
         ("orders.2", "u2"),
         ("orders.3", "u1"),
     ]
+    # Whoever reads how the group is, and what to do, reads these names too.
+    scene = leader.scene
+    scene.do(DrainRequest(MemberId("orders.3")))
+    assert explanation(leader).startswith("Member orders.3 drains: ")
+    [remedy] = explain_group(scene.group, scene.soft, scene.now_ms, scene.policy, limit=10).health.worst.remedies
+    assert remedy.words == ("batonpass", "undrain", "g", "orders.3")
 
 
 @pytest.mark.parametrize("restarts", [False, True])

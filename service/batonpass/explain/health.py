@@ -221,7 +221,7 @@ class _Look:
 
     def command(self, action: str, *, member: Member | None = None, task: TaskId | None = None) -> Remedy:
         """Return a command that helps, on the group, a member or a task."""
-        named = [_name(member)] if member is not None else [task] if task is not None else []
+        named = [_name(self, member)] if member is not None else [task] if task is not None else []
         return Remedy(
             action,
             ("batonpass", action, self.group.id, *named),
@@ -240,9 +240,9 @@ class _Look:
         return f"Of {count(self.tasks, 'task')}: {', '.join(parts)}{'; the others run' if rest > 0 else ''}."
 
 
-def _name(member: Member) -> str:
-    """Return what people call a member: its instance, if it has one."""
-    return member.instance_id or member.id
+def _name(look: _Look, member: Member) -> str:
+    """Return what people call a member: its instance, if it has one; that of an application has an id of Kafka's."""
+    return member.id if look.view.config.kafka_streams else member.instance_id or member.id
 
 
 def _is_silent(view: View, member: Member) -> bool:
@@ -470,7 +470,7 @@ def _silent(look: _Look, member: Member) -> Finding:
     return Finding(
         Level.ATTENTION,
         "silent",
-        f"Member {_name(member)} has fallen silent.",
+        f"Member {_name(look, member)} has fallen silent.",
         since_ms=heard_since_ms(look.view.soft, member),
         until_ms=expires_ms(look.group, look.view.soft, look.view.now_ms, member),
         until="its lease",
@@ -484,7 +484,7 @@ def _distrusted(look: _Look, member: Member) -> Finding:
     return Finding(
         Level.ATTENTION,
         "distrusted",
-        f"Member {_name(member)} is given nothing new: {faults_in_words(known)}.",
+        f"Member {_name(look, member)} is given nothing new: {faults_in_words(known)}.",
         since_ms=known.distrusted_ms,
         until_ms=distrusted_until_ms(look.group.config, known),
         until="a time that doubles when it happens again",
@@ -494,7 +494,7 @@ def _distrusted(look: _Look, member: Member) -> Finding:
 
 
 def _draining(look: _Look, member: Member, drain: Drain) -> Finding:
-    name = _name(member)
+    name = _name(look, member)
     left = sum(grant.role is Role.ACTIVE for grant in member.assignment.values())
     left += sum(revocation.active for revocation in member.revoking.values())
     blocked = why_drain_is_blocked(look.group, member)
