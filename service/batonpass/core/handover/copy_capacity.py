@@ -109,7 +109,7 @@ class CopyCapacity:
         if task_id in member.assignment:
             return False
         taken = len(member.assignment) + len(member.revoking)
-        is_full = not view.as_if_released and member.max_tasks is not None and taken >= member.max_tasks
+        is_full = not view.as_if_complete and member.max_tasks is not None and taken >= member.max_tasks
         if not is_full and not self._left.has_too_many(active, task_id):
             return False
         self._left.take(active, task_id, -1)

@@ -191,8 +191,6 @@ def _held_for_its_grant(view: View, owner: Member, target: Member) -> Held | Non
     that the owner has to confirm holds nothing. Handovers under way never wait for held ones: they end when members
     confirm, or when the time limit for that is over.
     """
-    if view.as_if_released:
-        return None
     if view.now_ms < view.group.grants_from_ms:
         return Held.GRANTS_HELD
     if target.revoking:

@@ -48,7 +48,7 @@ def hold_ungranted(view: View, task_plans: Iterable[TaskPlan]) -> None:
 
 
 def _why_not_released(view: View, task: Task) -> Held | None:
-    if task.owner is not None or not task.handover.unreleased or view.as_if_released:
+    if task.owner is not None or not task.handover.unreleased:
         return None
     if any(entry.free_at_ms is not None for entry in task.handover.unreleased):
         return Held.LEASE

@@ -24,7 +24,8 @@ _NOBODY: Final[frozenset[MemberId]] = frozenset()
 class View:
     """Group and soft state at ``now_ms``. It is read-only, and computes what takes a pass over the group only once.
 
-    With ``as_if_released`` it answers as if every revocation were confirmed already (the dry run).
+    With ``as_if_complete`` it answers as at the end of the step (the dry run, decision 0005): members have confirmed what
+    they give up, and what they are handed runs.
     """
 
     __slots__ = (
@@ -38,7 +39,7 @@ class View:
         "_must_not_stop_now",
         "_newcomers",
         "_takers",
-        "as_if_released",
+        "as_if_complete",
         "config",
         "group",
         "member_softs",
@@ -49,13 +50,13 @@ class View:
         "tasks",
     )
 
-    def __init__(self, group: Group, soft: Soft, now_ms: int, policy: Policy, *, as_if_released: bool = False) -> None:
+    def __init__(self, group: Group, soft: Soft, now_ms: int, policy: Policy, *, as_if_complete: bool = False) -> None:
         self.group = group
         self.soft = soft
         self.now_ms = now_ms
         self.policy = policy
         self.config = group.config
-        self.as_if_released = as_if_released
+        self.as_if_complete = as_if_complete
         self.tasks = group.tasks
         self.members: Mapping[MemberId, Member] = group.members.plain()
         self.member_softs: Mapping[MemberId, MemberSoft] = soft.members.plain()
@@ -185,6 +186,8 @@ class View:
         If such a member had to stop another task now, that grant would be delayed. Members with a limit are left
         out: they may need the room of the task that they stop.
         """
+        if self.as_if_complete:
+            return _NOBODY
         if self._must_not_stop_now is None:
             tasks = self.tasks.pick(self.group.moving_tasks())
             waiting = [task.handover.next_owner for task in tasks if task.owner is None and task.handover.next_owner]
