@@ -154,6 +154,7 @@ def _with_heartbeat(known: MemberSoft, item: Heartbeat, now_ms: int) -> MemberSo
         timeouts=timeouts,
         poll_broken_ms=None,
         rhythm_ms=max(now_ms - known.heard_ms, known.rhythm_ms // 2),
+        numbers={**known.numbers, **item.numbers} if item.numbers else known.numbers,
     )
 
 

@@ -24,8 +24,8 @@ _NOBODY: Final[frozenset[MemberId]] = frozenset()
 class View:
     """Group and soft state at ``now_ms``. It is read-only, and computes what takes a pass over the group only once.
 
-    With ``as_if_complete`` it answers as at the end of the step (the dry run, decision 0005): members have confirmed what
-    they give up, and what they are handed runs.
+    With ``as_if_complete`` it answers as at the end of the step (the dry run, decision 0005): members have confirmed
+    what they give up, and what they are handed runs.
     """
 
     __slots__ = (

@@ -73,7 +73,8 @@ class MemberSoft:
     ``timeouts`` has the session timeouts sent in answers, each with the member epoch of its answer. The lease counts by
     the largest of them since the epoch that the member last echoed. ``full`` is true once a full report has arrived.
     ``rhythm_ms`` is the time between its heartbeats: that of the last two, or half of what it was if that is more.
-    ``unassigned`` is how much ``reports`` says of tasks that it does not have (``report_bounds``).
+    ``unassigned`` is how much ``reports`` says of tasks that it does not have (``report_bounds``). ``numbers`` has by
+    name what it last said of itself, beside its tasks.
     """
 
     heard_ms: int
@@ -85,6 +86,7 @@ class MemberSoft:
     poll_broken_ms: int | None = None
     rhythm_ms: int = 0
     unassigned: int = 0
+    numbers: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def sign_ms(self) -> int:
