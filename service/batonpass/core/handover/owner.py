@@ -179,7 +179,7 @@ def _choose_for_running(view: View, task: Task, owner: Member) -> Choice:
 def _held_for_overdue(view: View, task: Task, owner: Member) -> Held | None:
     """Hold moves for balance while a member may be about to expire: the balance would then have to change again."""
     for_balance = owner.drain is None and task.target.owner != task.marks.pin
-    return Held.MEMBER_OVERDUE if for_balance and view.is_any_member_overdue() else None
+    return Held.MEMBER_OVERDUE if for_balance and view.is_any_member_overdue else None
 
 
 def _held_for_its_grant(view: View, owner: Member, target: Member) -> Held | None:
