@@ -32,7 +32,6 @@ from batonpass.core.state.model import (
     Outcome,
     Pause,
     PauseScope,
-    Role,
     Task,
 )
 from batonpass.core.state.policy import Policy
@@ -210,12 +209,7 @@ class _Look:
         for task in view.tasks.pick(looked_at):
             self.by_state[state_of(view, task)].append(task)
         self.states = Counter({state: len(tasks) for state, tasks in self.by_state.items()})
-        unsure = [
-            self.group.tasks[task_id]
-            for member in (*self.unheard, *self.silent)
-            for task_id, grant in member.assignment.items()
-            if grant.role is Role.ACTIVE
-        ]
+        unsure = [self.group.tasks[task_id] for member in (*self.unheard, *self.silent) for task_id in member.actives]
         self.unknown = sum(task.state is ActiveState.RUNNING and not task.marks.parked for task in unsure)
         self.states[TaskState.RUNNING] += self.tasks - len(looked_at)
 
@@ -495,8 +489,7 @@ def _distrusted(look: _Look, member: Member) -> Finding:
 
 def _draining(look: _Look, member: Member, drain: Drain) -> Finding:
     name = _name(member)
-    left = sum(grant.role is Role.ACTIVE for grant in member.assignment.values())
-    left += sum(revocation.active for revocation in member.revoking.values())
+    left = len(member.may_run)
     blocked = why_drain_is_blocked(look.group, member)
     if not left:
         level = Level.AT_REST if look.status.at_rest else Level.MOVING

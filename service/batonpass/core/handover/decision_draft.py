@@ -10,7 +10,7 @@ from batonpass.core.handover.view import View
 from batonpass.core.state.evolve import evolve
 from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.leases import lease_end_ms
-from batonpass.core.state.model import UNSEEN_STOPS, Cause, Group, Member, Role
+from batonpass.core.state.model import UNSEEN_STOPS, Cause, Group, Member
 from batonpass.core.state.policy import Policy
 from batonpass.core.state.reasons import Reason
 from batonpass.core.state.records import MemberGone, RebalanceScheduled, Record
@@ -92,6 +92,4 @@ class DecisionDraft:
 
     def actives_left(self, member: Member) -> tuple[TaskId, ...]:
         """Return the tasks that a member has as active, or may still be running, in the topology's order."""
-        ids = [task for task, grant in member.assignment.items() if grant.role is Role.ACTIVE]
-        ids += [task for task, revocation in member.revoking.items() if revocation.active and task not in ids]
-        return tuple(self.group.table.in_order(ids))
+        return tuple(self.group.table.in_order(member.may_run))

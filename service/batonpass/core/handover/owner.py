@@ -263,10 +263,7 @@ def _stuck_at_ms(view: View, task: Task, owner: Member, own: Copy) -> int:
 
 def _choose_for_ownerless(view: View, task: Task, *, is_stateful: bool) -> Choice:
     """Choose the next owner of a task without one: a ready copy at once, other members only once a target is placed."""
-    next_owner, under_way = (
-        None if task.handover.next_owner is None else view.present_member(task.handover.next_owner),
-        None,
-    )
+    next_owner, under_way = view.present_member(task.handover.next_owner), None
     # If the chosen member's disk has become full, the task goes elsewhere: that member has none of its state yet.
     if next_owner is not None and not view.has_full_disk_for(next_owner.id, task.id):
         is_ready = view.copy(task, next_owner.id).is_caught_up

@@ -19,7 +19,7 @@ from batonpass.core.handover.decision_draft import DecisionDraft
 from batonpass.core.handover.planner import plan_step
 from batonpass.core.handover.view import View
 from batonpass.core.state.ids import MemberId, TaskId
-from batonpass.core.state.model import ActiveState, Member, Role, Task
+from batonpass.core.state.model import ActiveState, Member, Task
 from batonpass.core.state.reasons import Held
 from batonpass.core.state.records import WarmupStalled
 from batonpass.core.state.soft import Soft
@@ -121,6 +121,6 @@ def _may_another_move_instead(view: View, task: Task, member_id: MemberId) -> bo
         and not view.is_stalled(other, member_id)
         and epoch >= table.topology_epoch[table.index_of[other.id]]
         and view.is_stateful(other.id)
-        for other in view.tasks.pick([one for one, grant in owner.assignment.items() if grant.role is Role.ACTIVE])
+        for other in view.tasks.pick(owner.actives)
         if other.id in table.index_of
     )

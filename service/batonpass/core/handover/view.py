@@ -43,10 +43,7 @@ class View:
 
     def present_member(self, member_id: MemberId | None) -> Member | None:
         """Return the member if it is in the group and not away to restart."""
-        if member_id is None:
-            return None
-        member = self.members.get(member_id)
-        return None if member is None or member.away_until_ms is not None else member
+        return self.group.present_member(member_id)
 
     def availability(self, member_id: MemberId) -> Availability:
         """Return how well a member of the group may take something new."""
@@ -178,9 +175,8 @@ class View:
     def load(self, member_id: MemberId) -> float:
         """Return the weight of a member's stateful actives, divided by its capacity."""
         if member_id not in self._load:
-            table, member, active = self.group.table, self.members[member_id], Role.ACTIVE
-            actives = [task_id for task_id, grant in member.assignment.items() if grant.role is active]
-            task_indexes = [table.index_of[task_id] for task_id in actives if task_id in table.index_of]
+            table, member = self.group.table, self.members[member_id]
+            task_indexes = [table.index_of[task_id] for task_id in member.actives if task_id in table.index_of]
             weight = sum([table.weight[task_index] for task_index in task_indexes if table.stateful[task_index]])
             self._load[member_id] = weight / member.capacity
         return self._load[member_id]

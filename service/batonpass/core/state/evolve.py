@@ -319,9 +319,9 @@ def _note_death(builder: GroupBuilder, member: Member, record: r.MemberGone) -> 
         well_ms = _well_ms(builder, host, known, ran_until_ms)
         faults = tuple(fault for fault in known.faults if fault.at_ms > well_ms)
         builder.change(hosts=builder.group.hosts.having(host, known._replace(faults=faults)))
-    for task_id, grant in member.assignment.items():
+    for task_id in member.actives:
         task = builder.task(task_id)
-        if grant.role is Role.ACTIVE and task.state is ActiveState.RUNNING:
+        if task.state is ActiveState.RUNNING:
             _fail(builder, task, member, Outcome.DIED, (at_ms, ran_until_ms))
     for task_id in member.revoking:
         _charge_hosts(builder, builder.task(task_id), at_ms)
@@ -357,7 +357,7 @@ def _well_ms(builder: GroupBuilder, host: HostId, known: HostFaults, now_ms: int
     member, config = builder.member(member_id), builder.group.config
     if member is None:
         return 0
-    runs = [builder.task(task_id) for task_id, grant in member.assignment.items() if grant.role is Role.ACTIVE]
+    runs = [builder.task(task_id) for task_id in member.actives]
     refuted = [
         fault.at_ms
         for fault in known.faults
@@ -520,9 +520,7 @@ def _look_again(builder: GroupBuilder, member_id: MemberId) -> None:
     """Let ``finish`` judge again which of a member's tasks are settled, although the tasks have not changed."""
     member = builder.member(member_id)
     if member is not None:
-        for task_id, grant in member.assignment.items():
-            if grant.role is Role.ACTIVE:
-                builder.tasks[task_id] = builder.task(task_id)
+        builder.tasks |= {task_id: builder.task(task_id) for task_id in member.actives}
 
 
 def _rebalance_scheduled(builder: GroupBuilder, record: r.RebalanceScheduled) -> None:

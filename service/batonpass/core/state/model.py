@@ -430,6 +430,18 @@ class Member:
     doubts: PMap[TaskId, tuple[tuple[str, int], ...]] = field(default_factory=PMap)
 
     @property
+    def actives(self) -> list[TaskId]:
+        """The tasks that it has as active."""
+        active = Role.ACTIVE
+        return [task_id for task_id, grant in self.assignment.items() if grant.role is active]
+
+    @property
+    def may_run(self) -> list[TaskId]:
+        """The tasks that it has as active, or may still be running."""
+        given_up = [task_id for task_id, revocation in self.revoking.items() if revocation.active]
+        return list(dict.fromkeys([*self.actives, *given_up]))
+
+    @property
     def gets_nothing(self) -> bool:
         """Whether this is a run of an instance that was kept out when it joined."""
         return self.drain is not None and self.drain.kept_out
@@ -524,6 +536,11 @@ class Group:
     kept_out: PMap[InstanceId, KeptOut] = field(default_factory=PMap)
     placed_ms: int = 0
     hosts: PMap[HostId, HostFaults] = field(default_factory=PMap)
+
+    def present_member(self, member_id: MemberId | None) -> Member | None:
+        """Return the member if it is in the group and not away to restart."""
+        member = self.members.get(member_id) if member_id is not None else None
+        return None if member is None or member.away_until_ms is not None else member
 
     def moving_tasks(self) -> list[TaskId]:
         """Return the tasks that every step looks at. No other task has warmups, or members that have to release it."""

@@ -12,7 +12,7 @@ Where something is absent, the core assumes what is safe:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from batonpass.core.state.ids import MemberId, TaskId
@@ -87,6 +87,10 @@ class MemberSoft:
     rhythm_ms: int = 0
     unassigned: int = 0
     numbers: Mapping[str, float] = field(default_factory=dict)
+
+    def heard(self, at_ms: int) -> MemberSoft:
+        """Return this, once the member was heard again: that renews its lease, and says nothing else."""
+        return replace(self, heard_ms=at_ms, poll_broken_ms=None)
 
     @property
     def sign_ms(self) -> int:
