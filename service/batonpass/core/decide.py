@@ -247,7 +247,7 @@ def _drain_progress(draft: DecisionDraft, item: i.DrainRequest) -> Reply:
     member = run_named(draft.group, item)
     if member is None or member.away_until_ms is not None:
         return refusal(draft.group, item.member_id)
-    remaining = draft.actives_left(member)
+    remaining = tuple(draft.group.table.in_order(member.may_run))
     why = why_drain_is_blocked(draft.group, member)
     return DrainProgress(remaining, tuple((task, why) for task in remaining) if why else ())
 

@@ -359,14 +359,7 @@ def _not_processed(look: _Look, number: int, parts: str) -> str:
 
 def _since(tasks: Iterable[Task]) -> int | None:
     """Return since when the first of these tasks has not been processed, as far as anybody said; None: not known."""
-    return min((ended_ms for task in tasks if (ended_ms := _ended_ms(task))), default=None)
-
-
-def _ended_ms(task: Task) -> int:
-    """Return when a task last ran: when its owner was last heard, if that did not report the end."""
-    stop = task.handover.stop
-    known = None if stop is None else stop.at_ms if stop.heard_ms is None else stop.heard_ms
-    return task.since_ms if known is None else known
+    return min((task.stopped_ms for task in tasks if task.stopped_ms), default=None)
 
 
 def _end_of(look: _Look, found: Mapping[str, Sequence[Task]]) -> tuple[int | None, str]:

@@ -236,6 +236,5 @@ def _has_reported(draft: DecisionDraft, other: MemberId) -> bool:
 
 
 def _is_running(draft: DecisionDraft, other: MemberId, task_id: TaskId) -> bool:
-    known = draft.member_soft(other)
-    measured = known.reports.get(task_id) if known is not None else None
+    measured = draft.soft.report_of(other, task_id)
     return measured is not None and measured.report.role == "active"

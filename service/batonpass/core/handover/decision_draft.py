@@ -89,7 +89,3 @@ class DecisionDraft:
 
     def lease_end_ms(self, member: Member) -> int:
         return lease_end_ms(self.group, self.soft, self.now_ms, member)
-
-    def actives_left(self, member: Member) -> tuple[TaskId, ...]:
-        """Return the tasks that a member has as active, or may still be running, in the topology's order."""
-        return tuple(self.group.table.in_order(member.may_run))

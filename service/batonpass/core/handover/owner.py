@@ -241,11 +241,10 @@ def _runs_in_a_moment(view: View, task: Task, owner: Member, own: Copy) -> bool:
     A standby that restores beside it may report first, because its heartbeat happens to come earlier. A takeover would
     gain nothing then.
     """
-    eta_ms = level_in_ms(own)
-    member_soft = view.soft.members.get(owner.id)
-    if eta_ms is None or member_soft is None or task.id not in member_soft.reports:
+    eta_ms, measured = level_in_ms(own), view.soft.report_of(owner.id, task.id)
+    if eta_ms is None or measured is None:
         return False
-    return member_soft.reports[task.id].at_ms + eta_ms - view.config.heartbeat_interval_ms <= view.now_ms
+    return measured.at_ms + eta_ms - view.config.heartbeat_interval_ms <= view.now_ms
 
 
 def _stuck_at_ms(view: View, task: Task, owner: Member, own: Copy) -> int:
@@ -253,8 +252,7 @@ def _stuck_at_ms(view: View, task: Task, owner: Member, own: Copy) -> int:
 
     If its copy was caught up when it got the task, and is not now, nothing counts: it has lost what it had.
     """
-    member_soft = view.soft.members.get(owner.id)
-    measured = member_soft.reports.get(task.id) if member_soft is not None else None
+    measured = view.soft.report_of(owner.id, task.id)
     since_ms = max(task.since_ms, view.soft.started_ms)
     if measured is not None and (own.is_caught_up or not task.ready_grant):
         since_ms = max(since_ms, measured.progress_ms if measured.lag is None else measured.closer_ms)

@@ -39,8 +39,7 @@ class _Refused(NamedTuple):
 
 def last_came_on(soft: Soft, task_id: TaskId, member: Member) -> tuple[int, int]:
     """Return when a warmup last came closer, and last read on. Both count from its grant and from a start at least."""
-    known = soft.members.get(member.id)
-    measured = known.reports.get(task_id) if known is not None else None
+    measured = soft.report_of(member.id, task_id)
     since_ms = max(member.assignment[task_id].since_ms, soft.started_ms)
     if measured is None:
         return since_ms, since_ms

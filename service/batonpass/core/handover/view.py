@@ -12,7 +12,7 @@ from batonpass.core.handover.open_transactions import open_transactions_of
 from batonpass.core.handover.room import DiskRoom, has_limit, room_on_disks
 from batonpass.core.state.failures import avoided_until_ms, distrusted_until_ms, host_of, may_be_the_host
 from batonpass.core.state.ids import MemberId, TaskId
-from batonpass.core.state.leases import heard_since_ms, is_overdue
+from batonpass.core.state.leases import heard_since_ms
 from batonpass.core.state.model import ActiveState, Group, Member, Outcome, PauseScope, Role, Task
 from batonpass.core.state.newcomers import new_until_ms
 from batonpass.core.state.policy import Policy
@@ -230,13 +230,7 @@ class View:
 
         If it does, the balance has to be computed again. Suspected members do not count: placement leaves them out.
         """
-        if self.config.kafka_streams:
-            return False  # Kafka decides which of its members are alive.
-        return any(
-            is_overdue(self.group, self.soft, self.now_ms, member)
-            for member in self.members.values()
-            if member.away_until_ms is None and not member.suspected
-        )
+        return any(self.availability(member_id) is Availability.OVERDUE for member_id in self.members)
 
     def longest_silence(self) -> tuple[int, MemberId] | None:
         """Return since when a member has been silent, and which: the longest silence of all. None without members.

@@ -295,6 +295,16 @@ class Task(NamedTuple):
     handover: Handover = NO_HANDOVER
     marks: Marks = UNMARKED
 
+    @property
+    def stopped_ms(self) -> int:
+        """When it last ran, as far as anybody said: when its owner was last heard, if that did not report the end.
+
+        Of a task of which that is not known, it is when it got or lost its owner.
+        """
+        stop = self.handover.stop
+        known = None if stop is None else stop.at_ms if stop.heard_ms is None else stop.heard_ms
+        return self.since_ms if known is None else known
+
     def with_copies(self, standbys: tuple[MemberId, ...], warmups: tuple[MemberId, ...]) -> Task:
         """Return the task with these copies beside its active."""
         *run, _, _, target, handover, marks = self

@@ -197,3 +197,8 @@ class Soft(NamedTuple):
     listens_since_ms: int = 0
     placed_without: frozenset[MemberId] = frozenset()
     refused: Refused | None = None
+
+    def report_of(self, member_id: MemberId, task_id: TaskId) -> MeasuredReport | None:
+        """Return the last report of a member on a task; None without one."""
+        known = self.members.get(member_id)
+        return known.reports.get(task_id) if known is not None else None
