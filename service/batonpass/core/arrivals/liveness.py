@@ -6,7 +6,6 @@ A tick asks what is due; it decides nothing itself. So a tick that comes too ear
 from __future__ import annotations
 
 from dataclasses import replace
-from operator import itemgetter
 
 from batonpass.core.arrivals import storm
 from batonpass.core.arrivals.answers import Taken
@@ -267,18 +266,13 @@ def note_blocked_drains(draft: DecisionDraft) -> None:
 
     The drain goes on, and members that join later may still take the tasks.
     """
-    over = [
-        (member.id, member, member.drain, why)
-        for member in draft.group.members.values()
-        if member.drain is not None
-        and not member.drain.blocked
-        and (why := _drain_time_over(member.drain, draft.now_ms))
-    ]
-    for _, member, drain, why in sorted(over, key=itemgetter(0)):
-        left = len(member.actives)
-        if left:
-            draft.record(DrainStarted(member.id, drain.since_ms, drain.deadline_ms, drain.gives_up_ms, why))
-            draft.explain(Happened.DRAIN_BLOCKED, to=member.id, detail=why, tasks=left)
+    members = draft.group.members
+    for member_id in sorted(member.id for member in members.values() if member.drain is not None):
+        drain = members[member_id].drain
+        why = _drain_time_over(drain, draft.now_ms) if drain is not None and not drain.blocked else ""
+        if drain is not None and why and (left := len(members[member_id].actives)):
+            draft.record(DrainStarted(member_id, drain.since_ms, drain.deadline_ms, drain.gives_up_ms, why))
+            draft.explain(Happened.DRAIN_BLOCKED, to=member_id, detail=why, tasks=left)
 
 
 def _drain_time_over(drain: Drain, now_ms: int) -> str:

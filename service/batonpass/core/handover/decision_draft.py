@@ -21,16 +21,7 @@ from batonpass.placement.flow import Solver, minimum_flow
 class DecisionDraft:
     """A decision in the making."""
 
-    __slots__ = (
-        "_view",
-        "group",
-        "now_ms",
-        "policy",
-        "reasons",
-        "records",
-        "soft",
-        "solver",
-    )
+    __slots__ = ("_view", "group", "now_ms", "policy", "reasons", "records", "soft", "solver")
 
     def __init__(self, group: Group, soft: Soft, now_ms: int, policy: Policy, solver: Solver = minimum_flow) -> None:
         self.group = group
