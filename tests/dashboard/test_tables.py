@@ -13,7 +13,7 @@ from batonpass import remedies
 from batonpass.cli import COMMANDS
 from batonpass.cli.watch import COLOURS
 from batonpass.core.state.model import REVOKED, SUSPECTED, ActiveState, Cause
-from batonpass.core.state.reasons import Why
+from batonpass.core.state.reasons import NoChange, Why
 from batonpass.core.state.records import HEARD_AGAIN
 from batonpass.dashboard.view_models import audits, events, gaps, generations, grid, health, members
 from batonpass.dashboard.words import WHY
@@ -51,7 +51,7 @@ def triggers() -> set[str]:
 
 STATES = {ActiveState.FAILED.value, ActiveState.LOST.value, ActiveState.RESTORING.value}
 TABLES: dict[str, tuple[Collection[str], Collection[str]]] = {
-    "why a task is where it is": (WHY, {*Why, "other-assignor"}),
+    "why a task is where it is": (WHY, {*Why, NoChange.SHADOW, "other-assignor"}),
     "what causes a generation": (generations.TRIGGERS, triggers()),
     "what ends a run": (gaps.CAUSES, {REVOKED, SUSPECTED, *Cause, *STATES}),
     "tones of members": ([*members.TONES, "none"], grid.TONES),
