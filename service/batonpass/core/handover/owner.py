@@ -191,10 +191,9 @@ def _held_for_its_grant(view: View, owner: Member, target: Member) -> Held | Non
     that the owner has to confirm holds nothing. Handovers under way never wait for held ones: they end when members
     confirm, or when the time limit for that is over.
     """
-    if view.now_ms < view.group.grants_from_ms:
-        return Held.GRANTS_HELD
-    if target.revoking:
-        return Held.REVOKE_FIRST
+    held = view.why_not_granted(target.id)
+    if held is not None:
+        return held
     if owner.id in view.must_not_stop_now:
         return Held.TAKE_OVER_FIRST
     return None if view.is_heard(target.id) else Held.MEMBER_OVERDUE

@@ -257,3 +257,9 @@ class View:
         if self.group.storm_since_ms is not None and for_balance:
             return Held.STORM
         return None
+
+    def why_not_granted(self, member_id: MemberId) -> Held | None:
+        """Return why a member cannot be granted anything now, or None."""
+        if self.now_ms < self.group.grants_from_ms:
+            return Held.GRANTS_HELD
+        return Held.REVOKE_FIRST if self.members[member_id].revoking else None
