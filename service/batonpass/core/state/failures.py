@@ -7,7 +7,7 @@ there and ran elsewhere afterwards, and of its own deaths.
 | what is remembered | what follows |
 |---|---|
 | a task failed on a host, lost its state there, or did not come to run | it is not tried there again for a while |
-| a host died twice in a row with a task, or was silent when it had it, or could have | the same, for a session timeout at first |
+| a host died twice in a row with a task, or was silent more than once | the same, for a session timeout at first |
 | a task failed, or soon took its host down, on ``poison_members`` hosts, and ran well on none | it is parked |
 | a host has ``distrust_after`` faults, and ran nothing well since | it is given nothing new for a while |
 | all its faults are deaths | the same, for a session timeout at first |
