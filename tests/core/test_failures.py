@@ -156,8 +156,8 @@ def test_a_worker_that_somebody_kills_twice_gets_its_tasks_again_soon(
 
     With three tasks it is the same one that was there both times.
     """
-    many = {"max_warmup_replicas": 6, "max_warmups_per_member": 6}
-    pod = Pod(scene_of(2, tasks, num_standby_replicas=standbys, stateless=stateless, **many), lost)
+    config = {"num_standby_replicas": standbys, "max_warmup_replicas": 6, "max_warmups_per_member": 6}
+    pod = Pod(scene_of(2, tasks, stateless=stateless, instances=True, **config), lost)
     joiner_s = pod.works_after()
     for _ in range(2):
         go(pod.scene, 30)
