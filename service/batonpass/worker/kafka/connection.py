@@ -138,19 +138,11 @@ class KafkaConnection:
     def client_options(self) -> dict[str, Any]:
         """Return the keyword arguments that every aiokafka client of this connection begins with."""
         options: dict[str, Any] = {"bootstrap_servers": self.bootstrap_servers, "client_id": self.client_id}
-        match self.tls is not None, self.sasl_mechanism is not None:
-            case True, True:
-                options["security_protocol"] = "SASL_SSL"
-            case True, False:
-                options["security_protocol"] = "SSL"
-            case False, True:
-                options["security_protocol"] = "SASL_PLAINTEXT"
-            case _:
-                pass
+        protocol = "PLAINTEXT" if self.tls is None else "SSL"
         if self.tls is not None:
-            options["ssl_context"] = self.tls
+            options |= {"security_protocol": protocol, "ssl_context": self.tls}
         if self.sasl_mechanism is not None:
-            options["sasl_mechanism"] = self.sasl_mechanism
+            options |= {"security_protocol": f"SASL_{protocol}", "sasl_mechanism": self.sasl_mechanism}
         if self.username is not None:
             options |= {"sasl_plain_username": self.username, "sasl_plain_password": self.password}
         if self.token is not None:
