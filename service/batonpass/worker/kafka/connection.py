@@ -48,31 +48,18 @@ BEARER: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 Made = TypeVar("Made")
 
 
-@dataclass(frozen=True, slots=True)
 class TopicNames:
-    """The protocol's topics. Coordinators of different fleets on one cluster need different prefixes."""
+    """The protocol's topics. Coordinators of different fleets on one cluster need different prefixes.
 
-    prefix: str = "batonpass"
+    ``heartbeats`` has what members say, ``assignments`` what each may hold, ``acks`` which heartbeats were processed,
+    and ``events`` what happened.
+    """
 
-    @property
-    def heartbeats(self) -> str:
-        """What members say."""
-        return f"{self.prefix}.heartbeats"
-
-    @property
-    def assignments(self) -> str:
-        """What each member may hold."""
-        return f"{self.prefix}.assignments"
-
-    @property
-    def acks(self) -> str:
-        """Which heartbeats were processed."""
-        return f"{self.prefix}.acks"
-
-    @property
-    def events(self) -> str:
-        """What happened."""
-        return f"{self.prefix}.events"
+    def __init__(self, prefix: str = "batonpass") -> None:
+        self.heartbeats = f"{prefix}.heartbeats"
+        self.assignments = f"{prefix}.assignments"
+        self.acks = f"{prefix}.acks"
+        self.events = f"{prefix}.events"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
