@@ -174,12 +174,14 @@ class App:
 
         Raises:
             TypeError: when the function is not ``async``, or takes other arguments; when a topic or a table is none.
-            ValueError: when the table belongs to another subtopology.
+            ValueError: when the table belongs to another subtopology, or topic or table to another job.
         """
         if not isinstance(source, Topic):
             raise TypeError(f"process is given a topic, what app.topic returned, and not {source!r}")
         if state is not None and not isinstance(state, Table):
             raise TypeError(f"state is a table, what app.table returned, and not {state!r}")
+        if source.name not in self._topics or (state is not None and self._tables.get(state.name) is not state):
+            raise ValueError(f"topic {source.name}, or its table, was named by another App: name it with this one")
         if state is not None and state.subtopology != subtopology:
             raise ValueError(
                 f"table {state.name} belongs to subtopology {state.subtopology}, and {source.name} is read in "

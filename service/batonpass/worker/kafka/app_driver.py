@@ -41,6 +41,7 @@ class MemoryTopics:
     def __init__(self, parts: Mapping[str, Subtopology]) -> None:
         self._parts = parts
         self._places = {name: dict.fromkeys(part.sources, 0) for name, part in parts.items()}
+        self.changelogs = frozenset(topic for part in parts.values() for topic in part.changelog_topics)
         self.logs: defaultdict[str, list[ConsumerRecord]] = defaultdict(list)
 
     def next(self, name: str) -> ConsumerRecord | None:
@@ -136,7 +137,8 @@ class MemoryTask:
             self._topics.passed(self._name, of)
 
     def _context(self, timestamp_ms: int) -> Context:
-        return Context(self.state, self._part.changelogs, _Writer(self._topics, timestamp_ms))
+        writer = _Writer(self._topics, timestamp_ms)
+        return Context(self.state, self._part.changelogs, writer, self._topics.changelogs)
 
 
 class AppTest:
@@ -146,7 +148,6 @@ class AppTest:
         self._parts = parts
         self._options = options
         self._now_ms = 0
-        self._dies = False
         self._topics = MemoryTopics(parts)
         self._tasks: dict[str, MemoryTask] = {}
         self.restore()
@@ -177,11 +178,7 @@ class AppTest:
         while waiting := [(name, raw) for name in self._parts if (raw := self._topics.next(name)) is not None]:
             for name, raw in waiting:
                 task = self._tasks[name]
-                context = await task.process(raw, self._now_ms)
-                if self._dies:
-                    self.restore()
-                else:
-                    await task.commit(context, raw)
+                await task.commit(await task.process(raw, self._now_ms), raw)
 
     def records(self, topic: Topic[K, V]) -> list[Record[K, V]]:
         """Return what was written to a topic so far."""
@@ -196,15 +193,8 @@ class AppTest:
         """Return a table as it is now, to be read: what is written there is kept nowhere."""
         return read_only(table, self._tasks[table.subtopology])
 
-    def restore(self, *, in_the_middle: bool = False) -> None:
-        """Drop all state, and rebuild it from the changelogs, as another worker does that takes the tasks over.
-
-        ``in_the_middle`` has that happen once the next record is processed and not yet committed, as when a worker is
-        killed: nobody sees that transaction, and the other worker processes the record once more.
-        """
-        self._dies = in_the_middle
-        if in_the_middle:
-            return
+    def restore(self) -> None:
+        """Drop all state, and rebuild it from the changelogs, as another worker does that takes the tasks over."""
         for name, part in self._parts.items():
             self._tasks[name] = MemoryTask(name, part, self._topics, self._options, self._now_ms)
             self._tasks[name].restore()

@@ -56,6 +56,7 @@ class TopicNames:
     """
 
     def __init__(self, prefix: str = "batonpass") -> None:
+        self.prefix = prefix
         self.heartbeats = f"{prefix}.heartbeats"
         self.assignments = f"{prefix}.assignments"
         self.acks = f"{prefix}.acks"
