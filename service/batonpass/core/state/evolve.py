@@ -335,7 +335,8 @@ def _note_death(builder: GroupBuilder, member: Member, record: r.MemberGone) -> 
         # Nobody can tell later what it ran well until then.
         well_ms = _well_ms(builder, host, known, ran_until_ms)
         faults = tuple(fault for fault in known.faults if fault.at_ms > well_ms)
-        builder.change(hosts=builder.group.hosts.having(host, known._replace(faults=faults)))
+        known = known._replace(faults=faults, times=known.times if faults else 0)
+        builder.change(hosts=builder.group.hosts.having(host, known))
     for task_id in member.actives:
         task = builder.task(task_id)
         if task.state is ActiveState.RUNNING:
