@@ -42,7 +42,7 @@ class DecisionDraft:
     def gone(self, member_id: MemberId, cause: Cause, *, lease_end_ms: int | None = None) -> MemberGone:
         """Return the record that a member leaves now. Without ``lease_end_ms`` it runs nothing any more."""
         member_soft = self.member_soft(member_id) if cause in UNSEEN_STOPS else None
-        heard_ms = None if member_soft is None else member_soft.sign_ms
+        heard_ms = None if member_soft is None else member_soft.heard_ms
         return MemberGone(member_id, cause, self.now_ms, lease_end_ms or self.now_ms, heard_ms)
 
     def explain(

@@ -121,7 +121,7 @@ def _choose_next_owner(view: View, task: Task, active: MemberId) -> list[Record]
         if member is not None and member.suspected and member.on_lease_lost is OnLeaseLost.CONTINUE:
             # The next owner's token fences its outputs, so there is no need to wait.
             member_soft = view.soft.members.get(member_id)
-            heard_ms = None if member_soft is None else member_soft.sign_ms
+            heard_ms = None if member_soft is None else member_soft.heard_ms
             records.append(ReleaseWaived(task.id, member_id, heard_ms))
     return records
 

@@ -97,11 +97,6 @@ class MemberSoft:
         return replace(self, heard_ms=at_ms, poll_broken_ms=None)
 
     @property
-    def sign_ms(self) -> int:
-        """When there was last a sign of the member: a request, or that its long-poll was open until it broke."""
-        return max(self.heard_ms, self.poll_broken_ms or 0)
-
-    @property
     def disk_bytes(self) -> int | None:
         """The size of the member's state on disk, over all tasks. None if the member reports no sizes."""
         reported = [
