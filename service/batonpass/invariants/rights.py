@@ -8,7 +8,7 @@ its own silence, or by a revocation left unconfirmed.
 
 from __future__ import annotations
 
-from typing import assert_never
+from typing import Final, assert_never
 
 from batonpass.core.state import records as r
 from batonpass.core.state.ids import MemberId, TaskId
@@ -26,6 +26,8 @@ from batonpass.core.state.inputs import (
 )
 from batonpass.core.state.model import Cause, GoneMember, Group, Member, OnLeaseLost, Revocation, Role
 from batonpass.invariants.ledger import Ledger, Transition, Violation
+
+_ACTIVE: Final = Role.ACTIVE
 
 
 def check_right(transition: Transition, ledger: Ledger, record: r.Record) -> list[Violation]:
@@ -86,10 +88,7 @@ def _check_assignment(transition: Transition, ledger: Ledger, record: r.Assignme
         for task, grant in record.granted.items()
         if grant.epoch != record.epoch
     ]
-    for task_id, grant in record.granted.items():
-        if grant.role is Role.ACTIVE:
-            violations += _check_grant(transition, ledger, record, task_id)
-    return violations
+    return violations + _check_grants(transition, ledger, record)
 
 
 def _is_more(ledger: Ledger, record: r.AssignmentChanged, task_id: TaskId) -> bool:
@@ -98,26 +97,30 @@ def _is_more(ledger: Ledger, record: r.AssignmentChanged, task_id: TaskId) -> bo
     return held is None or (record.granted[task_id].role is Role.ACTIVE and held.role is not Role.ACTIVE)
 
 
-def _check_grant(
-    transition: Transition, ledger: Ledger, record: r.AssignmentChanged, task_id: TaskId
-) -> list[Violation]:
-    member_id, grant = record.member_id, record.granted[task_id]
-    violations: list[Violation] = []
-    owner = ledger.owner(task_id)
-    if owner is not None:
-        violations.append(Violation("L1", f"granted while {owner} holds the grant", task_id, member_id))
-    others = sorted(other for other in ledger.unreleased_of(task_id) if other != member_id)
-    if others:
-        violations.append(Violation("L1", f"granted while {', '.join(others)} may still run it", task_id, member_id))
-    task = transition.before.tasks.get(task_id)
-    highest = max(transition.before.tokens_from, transition.after.tokens_from, task.token if task is not None else 0)
-    if grant.token <= highest:
-        violations.append(Violation("L1", f"token {grant.token} is not above {highest}", task_id, member_id))
-    if transition.now_ms < transition.before.grants_from_ms:
-        detail = f"granted at {transition.now_ms}, before {transition.before.grants_from_ms}"
-        violations.append(Violation("L3", detail, task_id, member_id))
+def _check_grants(transition: Transition, ledger: Ledger, record: r.AssignmentChanged) -> list[Violation]:
+    before, member_id, now_ms = transition.before, record.member_id, transition.now_ms
+    floor = max(before.tokens_from, transition.after.tokens_from)
+    general: list[tuple[str, str]] = []
+    if now_ms < before.grants_from_ms:
+        general.append(("L3", f"granted at {now_ms}, before {before.grants_from_ms}"))
     if _is_kept_out(transition, member_id):
-        violations.append(Violation("L8", "granted to a run of an instance that is kept out", task_id, member_id))
+        general.append(("L8", "granted to a run of an instance that is kept out"))
+    violations: list[Violation] = []
+    for task_id, grant in record.granted.items():
+        if grant.role is not _ACTIVE:
+            continue
+        owner = ledger.owner(task_id)
+        if owner is not None:
+            violations.append(Violation("L1", f"granted while {owner} holds the grant", task_id, member_id))
+        others = ledger.unreleased_of(task_id).keys() - {member_id}
+        if others:
+            detail = f"granted while {', '.join(sorted(others))} may still run it"
+            violations.append(Violation("L1", detail, task_id, member_id))
+        task = ledger.tasks.get(task_id)
+        highest = floor if task is None else max(floor, task.token)
+        if grant.token <= highest:
+            violations.append(Violation("L1", f"token {grant.token} is not above {highest}", task_id, member_id))
+        violations += [Violation(law, detail, task_id, member_id) for law, detail in general]
     return violations
 
 
