@@ -252,8 +252,6 @@ def _epoch_to_answer(item: i.Heartbeat, member: Member) -> int:
 
     Return -1 if the member runs a task outside its assignment, so that it gets the whole assignment again.
     """
-    assignment = member.assignment.plain()
-    for task, report in (item.tasks or {}).items():
-        if report.role == "active" and task not in assignment:
-            return -1
-    return item.member_epoch
+    tasks = item.tasks or {}
+    others = tasks.keys() - member.assignment.plain().keys()
+    return -1 if any(tasks[task_id].role == "active" for task_id in others) else item.member_epoch
