@@ -37,9 +37,8 @@ def check_step(transition: Transition) -> list[Violation]:
     violations += _check_counts(transition)
     if any(isinstance(record, r.GroupDeleted | r.GroupDeclared | r.TopologyChanged) for record in transition.records):
         for record in transition.records:
-            violations += (
-                check_right(transition, Ledger(transition.before), record) if isinstance(record, r.GroupDeleted) else []
-            )
+            if isinstance(record, r.GroupDeleted):
+                violations += check_right(transition, Ledger(transition.before), record)
         return violations + check_group(transition.after)
     ledger = Ledger(
         transition.before,

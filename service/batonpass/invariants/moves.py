@@ -47,8 +47,7 @@ def _is_meant_for(task: Task, member_id: MemberId) -> bool:
 def _has_reason_to_drop(transition: Transition, task: Task, member_id: MemberId) -> bool:
     """Say whether a copy that the target wants may be dropped: it stalled, or its state is gone."""
     stalled = any(stall.member_id == member_id and stall.until_ms > transition.now_ms for stall in task.marks.stalls)
-    measured = _report(transition.soft_after, member_id, task.id)
-    return stalled or (measured is not None and measured.report.lost)
+    return stalled or _reported_lost(transition, member_id, task.id)
 
 
 def _check_handover(transition: Transition, owner: Member, task: Task) -> list[Violation]:

@@ -127,16 +127,10 @@ def _check_grants(transition: Transition, ledger: Ledger, record: r.AssignmentCh
 def _is_kept_out(transition: Transition, member_id: MemberId) -> bool:
     """Say whether an operator kept the member's instance out, before and after, since before the member joined."""
     member = transition.before.members.get(member_id)
-    entries = (
-        [group.kept_out.get(member.instance_id) for group in (transition.before, transition.after)]
-        if (member is not None and member.instance_id is not None)
-        else []
-    )
-    return (
-        member is not None
-        and bool(entries)
-        and all(entry is not None and entry.since_ms < member.joined_ms for entry in entries)
-    )
+    if member is None or member.instance_id is None:
+        return False
+    entries = [group.kept_out.get(member.instance_id) for group in (transition.before, transition.after)]
+    return all(entry is not None and entry.since_ms < member.joined_ms for entry in entries)
 
 
 def _check_release(transition: Transition, ledger: Ledger, record: r.TaskReleased) -> list[Violation]:
@@ -311,12 +305,7 @@ def _check_deletion(transition: Transition, record: r.GroupDeleted) -> list[Viol
         for member_id, member in transition.before.members.items()
         if member.away_until_ms is None and (member.assignment or member.revoking)
     ]
-    leases += [
-        entry.free_at_ms
-        for task in transition.before.tasks.values()
-        for entry in task.handover.unreleased
-        if entry.free_at_ms
-    ]
+    leases += _ends_awaited(transition.before)
     if transition.after.grants_from_ms < max(leases, default=0):
         detail = f"grants from {transition.after.grants_from_ms}; leases run until {max(leases)} (record: {record.lease_end_ms})"
         return [Violation("L1", detail)]
@@ -343,7 +332,7 @@ def _check_adoption(transition: Transition, ledger: Ledger, record: r.TasksAdopt
         violations.append(Violation("L3", "tasks of an id that is not a member are adopted", None, member_id))
     if (
         transition.after.grants_from_ms < transition.now_ms + transition.before.config.session_timeout_ms
-        and not _is_held(transition)
+        and transition.now_ms >= transition.before.grants_from_ms
     ):
         violations.append(Violation("L3", "tasks are adopted while others may be granted them", None, member_id))
     return violations
@@ -387,19 +376,15 @@ def _reports_running(transition: Transition, ledger: Ledger, member_id: MemberId
     )
 
 
-def _is_held(transition: Transition) -> bool:
-    return transition.now_ms < transition.before.grants_from_ms
-
-
 def _open_after(group: Group, instant_ms: int) -> bool:
     """Whether something waits for the end of a lease that is later than an instant, which may be 0: not known."""
-    waits = [
-        entry.free_at_ms
-        for task in group.tasks.values()
-        for entry in task.handover.unreleased
-        if entry.free_at_ms is not None
-    ]
-    return instant_ms == 0 or any(end_ms > instant_ms for end_ms in (group.grants_from_ms, *waits))
+    return instant_ms == 0 or max((group.grants_from_ms, *_ends_awaited(group))) > instant_ms
+
+
+def _ends_awaited(group: Group) -> list[int]:
+    """Return the ends of leases of members that may still be running a task."""
+    unreleased = [entry for task in group.tasks.values() for entry in task.handover.unreleased]
+    return [entry.free_at_ms for entry in unreleased if entry.free_at_ms is not None]
 
 
 def check_start(transition: Transition) -> list[Violation]:

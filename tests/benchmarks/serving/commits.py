@@ -56,7 +56,9 @@ async def persist(url: str, shape: Shape, *, rounds: int = 3, changes: int = 30)
         at, item = operations["leave"][0]
         epoch = await log.take_over(group_id)
         commit = written(group_id, at, item, version=0, epoch=epoch)
-        for number in range(changes):  # In turns, because what the disk and the machine take changes from second to second.
+        for number in range(
+            changes
+        ):  # In turns, because what the disk and the machine take changes from second to second.
             commit = written(group_id, at, item, version=version, epoch=epoch)
             began = time.perf_counter()
             await log.append(commit)
