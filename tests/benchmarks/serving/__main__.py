@@ -136,6 +136,7 @@ async def heartbeats(url: str, members: int, options: argparse.Namespace) -> lis
             )
         group = groups[0]
         group.members = [member for one in groups for member in one.members]
+        await group.each(group.members, group.beat)
         each = (server.resident_bytes() - before) / members
         theirs: dict[str, list[Rate]] = {copies: [] for copies in HABITS}
         ours: dict[str, list[Rate]] = {copies: [] for copies in HABITS}
