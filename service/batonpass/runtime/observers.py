@@ -16,28 +16,33 @@ AWAY_S: Final = 5.0
 """For how long a failure of the store counts, if nothing has been committed since."""
 
 
+_TOLD: Final = [name for name in vars(Observer) if not name.startswith("_")]
+
+
 class Observers(Observer):
     """Passes on all that an observer is told, to several observers in order."""
 
     def __init__(self, *observers: Observer) -> None:
-        self._observers = list(observers)
+        self._tell: dict[str, list[Callable[..., None]]] = {name: [] for name in _TOLD}
+        for observer in observers:
+            self.add(observer)
 
     def add(self, observer: Observer) -> None:
         """Call one more observer, after the others."""
-        self._observers.append(observer)
+        for name, tell in self._tell.items():
+            tell.append(getattr(observer, name))
 
 
 def _told_to_each(name: str) -> Callable[..., None]:
-    def tell(self: Observers, *what: object) -> None:
-        for one in self._observers:
-            getattr(one, name)(*what)
+    def told(self: Observers, *what: object) -> None:
+        for tell in self._tell[name]:
+            tell(*what)
 
-    return tell
+    return told
 
 
-for _name in vars(Observer):
-    if not _name.startswith("_"):
-        setattr(Observers, _name, _told_to_each(_name))
+for _name in _TOLD:
+    setattr(Observers, _name, _told_to_each(_name))
 
 
 class CommitWatch(Observer):
