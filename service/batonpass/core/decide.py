@@ -259,8 +259,6 @@ def _epoch_to_answer(item: i.Heartbeat, member: Member) -> int:
 
     Return -1 if the member runs a task outside its assignment, so that it gets the whole assignment again.
     """
-    assignment = member.assignment.plain()
-    for task, report in (item.tasks or {}).items():
-        if report.role == "active" and task not in assignment:
-            return -1
-    return item.member_epoch
+    tasks, assignment = item.tasks or {}, member.assignment.plain()
+    is_astray = any(report.role == "active" for task_id, report in tasks.items() if task_id not in assignment)
+    return -1 if is_astray else item.member_epoch

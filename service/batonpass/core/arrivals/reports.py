@@ -89,8 +89,9 @@ def heartbeat(draft: DecisionDraft, item: Heartbeat) -> Reply:
     if group.recovering_until_ms <= draft.now_ms:
         known_too = tasks | {task_id: measured.report for task_id, measured in kept.items()}
         excess, unassigned, why = too_many_unassigned(group, draft.soft, member.id, known_too, draft.policy)
-        kept = {task_id: measured for task_id, measured in kept.items() if task_id not in excess}
-        tasks = {task_id: report for task_id, report in tasks.items() if task_id not in excess}
+        for task_id in excess:
+            kept.pop(task_id, None)
+            tasks.pop(task_id, None)
         heard, ignored = replace(heard, unassigned=unassigned), (*ignored, *why)
     is_news, is_estimated = _take_report(draft, item, (known, heard), kept, tasks)
     return Taken(ignored, is_news, is_estimated)
@@ -119,16 +120,14 @@ def _what_is_new(
     tasks, is_recovering = item.tasks or {}, draft.group.recovering_until_ms > draft.now_ms
     if not known.full or item.member_epoch != known.echoed or member.revoking or is_recovering:
         return {}, dict(tasks)
-    kept: dict[TaskId, MeasuredReport] = {}
     index_of, limit = draft.group.table.index_of, draft.group.config.acceptable_recovery_lag
-    news: dict[TaskId, TaskReport] = {}
-    for task_id, report in tasks.items():
-        before = known.reports.get(task_id)
-        if before is not None and before.report == report and task_id in index_of and _is_settled(before, limit):
-            kept[task_id] = before
-        else:
-            news[task_id] = report
-    return kept, news
+    kept = {
+        task_id: before
+        for task_id, report in tasks.items()
+        if (before := known.reports.get(task_id)) is not None and before.report == report
+        if task_id in index_of and _is_settled(before, limit)
+    }
+    return kept, {task_id: report for task_id, report in tasks.items() if task_id not in kept}
 
 
 def _is_settled(measured: MeasuredReport, acceptable_lag: int) -> bool:

@@ -61,7 +61,9 @@ class View:
     def is_missing(self, member_id: MemberId | None) -> bool:
         """Say whether a member stays and is no taker: it keeps the place of what it has, and gets nothing new."""
         member = self.members.get(member_id) if member_id is not None else None
-        return member is not None and member.drain is None and member.id not in self.takers
+        if member is None or member.drain is not None or self.availability(member.id) is Availability.THERE:
+            return False  # No member is better available than one that is there: takers need no pass over all then.
+        return member.id not in self.takers
 
     def kept_at(self, task: Task) -> MemberId | None:
         """Return where a task of the topology belongs although its owner or its target is missing; None if nowhere.

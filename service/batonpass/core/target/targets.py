@@ -61,7 +61,6 @@ _BRING_TAKERS: Final = frozenset(
     }
 )
 """The triggers after which a member may be given more, for which a group is balanced at once."""
-_READS_A_TASK: Final = 4
 _OWNER: Final[Callable[[Task], MemberId | None]] = attrgetter("owner")
 _STANDBYS: Final[Callable[[Task], tuple[MemberId, ...]]] = attrgetter("standbys")
 
@@ -497,7 +496,7 @@ def target_changes(view: View, request: PlacementRequest, placed: Placed) -> dic
     task_indexes = {index_of[task_id] for task_id in group.unsettled if task_id in index_of}
     task_indexes.update(compress(count(), map(ne, owners, request.home)))
     task_indexes.update(compress(count(), map(ne, all_standbys, request.standbys)))
-    tasks = group.tasks.plain() if len(task_indexes) * _READS_A_TASK > len(ids) else group.tasks
+    tasks = group.tasks.for_reads(len(task_indexes))
     together: dict[tuple[int, ...], tuple[MemberId, ...]] = {}
     alike: dict[Target, Target] = {}
     for task_index in sorted(task_indexes):
