@@ -87,7 +87,7 @@ def found(rows: Sequence[Row], *, groups: Sequence[GroupPlan] = (), lawful: bool
             "at": list(one.at),
         }
         for plan in groups or [plan_of(rows, **bounds)]
-        for one, _ in folded(rows, plan, lawful=lawful).found()
+        for one in folded(rows, plan, lawful=lawful).kept.first()
         if one.law in LAWS or one.law == "unreadable-snapshot"
     ]
     return sorted(findings, key=lambda one: (one["sequences"][-1:], one["detail"]))

@@ -30,7 +30,7 @@ from batonpass.audit.findings import (
     GroupDay,
     Pictures,
     amount,
-    cut,
+    kept_of,
     named,
     summary,
     without_consequences,
@@ -164,8 +164,7 @@ def _advised(tables: DayTables, audit: Audit, result: AuditResult, note: Tell) -
     """Return the result with what to set. The verdict stands: a failure here is told, and changes nothing of it."""
     note("trying other settings")
     try:
-        with followed(tables.spark, note):
-            tried = whatif.recommend(tables, result.groups, budget_s=audit.what_if_s)
+        tried = whatif.recommend(tables, result.groups, note, budget_s=audit.what_if_s)
     except Exception as error:  # noqa: BLE001 - many kinds, of Spark, its JVM, the database
         note(f"other settings were not tried: {runs.reason_of(error, audit.database_url)}")
         return result
@@ -237,8 +236,9 @@ class _Auditor:
         again = ", deciding it again" if self._audit.replay else ""
         self._note(f"following every task, holding the day to the laws{again}")
         has_frames = self._audit.place is not None
-        results = spread.day_results(self._tables, frames=has_frames, replay=self._audit.replay)
-        with followed(self._session, self._note):
+        parts = spread.parts_of(self._plan.groups)
+        results = spread.day_results(self._tables, parts, frames=has_frames, replay=self._audit.replay)
+        with followed(self._session, self._tell, list(map(spread.name_of, parts))):
             if has_frames:
                 # Results are computed once and kept, in memory or on the executors' disks. If an executor is lost, its
                 # parts are read and computed again. PySpark's plain MEMORY_AND_DISK serializes every row, twice the
@@ -251,10 +251,8 @@ class _Auditor:
     ) -> tuple[tuple[Finding, ...], Counter[str]]:
         """Return the findings that are kept, and by law how many were left out."""
         ends = [*log_ends(self._plan), *beyond_heads(self._tables.rows, self._plan)]
-        kept = [one for group in groups for one in group.found]
-        replay = [one for group in groups for one in group.replay]
-        others = (*ends, *replay, *notices(days, self._audit.objective))
-        findings, left_out = cut(*without_consequences(kept, others))
+        every = [*ends, *(one for group in groups for one in group.found), *notices(days, self._audit.objective)]
+        findings, left_out = kept_of(without_consequences(every))
         for one in groups:
             left_out.update(one.left_out)
         return findings, left_out

@@ -7,8 +7,10 @@ import os
 import sys
 import tempfile
 import threading
+import time
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
@@ -21,9 +23,12 @@ from pyspark.sql import SparkSession
 from batonpass.audit.findings import amount
 from batonpass.audit.runs import beating
 from batonpass.child_environment import child_environment
+from batonpass.core.state.durations import duration
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
+
+    from pyspark.status import SparkStageInfo
 
 PACKAGE: Final = "batonpass"
 ZIPPED: Final = (".py", ".json", ".pyi", ".typed", ".html", ".j2")
@@ -175,16 +180,21 @@ def _sources(folder: Traversable, name: str) -> Iterator[tuple[str, Traversable]
 
 
 EVERY_S: Final = 5.0
+SLOW_S: Final = 30.0
+"""A part that takes so long is named, and again whenever as much time has passed."""
 
 
 @contextmanager
-def followed(session: SparkSession, tell: Callable[[str], None], every_s: float = EVERY_S) -> Iterator[None]:
-    """Tell every few seconds how many parts are done, if that has changed; nothing more once Spark is gone.
+def followed(
+    session: SparkSession, tell: Callable[[str], None], names: Sequence[str], *, every_s: float = EVERY_S
+) -> Iterator[None]:
+    """Tell every few seconds how many parts are done, if that has changed, and which ones take long, by their names.
 
-    The caller that waits for Spark's results reports that Spark is gone.
+    Nothing more is told once Spark is gone. The caller that waits for Spark's results reports that Spark is gone.
     """
     tracker = session.sparkContext.statusTracker()
     last = [0]
+    told: Counter[int] = Counter()
     gone = threading.Event()
 
     def look() -> None:
@@ -204,6 +214,23 @@ def followed(session: SparkSession, tell: Callable[[str], None], every_s: float 
         if done not in {last[0], 0}:
             last[0] = done
             tell(f"{done:,} of {amount(whole, 'part')}")
+        for stage in stages:
+            for part, took_ms in _under_way(session, stage) if stage and stage.numTasks == len(names) else ():
+                slow = int(took_ms / 1_000 / SLOW_S)
+                if slow > told[part]:
+                    told[part] = slow
+                    tell(f"{names[part]}: under way for {duration(took_ms // 1_000 * 1_000)}")
 
     with beating(look, every_s):
         yield
+
+
+def _under_way(session: SparkSession, stage: SparkStageInfo) -> Iterator[tuple[int, int]]:
+    """Yield the number of each part of a stage that is under way, and for how many milliseconds."""
+    # Spark tells Python only how many there are.
+    store = session.sparkContext._jsc.sc().statusStore()  # noqa: SLF001 - there is no other way to it
+    tasks = store.taskList(stage.stageId, stage.currentAttemptId, stage.numTasks)
+    for place in range(tasks.size()):
+        task = tasks.apply(place)
+        if task.status() == "RUNNING":
+            yield task.index(), int(time.time() * 1_000) - task.launchTime().getTime()

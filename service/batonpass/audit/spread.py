@@ -6,7 +6,6 @@ null.
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import NoneType
@@ -20,7 +19,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from batonpass.audit.database import Read, reading
 from batonpass.audit.downtime import Gap
 from batonpass.audit.entries import read_entries, read_standing
-from batonpass.audit.findings import GROUP, Finding, GroupDay
+from batonpass.audit.findings import GROUP, Finding, GroupDay, amount
 from batonpass.audit.fold import GroupFold, IntervalRow, NameRow, WarmupRow
 from batonpass.audit.group_replay import GroupReplay
 from batonpass.audit.reading import (
@@ -43,23 +42,26 @@ if TYPE_CHECKING:
     from batonpass.audit.tables import DayTables
 
 
+Part = tuple["GroupPlan", ...]
+"""The groups that one task of Spark audits, one after the other."""
+
+
 class GroupResult(msgspec.Struct, frozen=True):
     """What one group's day came to.
 
     Attributes:
         day: its measures; None for the remains of a deleted group.
-        found: the first findings of each law, each with how many there are of it in the group.
-        replay: what the replay found.
-        replayed, differing, untraced, left_out: see ``GroupReplay``; 0 or empty without a replay.
+        found: the first findings of each law, those of the replay too.
+        left_out: how many more there are, by law.
+        replayed, differing, untraced: see ``GroupReplay``; 0 without a replay.
     """
 
     day: GroupDay | None
-    found: tuple[tuple[Finding, int], ...]
-    replay: tuple[Finding, ...] = ()
+    found: list[Finding]
+    left_out: dict[str, int]
     replayed: int = 0
     differing: int = 0
     untraced: int = 0
-    left_out: dict[str, int] = msgspec.field(default_factory=dict)
 
 
 FRAMES: Final[Mapping[str, type]] = {"gap": Gap, "warmup": WarmupRow, "interval": IntervalRow, "name": NameRow}
@@ -89,14 +91,14 @@ ROWS_PER_BATCH: Final = 20_000
 
 @dataclass(frozen=True, slots=True)
 class AuditGroups:
-    """A step of ``mapInArrow``: audits the groups of the bundles whose numbers it is given.
+    """A step of ``mapInArrow``: audits the groups of the parts whose numbers it is given.
 
     Without ``frames`` the results that grow with the day are left out; without ``replay`` no decision is made again.
     """
 
     url: str
     plan: DayPlan
-    bundles: tuple[tuple[GroupPlan, ...], ...]
+    parts: tuple[Part, ...]
     has_histories: bool
     replay: bool
     frames: bool
@@ -106,7 +108,7 @@ class AuditGroups:
         for batch in numbers:
             for number in batch.column(0).to_pylist():
                 with reading(self.url) as read:
-                    for one in self.bundles[number]:
+                    for one in self.parts[number]:
                         yield from self._audited(read, one)
 
     def _audited(self, read: Read, one: GroupPlan) -> Iterator[pa.RecordBatch]:
@@ -164,11 +166,10 @@ def _batches(one: GroupPlan, name: str, rows: Sequence[Any]) -> Iterator[pa.Reco
 
 
 def _result(one: GroupPlan, fold: GroupFold, replay: GroupReplay | None) -> pa.RecordBatch:
-    result = GroupResult(fold.day, tuple(fold.found()))
+    result = GroupResult(fold.day, fold.kept.first(), fold.kept.left_out)
     if replay is not None:
-        names = ("replayed", "differing", "untraced", "left_out")
-        counts = {name: getattr(replay, name) for name in names}
-        result = msgspec.structs.replace(result, replay=tuple(replay.findings), **counts)
+        found, left_out = [*result.found, *replay.kept.first()], fold.kept.left_out + replay.kept.left_out
+        result = GroupResult(fold.day, found, left_out, replay.replayed, replay.differing, replay.untraced)
     return pa.RecordBatch.from_pylist([{GROUP: one.group, RESULT: msgspec.json.encode(result).decode()}], RESULTS)
 
 
@@ -189,38 +190,40 @@ def frame_of(results: DataFrame, kind: str) -> DataFrame:
 SPARK_RESULTS: Final = from_arrow_schema(RESULTS)
 
 
-def day_results(tables: DayTables, *, frames: bool, replay: bool) -> DataFrame:
+def day_results(tables: DayTables, parts: Sequence[Part], *, frames: bool, replay: bool) -> DataFrame:
     """Return the results of the day: a row for each group, and with ``frames`` one for each gap, warmup and interval.
 
-    Nothing is read before an action asks for it.
+    Each of ``parts`` is a task. Nothing is read before an action asks for it.
     """
-    plan = tables.plan
-    cores = tables.spark.sparkContext.defaultParallelism
-    parts = tuple(map(tuple, bundles(plan.groups, task_count(plan.records, cores))))
-    kept = replay and has_histories(tables.rows, plan)
-    step = AuditGroups(tables.url, plan, parts, kept, replay, frames)
+    kept = replay and has_histories(tables.rows, tables.plan)
+    step = AuditGroups(tables.url, tables.plan, tuple(parts), kept, replay, frames)
     return tables.spark.range(0, len(parts), 1, max(1, len(parts))).mapInArrow(step, SPARK_RESULTS)
 
 
-TASKS_PER_CORE: Final = 4
-"""So that progress is seen, and a lost executor costs little."""
-TASK_RECORDS: Final = 50_000
-"""About how many records a task has at most, but for a group that has more."""
-LEAST: Final = 2_500
-"""A task of fewer records costs more than it saves."""
+PART_RECORDS: Final = 2_500
+"""A group with so many records is a part of its own; smaller ones share one, as a task has its price."""
+GROUP_RECORDS: Final = 50
+"""So many records take as long as a group without any."""
+PARTS_MOST: Final = 500
+"""About how many parts a day has at most, however large it is."""
 
 
-def task_count(records: int, cores: int) -> int:
-    """Return into how many tasks to put a day's groups."""
-    return max(1, -(-records // TASK_RECORDS), min(TASKS_PER_CORE * cores, records // LEAST))
+def parts_of(groups: Sequence[GroupPlan]) -> list[Part]:
+    """Return the groups in parts, the largest first."""
+    sizes = {one.group: GROUP_RECORDS + max(0, one.last - one.base) for one in groups}
+    enough = max(PART_RECORDS, sum(sizes.values()) // PARTS_MOST)
+    made: list[list[GroupPlan]] = []
+    filled = enough
+    for one in sorted(groups, key=lambda one: (-sizes[one.group], one.group)):
+        if filled >= enough:
+            made.append([])
+            filled = 0
+        made[-1].append(one)
+        filled += sizes[one.group]
+    return [tuple(some) for some in made]
 
 
-def bundles(groups: Sequence[GroupPlan], count: int) -> list[list[GroupPlan]]:
-    """Return groups in so many bundles, or fewer, of about the same number of records: the largest groups first."""
-    made: list[list[GroupPlan]] = [[] for _ in range(count)]
-    filled = [(0, place) for place in range(count)]
-    for one in sorted(groups, key=lambda one: (one.base - one.last, one.group)):
-        records, place = heapq.heappop(filled)
-        made[place].append(one)
-        heapq.heappush(filled, (records + max(1, one.last - one.base), place))
-    return [some for some in made if some]
+def name_of(part: Part) -> str:
+    """Return what a part is called while it is audited: by its largest group."""
+    first, *others = part
+    return f"group {first.group}" + (f" and {amount(len(others), 'smaller one')}" if others else "")
