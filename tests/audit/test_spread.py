@@ -11,8 +11,7 @@ from tests.audit.planted import DAY
 from batonpass.audit import spread
 from batonpass.audit.database import rows
 from batonpass.audit.plan import GroupPlan, plan_day
-from batonpass.audit.spread import PARTS_MOST, day_results, name_of, parts_of
-from batonpass.audit.tables import DayTables
+from batonpass.audit.spread import PARTS_MOST, DayTables, day_results, name_of, parts_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -34,7 +34,9 @@ def _ms(at: datetime) -> int:
 def _folded(rows: GroupRows) -> GroupFold:
     """Return what comes of looking at the day."""
     shown = [
-        Generation(one["number"], _ms(one["at"]), one["members"], one["tasks"], one["score"])
+        Generation(
+            one["number"], _ms(one["at"]), one["members"], one["tasks"], one["score"], one["moves"], one["lower_bound"]
+        )
         for one in rows_of_table(rows, "generations")
     ]
     plan = GroupPlan("g", base=0, known=True, first=1, last=rows.version, missing=0, ends=True)

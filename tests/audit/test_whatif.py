@@ -15,7 +15,7 @@ from batonpass.audit.day_scenario import DayScenario, Sampled
 from batonpass.audit.findings import GroupDay, Severity
 from batonpass.audit.plan import plan_day
 from batonpass.audit.reading import RECORD, SNAPSHOT, LogRow
-from batonpass.audit.tables import DayTables
+from batonpass.audit.spread import DayTables
 from batonpass.audit.trials import attempt, grid
 from batonpass.audit.whatif import NO_TIME, Day, day_of, play_trial, recommend
 from batonpass.codec.groups import GROUP_VERSION, encode_group

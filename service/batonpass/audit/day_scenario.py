@@ -133,7 +133,6 @@ class _DayBuilder:
         self._up: dict[str, MemberId] = {}
         self._draining: set[str] = set()
         self._seen: set[str] = set()
-        self._suspected_ms: dict[MemberId, int] = {}
         self._had: dict[str, set[TaskId]] = {}
         # The step with which each run came back, and the tasks that its worker had had before.
         self._returns: dict[MemberId, tuple[int, frozenset[TaskId]]] = {}
@@ -179,10 +178,6 @@ class _DayBuilder:
                 self._gone(record)
             case r.MemberAway(member_id=member_id):
                 self._ended(member_id, Act.RESTART, record.at_ms)
-            case r.MemberSuspected(member_id=member_id):
-                self._suspected_ms[member_id] = at_ms
-            case r.SuspicionCleared(member_id=member_id):
-                self._suspected_ms.pop(member_id, None)
             case r.DrainStarted(member_id=member_id):
                 self._drains(record)
             case r.AssignmentChanged():
@@ -247,10 +242,10 @@ class _DayBuilder:
     def _gone(self, record: r.MemberGone) -> None:
         match record.cause:
             case Cause.EXPIRED | Cause.FENCED:
-                since = self._suspected_ms.pop(record.member_id, None)
-                heard_ms = record.at_ms - self._config.session_timeout_ms
-                broke_ms = None if since is None else since - self._config.suspect_timeout_ms
-                self._ended(record.member_id, Act.CRASH, heard_ms if broke_ms is None else max(heard_ms, broke_ms))
+                heard_ms = (
+                    record.at_ms - self._config.session_timeout_ms if record.heard_ms is None else record.heard_ms
+                )
+                self._ended(record.member_id, Act.CRASH, heard_ms)
             case Cause.REPLACED | Cause.TAKEN_OVER:
                 self._ended(record.member_id, Act.CRASH, record.at_ms - TAKEN_OVER_AFTER_MS)
             case Cause.EVICTED:

@@ -362,6 +362,14 @@ def untraced(result: AuditResult) -> list[str]:
     return [f"What made {amount(result.records_untraced, 'record')} was not decided again: no trace tells of it."]
 
 
+def time_of(ms: int) -> str:
+    """Return an instant as a sentence has it."""
+    try:
+        return f"{datetime.fromtimestamp(ms // 1_000, UTC):%Y-%m-%d %H:%M:%S}.{ms % 1_000:03}"
+    except (OverflowError, ValueError):
+        return "an unknown time"
+
+
 def amount(count: int, one: str) -> str:
     """Return a number of things, in words that fit it: "1 group", "1,204 records", "no notices"."""
     return f"1 {one}" if count == 1 else f"{f'{count:,}' if count else 'no'} {one}s"

@@ -14,7 +14,7 @@ from batonpass.audit.ledger import Ledger
 from batonpass.audit.measures import (
     Generation,
     Measures,
-    flapping_member,
+    WorstHour,
     lag_of,
     stalled_warmup,
     stuck_task,
@@ -72,6 +72,7 @@ class GroupFold:
         kept: what the laws found.
         gaps, warmups, intervals: those of the day that were found since these lists were emptied last.
         day: the measures; None before the end, and for the remains of a deleted group.
+        worst_hour: the one with the most downtime, if any.
     """
 
     def __init__(
@@ -89,6 +90,7 @@ class GroupFold:
         self.warmups: list[WarmupRow] = []
         self.intervals: list[IntervalRow] = []
         self.day: GroupDay | None = None
+        self.worst_hour: WorstHour | None = None
         self._behind: list[Finding] = []
         self.ledger = Ledger(plan)
         self._group = plan.group
@@ -116,8 +118,9 @@ class GroupFold:
         if not lawful:
             self.kept.add(*self._behind)
         flapping = self._measures.flapping()
-        self.kept.add(*(flapping_member(one, self._group) for one in flapping))
+        self.kept.add(*flapping)
         self.day = self._measures.day(len(flapping), self._generations)
+        self.worst_hour = self._measures.worst_hour()
 
     def names(self) -> list[NameRow]:
         """Return what people call the members that have an instance id; the others have only their member id."""

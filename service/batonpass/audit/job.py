@@ -15,7 +15,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyspark import StorageLevel
@@ -36,12 +35,11 @@ from batonpass.audit.findings import (
     without_consequences,
 )
 from batonpass.audit.measures import notices
-from batonpass.audit.pictures import Frames, pictures
+from batonpass.audit.pictures import pictures
 from batonpass.audit.places import put
 from batonpass.audit.plan import MissingDay, partitions_for, plan_day
 from batonpass.audit.session import UnfitSpark, end_now, followed, opened
-from batonpass.audit.spread import GroupResult
-from batonpass.audit.tables import DayTables
+from batonpass.audit.spread import DayTables, GroupResult
 from batonpass.codec.code import code_version
 from batonpass.database_url import DatabaseUrl
 from batonpass.terminal import say, say_on_stderr
@@ -153,11 +151,7 @@ def run(audit: Audit, tell: Tell = lambda _: None, hear: Callable[[AuditResult],
 
 def _page(result: AuditResult, out: str | None) -> str | None:
     """Write the report, and return where it is; None: nowhere."""
-    if out is None:
-        return None
-    if "://" in out:
-        return put(out, f"report-{result.day}.html", report.as_html(result).encode())
-    return str(report.write_report(result, Path(out) / f"report-{result.day}.html").absolute())
+    return None if out is None else put(out, f"report-{result.day}.html", report.as_html(result).encode())
 
 
 def _advised(tables: DayTables, audit: Audit, result: AuditResult, note: Tell) -> AuditResult:
@@ -213,7 +207,7 @@ class _Auditor:
         days = {one.day.group: one.day for one in groups if one.day is not None}
         findings, left_out = self._findings(groups, days)
         out = self._audit.place
-        drawn = self._drawn(frames, findings, out) if out is not None else Pictures()
+        drawn = Pictures() if out is None else self._drawn(frames, findings, groups, out)
         return AuditResult(
             day=self._plan.day,
             started_at_ms=self._started_ms,
@@ -257,14 +251,16 @@ class _Auditor:
             left_out.update(one.left_out)
         return findings, left_out
 
-    def _drawn(self, results: DataFrame, findings: tuple[Finding, ...], out: str) -> Pictures:
+    def _drawn(
+        self, results: DataFrame, findings: tuple[Finding, ...], groups: Sequence[GroupResult], out: str
+    ) -> Pictures:
         """Write what grows with the day, and return samples of it for pictures."""
         self._note("drawing")
-        frames = Frames(*(spread.frame_of(results, kind) for kind in ("gap", "warmup", "interval", "name")))
-        drawn = pictures(frames, self._tables, findings)
+        down = {one.day.group: one.worst_hour for one in groups if one.day is not None and one.worst_hour is not None}
+        drawn = pictures(results, self._plan, findings, down)
         self._note("writing Parquet")
-        for name, frame in (("intervals", frames.intervals), ("gaps", frames.gaps), ("warmups", frames.warmups)):
-            parquet.write_day(frame, out, name, self._plan.day)
+        for kind in ("interval", "gap", "warmup"):
+            parquet.write_day(spread.frame_of(results, kind), out, f"{kind}s", self._plan.day)
         return drawn
 
 

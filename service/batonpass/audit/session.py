@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import sys
 import tempfile
 import threading
 import time
-import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -20,18 +19,16 @@ import pyspark
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
+import batonpass
 from batonpass.audit.findings import amount
 from batonpass.audit.runs import beating
 from batonpass.child_environment import child_environment
 from batonpass.core.state.durations import duration
 
 if TYPE_CHECKING:
-    from importlib.resources.abc import Traversable
-
     from pyspark.status import SparkStageInfo
 
 PACKAGE: Final = "batonpass"
-ZIPPED: Final = (".py", ".json", ".pyi", ".typed", ".html", ".j2")
 
 DEFAULTS: Final[Mapping[str, str]] = {
     "spark.app.name": "batonpass-audit",
@@ -163,20 +160,8 @@ def prepare(session: SparkSession) -> None:
 
 def packed(folder: Path) -> Path:
     """Return this program as one zip in ``folder``: executors import it, and ``spark-submit --py-files`` takes it."""
-    made = folder / f"{PACKAGE}.zip"
-    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, source in _sources(files(PACKAGE), PACKAGE):
-            archive.writestr(name, source.read_bytes())
-    return made
-
-
-def _sources(folder: Traversable, name: str) -> Iterator[tuple[str, Traversable]]:
-    for one in sorted(folder.iterdir(), key=lambda entry: entry.name):
-        path = f"{name}/{one.name}"
-        if one.is_dir() and one.name != "__pycache__":
-            yield from _sources(one, path)
-        elif one.name.endswith(ZIPPED):
-            yield path, one
+    parent = Path(batonpass.__file__).parents[1]
+    return Path(shutil.make_archive(str(folder / PACKAGE), "zip", parent, PACKAGE))
 
 
 EVERY_S: Final = 5.0

@@ -16,12 +16,13 @@ import pyarrow as pa
 from pyspark.sql import functions as f
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from batonpass.audit.database import Read, reading
+from batonpass.audit.database import Read, Row, reading, rows
 from batonpass.audit.downtime import Gap
 from batonpass.audit.entries import read_entries, read_standing
 from batonpass.audit.findings import GROUP, Finding, GroupDay, amount
 from batonpass.audit.fold import GroupFold, IntervalRow, NameRow, WarmupRow
 from batonpass.audit.group_replay import GroupReplay
+from batonpass.audit.measures import Generation, WorstHour
 from batonpass.audit.reading import (
     GENERATION,
     HISTORY,
@@ -36,10 +37,22 @@ from batonpass.codec.code import code_version
 from batonpass.codec.records import StoredRecord
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
     from batonpass.audit.plan import DayPlan, GroupPlan
-    from batonpass.audit.tables import DayTables
+
+
+@dataclass(frozen=True, slots=True)
+class DayTables:
+    """What is read for one day: by which session, and from where."""
+
+    spark: SparkSession
+    url: str
+    plan: DayPlan
+
+    def rows(self, sql: str) -> list[Row]:
+        """Return the rows of a query whose answer is small."""
+        return rows(self.url, sql)
 
 
 Part = tuple["GroupPlan", ...]
@@ -53,21 +66,29 @@ class GroupResult(msgspec.Struct, frozen=True):
         day: its measures; None for the remains of a deleted group.
         found: the first findings of each law, those of the replay too.
         left_out: how many more there are, by law.
+        worst_hour: the one with the most downtime, if any.
         replayed, differing, untraced: see ``GroupReplay``; 0 without a replay.
     """
 
     day: GroupDay | None
     found: list[Finding]
     left_out: dict[str, int]
+    worst_hour: WorstHour | None
     replayed: int = 0
     differing: int = 0
     untraced: int = 0
 
 
-FRAMES: Final[Mapping[str, type]] = {"gap": Gap, "warmup": WarmupRow, "interval": IntervalRow, "name": NameRow}
+FRAMES: Final[Mapping[str, type]] = {
+    "gap": Gap,
+    "warmup": WarmupRow,
+    "interval": IntervalRow,
+    "name": NameRow,
+    "generation": Generation,
+}
 """The kinds of results that grow with the day, each with its columns."""
 
-_TYPES: Final = {str: pa.string(), int: pa.int64(), bool: pa.bool_()}
+_TYPES: Final = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
 
 
 def _struct(row: type) -> pa.DataType:
@@ -113,7 +134,8 @@ class AuditGroups:
 
     def _audited(self, read: Read, one: GroupPlan) -> Iterator[pa.RecordBatch]:
         day = self.plan.begin_ms, self.plan.end_ms
-        fold = GroupFold(one, *day, lags=warmup_lags(read, self.plan, one), generations=generations(read, one))
+        shown = generations(read, one)
+        fold = GroupFold(one, *day, lags=warmup_lags(read, self.plan, one), generations=shown)
         replay = self._begun(one) if self.replay else None
         rows = log_rows(read, self.plan, one, replayed=self.replay, has_histories=self.has_histories)
         for version, rank, epoch, at_ms, kind, form, payload in rows:
@@ -143,6 +165,7 @@ class AuditGroups:
         yield from self._frames(one, fold, 1)
         if self.frames:
             yield from _batches(one, "name", fold.names())
+            yield from _batches(one, "generation", shown)
         yield _result(one, fold, replay)
 
     def _begun(self, one: GroupPlan) -> GroupReplay:
@@ -166,10 +189,11 @@ def _batches(one: GroupPlan, name: str, rows: Sequence[Any]) -> Iterator[pa.Reco
 
 
 def _result(one: GroupPlan, fold: GroupFold, replay: GroupReplay | None) -> pa.RecordBatch:
-    result = GroupResult(fold.day, fold.kept.first(), fold.kept.left_out)
+    found, left_out, counts = fold.kept.first(), fold.kept.left_out, (0, 0, 0)
     if replay is not None:
-        found, left_out = [*result.found, *replay.kept.first()], fold.kept.left_out + replay.kept.left_out
-        result = GroupResult(fold.day, found, left_out, replay.replayed, replay.differing, replay.untraced)
+        found, left_out = [*found, *replay.kept.first()], left_out + replay.kept.left_out
+        counts = replay.replayed, replay.differing, replay.untraced
+    result = GroupResult(fold.day, found, left_out, fold.worst_hour, *counts)
     return pa.RecordBatch.from_pylist([{GROUP: one.group, RESULT: msgspec.json.encode(result).decode()}], RESULTS)
 
 

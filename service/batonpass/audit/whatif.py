@@ -19,9 +19,8 @@ from batonpass.audit.day_scenario import DayScenario, NoDayScenario, Sampled, da
 from batonpass.audit.entries import DAMAGE, read_group, read_record
 from batonpass.audit.findings import Finding, GroupDay, Recommendation, Severity
 from batonpass.audit.plan import DAY_MS, DayPlan, GroupPlan, quoted
-from batonpass.audit.reading import SNAPSHOT, LogRow, log_rows
+from batonpass.audit.reading import COPIES, SNAPSHOT, WHOLE_LAG, LogRow, log_rows
 from batonpass.audit.session import followed
-from batonpass.audit.tables import COPIES, WHOLE_LAG
 from batonpass.audit.trials import Trial, Value, attempt, grid, recommendation
 from batonpass.codec.records import StoredRecord
 from batonpass.core.state import records as r
@@ -30,7 +29,7 @@ from batonpass.core.state.model import Group
 from batonpass.simulate.scenario.model import Scenario
 
 if TYPE_CHECKING:
-    from batonpass.audit.tables import DayTables
+    from batonpass.audit.spread import DayTables
 
 
 GROUPS_MOST: Final = 12
