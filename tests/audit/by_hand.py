@@ -54,7 +54,7 @@ def folded(
     for one in rows:
         if one["group_id"] == plan.group:
             if one["what"] == GENERATION:
-                generations.append(Generation(*(one[name] for name in Generation._fields[:5]), 0, 0))
+                generations.append(Generation(**{name: one.get(name, 0) for name in Generation._fields}))
             elif one["what"] == LAG and one["seq"] == 0:
                 lags[one["task"], one["member"]].append(Lag(one["ms"], one["number"]))
             else:

@@ -41,5 +41,5 @@ def test_it_is_told_how_many_settings_there_was_no_time_for(monkeypatch: pytest.
 
     result, told = advised(monkeypatch, stop)
     assert seen == [60]
-    assert told[-1] == "stopped after 60 s: 3 trials left out"
+    assert told[-2:] == ["g: other settings were not tried: why", "stopped after 60 s: 3 trials left out"]
     assert [one.detail for one in result.findings] == ["other settings were not tried: why"]

@@ -132,7 +132,6 @@ class _DayBuilder:
         self.names: dict[MemberId, str] = {}
         self._up: dict[str, MemberId] = {}
         self._draining: set[str] = set()
-        self._seen: set[str] = set()
         self._had: dict[str, set[TaskId]] = {}
         # The step with which each run came back, and the tasks that its worker had had before.
         self._returns: dict[MemberId, tuple[int, frozenset[TaskId]]] = {}
@@ -154,7 +153,6 @@ class _DayBuilder:
             self.workers[name] = member
             self._had[name] = set(member.assignment)
             self._ever |= {(name, task) for task in member.assignment}
-            self._seen.add(name)
             if member.away_until_ms is None:
                 self._up[name] = member_id
                 self.present.append(name)
@@ -219,12 +217,11 @@ class _DayBuilder:
         if name in self._up:
             # The run before it ended unseen.
             self._crashed(name, member.joined_ms - TAKEN_OVER_AFTER_MS)
-        act = Act.RETURN if name in self._seen else Act.JOIN
+        act = Act.RETURN if name in self.workers else Act.JOIN
         if act is Act.RETURN:
             self._restarted(name, member)
             self._returns[member.id] = len(self.steps), frozenset(self._had.get(name, ()))
         self._step(member.joined_ms, act, name)
-        self._seen.add(name)
         self._up[name] = member.id
         self._draining.discard(name)
         self.workers[name] = member

@@ -162,6 +162,8 @@ def _advised(tables: DayTables, audit: Audit, result: AuditResult, note: Tell) -
     except Exception as error:  # noqa: BLE001 - many kinds, of Spark, its JVM, the database
         note(f"other settings were not tried: {runs.reason_of(error, audit.database_url)}")
         return result
+    for one in tried.findings:
+        note(f"{one.group}: {one.detail}")
     if tried.left_out:
         note(f"stopped after {audit.what_if_s:.0f} s: {amount(tried.left_out, 'trial')} left out")
     return replace(result, recommendations=tried.recommendations, findings=(*result.findings, *tried.findings))
