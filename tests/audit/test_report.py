@@ -171,6 +171,20 @@ def test_a_bad_day_is_told_by_law_the_worst_first_with_one_card_for_each_cause()
     assert made.count("persist, then change memory, then answer") == 2
 
 
+def test_what_differs_only_in_tasks_members_and_numbers_is_one_cause() -> None:
+    """Whoever the sentence names, not only the member that the finding is about."""
+    alike = [
+        Finding("g", "L7", Severity.FATAL, task, to, f"taken from {owner}, which ran it, at {at} for {to}")
+        for task, owner, to, at in (
+            ("0_1", "w06.1", "flapping.7", "2026-11-20 12:45:36.544"),
+            ("1_12", "w00.4", "flapping.7", "2026-11-20 12:45:36.604"),
+            ("0_3", "0f0e0d0c-0000-4000-8000-00000000000a", "a", "2026-11-20 20:37:05.601"),
+        )
+    ]
+    assert len({report.cause_of(one) for one in alike}) == 1
+    assert report.cause_of(replace(alike[0], detail="taken from w06.1, which was gone")) != report.cause_of(alike[0])
+
+
 def test_a_finding_is_new_or_known_since_the_day_before() -> None:
     text = Page(as_html(bad_day())).text
     assert "g1 · 13 alike · known" in text

@@ -24,7 +24,6 @@ from plotly.offline import get_plotlyjs
 from rich.filesize import decimal
 
 from batonpass.audit.findings import (
-    GIVEN_ID,
     RANK,
     AuditResult,
     DowntimeCause,
@@ -232,10 +231,11 @@ def _trend(result: AuditResult, whole: Sequence[GroupDay]) -> list[tuple[str, st
 
 def cause_of(one: Finding) -> str:
     """Return what findings of one cause have in common: their sentence without numbers, tasks and members."""
-    said = GIVEN_ID.sub("MEMBER", one.detail)
+    said = one.detail
     for name in sorted({one.member or "", one.task or ""} - {""}, key=len, reverse=True):
-        said = said.replace(name, "ONE")
-    return re.sub(r"\b\d[\w:.,-]*", "0", said)
+        said = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", "0", said)
+    # A word with a digit is a number, a time, a task or a member, mostly another one than the finding is about.
+    return re.sub(r"[^\s,;:()]*\d[^\s,;()]*", "0", said)
 
 
 def _laws(result: AuditResult) -> list[dict[str, Any]]:
