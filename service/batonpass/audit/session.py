@@ -199,12 +199,16 @@ def followed(
         if done not in {last[0], 0}:
             last[0] = done
             tell(f"{done:,} of {amount(whole, 'part')}")
+        # Parts may share a name, as trials of one group do.
+        lines: dict[str, None] = {}
         for stage in stages:
             for part, took_ms in _under_way(session, stage) if stage and stage.numTasks == len(names) else ():
                 slow = int(took_ms / 1_000 / SLOW_S)
                 if slow > told[part]:
                     told[part] = slow
-                    tell(f"{names[part]}: under way for {duration(took_ms // 1_000 * 1_000)}")
+                    lines[f"{names[part]}: under way for {duration(slow * SLOW_S * 1_000)}"] = None
+        for line in lines:
+            tell(line)
 
     with beating(look, every_s):
         yield
