@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from batonpass.core.state.ids import MemberId, TaskId
+from batonpass.core.state.loads import SmoothedLoad
 from batonpass.core.state.model import ActiveState
 from batonpass.core.state.numbers import bounded_sum
 from batonpass.core.state.pmap import PMap
@@ -38,6 +39,7 @@ class TaskReport(NamedTuple):
     final_position: Positions = ()
     token: int | None = None
     disk_bytes: int | None = None
+    load: float | None = None
 
 
 class MeasuredReport(NamedTuple):
@@ -73,7 +75,8 @@ class MemberSoft:
     ``timeouts`` has the session timeouts sent in answers, each with the member epoch of its answer. The lease counts by
     the largest of them since the epoch that the member last echoed. ``full`` is true once a full report has arrived.
     ``rhythm_ms`` is the time between its heartbeats: that of the last two, or half of what it was if that is more.
-    ``unassigned`` is how much ``reports`` says of tasks that it does not have (``report_bounds``).
+    ``unassigned`` is how much ``reports`` says of tasks that it does not have (``report_bounds``). ``loads`` has the
+    load of the actives that it runs, where its last list says one and ``balance_by`` is not ``declared``.
     """
 
     heard_ms: int
@@ -85,6 +88,7 @@ class MemberSoft:
     poll_broken_ms: int | None = None
     rhythm_ms: int = 0
     unassigned: int = 0
+    loads: Mapping[TaskId, SmoothedLoad] = field(default_factory=dict)
 
     @property
     def sign_ms(self) -> int:
@@ -169,14 +173,14 @@ class Soft(NamedTuple):
         target_is_provisional: the present target respects a temporary condition, so another target may be better once
             the group is about to rest. After a start this is unknown, and taken to be true.
         left_before_joining: ids whose leave overtook their join, and when. The joins may still arrive.
-        other_assignor: the assignor that decided instead of this group (in shadow) at the last rebalance of a Kafka
-            Streams application. Empty if this group decides.
         listens_since_ms: since when this coordinator hears members without having stood still: its start, or the end of
             its own last silence.
         placed_without: the members that stay and that the present target gives nothing new, because they were not there
             (``availability``). Once one of them is, the group is placed anew.
         refused: the refusals since the last answer to a Kafka Streams application, or else those of another one under
             its name (``application.refused_now``). None: it was answered, or not heard.
+        loads_read_ms: when the loads that members say were last compared with the recorded ones.
+        load_tried_ms: when it was last decided what to move for load.
     """
 
     started_ms: int = 0
@@ -187,7 +191,8 @@ class Soft(NamedTuple):
     wake_ms: int | None = None
     target_is_provisional: bool = True
     left_before_joining: PMap[MemberId, int] = PMap()
-    other_assignor: str = ""
     listens_since_ms: int = 0
     placed_without: frozenset[MemberId] = frozenset()
     refused: Refused | None = None
+    loads_read_ms: int = 0
+    load_tried_ms: int = 0
