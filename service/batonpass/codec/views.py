@@ -85,9 +85,9 @@ def health_body(group: Group, health: Health) -> dict[str, Any]:
         "incident": _origin_body(group, health.incident),
         "remedies": [
             {"action": one.action, "member": one.member_id, "task": one.task, "command": shlex.join(one.words)}
-            for one in worst.remedies
+            for one in worst.help.remedies
         ],
-        "runbook": worst.runbook or None,
+        "runbook": worst.help.runbook or None,
     }
 
 

@@ -159,7 +159,7 @@ class Names:
 
     def learn_from(self, event: Mapping[str, Any]) -> None:
         """Remember the instance id in an event of a member, if it has one: who joined, went or is away."""
-        self.learn(event["member"] or "", (event["body"] or {}).get("instance_id"))
+        self.learn(event.get("member") or "", (event.get("body") or {}).get("instance_id"))
 
     def __call__(self, member_id: str | None) -> str:
         """Return the name of a member; a dash for None."""

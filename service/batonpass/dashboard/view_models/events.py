@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from batonpass.dashboard.view_models.generations import because
-from batonpass.dashboard.words import Names, count, duration, gap_of, why
-from batonpass.remedies import Remedy, remedy_of
+from batonpass.dashboard.words import Names, count, duration, gap_of, number, why
+from batonpass.remedies import EventRemedy, remedy_of
 
 Json = Mapping[str, Any]
 
@@ -77,11 +77,14 @@ SENTENCES: Final[Mapping[str, str]] = {
     "instance-kept-out": "An operator keeps instance {instance} out: no run of it gets a task.",
     "instance-let-in": "Instance {instance} may have tasks again.",
     "at-rest": "At rest: every task is where it belongs.",
+    "storm-began": "Storm: {lost} members vanished at once. Moves for balance and cold takeovers stop.",
     "storm-ended": "The storm is over.",
     "placement-failed": "Placement failed. The target stays as it was, and placement is tried again.",
+    "missed": "{lost} events are missing: they are no longer stored.",
+    "coordinator-back": "A coordinator answers again, after {took}.",
     "commits-lost": "Alarm: the store lost commits. Members keep the tasks that they run.",
 }
-"""Events whose sentence is always the same; ``_sentence`` has the others, and the values for the braces."""
+"""Events whose sentence is always the same; ``sentence_of`` has the others, and the values for the braces."""
 
 BLOCKED: Final[Mapping[str, str]] = {
     "no-eligible-member": "no other member is eligible",
@@ -115,7 +118,7 @@ class EventLine:
     words: str
     task: str | None
     member: str | None
-    remedy: Remedy | None
+    remedy: EventRemedy | None
 
 
 def event_lines(events: Sequence[Json], names: Names) -> list[EventLine]:
@@ -123,23 +126,29 @@ def event_lines(events: Sequence[Json], names: Names) -> list[EventLine]:
     return [event_line(event, names) for event in events]
 
 
+def help_of(event: Json, names: Names) -> EventRemedy | None:
+    """Return what helps against what an event tells, with a member as commands know it."""
+    return remedy_of(event, names(event["member"]) if event.get("member") in names else "")
+
+
 def event_line(event: Json, names: Names) -> EventLine:
-    """Return an event as a sentence; for an unknown type, its type and details."""
-    words = _sentence(event, event.get("body") or {}, names)
+    """Return an event as a sentence, with what helps."""
     return EventLine(
         event["position"],
         event["at"],
         event["group"],
         event["type"],
         TONES.get(event["type"], "plain"),
-        words,
+        sentence_of(event, names),
         event.get("task"),
         event.get("member"),
-        remedy_of(event, names(event["member"]) if event.get("member") in names else ""),
+        help_of(event, names),
     )
 
 
-def _sentence(event: Json, body: Json, names: Names) -> str:
+def sentence_of(event: Json, names: Names) -> str:
+    """Return what an event tells; for an unknown type, its type and details."""
+    body: Json = event.get("body") or {}
     task, member = _tasks(event, body), names(event.get("member"))
     match event["type"]:
         case "generation":
@@ -174,8 +183,6 @@ def _sentence(event: Json, body: Json, names: Names) -> str:
             return f"An operator paused {'all moves' if body.get('scope') == 'all' else 'moves for balance'}{_because(body)}."
         case "resumed":
             return "The pause expired." if body.get("expired") else "An operator ended the pause."
-        case "storm-began":
-            return f"Storm: {count(body.get('lost') or 0, 'member')} vanished at once. Moves for balance and cold takeovers stop."
         case kind if kind in SENTENCES:
             gap_ms, bound = gap_of(body)
             return SENTENCES[kind].format(
@@ -188,6 +195,7 @@ def _sentence(event: Json, body: Json, names: Names) -> str:
                 warmth="warm" if body.get("warm") else "cold",
                 begun="from a warm copy" if body.get("warm") else "cold",
                 detail=_told(body.get("detail")),
+                lost=number(body.get("lost") or 0),
                 why=_why(body),
                 instance=body.get("instance_id") or "",
             )
