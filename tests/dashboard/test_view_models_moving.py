@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.dashboard.fleet import NOW, Fleet, at, event, member, warm
 
-from batonpass.dashboard.view_models.gaps import dots, gaps_of, height, scale, summaries
+from batonpass.dashboard.view_models.gaps import gaps_of, summaries
 from batonpass.dashboard.view_models.timeline import WIDTH, axis, axis_of, lane, look_of
 from batonpass.dashboard.view_models.warmups import begun_of, warmups_of
 from batonpass.dashboard.words import Names
@@ -174,20 +174,5 @@ def test_gaps_are_summed_up_by_kind() -> None:
         "cold": (121, 9_000, 9_000, "at least "),
         "recovered": (1, None, None, ""),
     }
-    drawn = dots(found, axis(NOW - timedelta(seconds=10), NOW))
-    assert len(drawn) == 4
-    assert ["at least" in dot.title for dot in drawn].count(True) == 1
     unlike = [replace(found[2], bound=bound) for bound in ("", "at least ", "up to ")]
     assert [one.bound for one in summaries(unlike)] == ["about "]
-
-
-def test_longer_gaps_stand_higher() -> None:
-    """The scale is logarithmic."""
-    assert height(1) > height(38) > height(9_000) > height(10**6) == height(10**9)
-    assert [label for _, label in scale()][:5] == ["1 ms", "10 ms", "100 ms", "1 s", "10 s"]
-
-
-def test_a_fleet_of_dots_stays_within_the_picture() -> None:
-    found = dots(gaps_of(Fleet.of(8, 40).events), axis(NOW - timedelta(minutes=10), NOW))
-    assert found
-    assert all(0 <= dot.x <= WIDTH for dot in found)

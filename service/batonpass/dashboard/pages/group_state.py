@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import Any, Final
 
+from batonpass.client import Refused
 from batonpass.dashboard.request_context import RequestContext
 from batonpass.dashboard.view_models.grid import (
     Copies,
@@ -26,6 +27,10 @@ from batonpass.dashboard.view_models.grid import (
 )
 from batonpass.dashboard.view_models.warmups import Warmup, begun_of, warmups_of
 from batonpass.dashboard.words import Names, briefly
+
+NOT_FOUND: Final = 404
+SAMPLES: Final = 120
+"""The most samples of the lag that are drawn."""
 
 EVENTS_SEARCHED: Final = 500
 """How many of the newest events are searched for the beginning of a warmup."""
@@ -88,6 +93,21 @@ async def group_state(context: RequestContext) -> GroupState:
     if fits_matrix(len(members), len(tasks)) and group["moves_pending"]:
         target = targets_by_task(await context.client.get(context.at("assignment")))
     return GroupState(group, members, tasks, copies, target, await _warmups(context, group, members), names)
+
+
+async def lags(context: RequestContext, begin: datetime, end: datetime) -> list[dict[str, Any]]:
+    """Return how far the copies of a group were behind in a stretch of time; nothing if a coordinator cannot say it."""
+    # In whole minutes, so that all who look ask the same.
+    since, until = begin.replace(second=0, microsecond=0), end.replace(second=0, microsecond=0) + timedelta(minutes=1)
+    asked = {"since": since.isoformat(), "until": until.isoformat(), "limit": SAMPLES}
+    try:
+        found: list[dict[str, Any]] = (await context.client.get(context.at("lags"), **asked))["lags"]
+    except Refused as refused:
+        # An older coordinator has no samples to tell.
+        if refused.status != NOT_FOUND:
+            raise
+        found = []
+    return found
 
 
 async def _warmups(

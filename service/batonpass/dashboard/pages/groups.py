@@ -10,13 +10,14 @@ from typing import Any, Final
 from starlette.responses import RedirectResponse, Response
 
 from batonpass.client import path, worst_first
-from batonpass.dashboard.pages.group_state import EVENTS_SEARCHED, GroupState, group_state
+from batonpass.dashboard.pages.group_state import EVENTS_SEARCHED, GroupState, group_state, lags
 from batonpass.dashboard.request_context import RequestContext
 from batonpass.dashboard.view_models.events import event_lines
+from batonpass.dashboard.view_models.gaps import KINDS
 from batonpass.dashboard.view_models.grid import LEGEND, LISTED_MAX, listing
 from batonpass.dashboard.view_models.health import LEVELS, STANDING_STILL, stuck_tasks
 from batonpass.dashboard.view_models.timeline import SPANS, axis, stretch
-from batonpass.dashboard.view_models.trend import trend
+from batonpass.dashboard.view_models.trend import said, trend
 from batonpass.dashboard.words import count
 
 EVENTS_SHOWN: Final = 12
@@ -57,15 +58,17 @@ async def show_groups(context: RequestContext) -> Response:
 
 async def show_group(context: RequestContext) -> Response:
     """Show a group."""
-    seen, explained, events = await asyncio.gather(
+    span, begin, end = stretch(context.asked("span"), context.asked("until"), datetime.now(UTC))
+    seen, explained, lagging, events = await asyncio.gather(
         group_state(context),
         context.client.get(context.at("explain"), limit=100),
+        lags(context, begin, end),
         context.client.newest_events(context.group, limit=EVENTS_SEARCHED),
     )
     names = context.client.names
     drawn = events["events"][:DRAWN]
-    span, begin, end = stretch(context.asked("span"), context.asked("until"), datetime.now(UTC))
     along = axis(begin, end, context.zone)
+    marks = trend(drawn, lagging, along, names)
     stuck = stuck_tasks(explained, names)
     still = sum(amount for state, amount in explained["health"]["tasks"].items() if state in STANDING_STILL)
     return context.show(
@@ -82,7 +85,9 @@ async def show_group(context: RequestContext) -> Response:
         stuck=stuck[:STUCK_SHOWN],
         stuck_more=max(still - STUCK_SHOWN, 0),
         event_lines=event_lines(events["events"][:EVENTS_SHOWN], names),
-        marks=trend(drawn, along, names),
+        marks=marks,
+        shows=said(marks),
+        kinds=KINDS,
         axis=along,
         spans=SPANS,
         known_since=drawn[-1]["at"] if events["more"] or len(events["events"]) > DRAWN else None,

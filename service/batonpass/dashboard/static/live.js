@@ -72,6 +72,7 @@
   function say() {
     const isLive = heard.live && !refused;
     standing.dataset.live = isLive ? "yes" : "no";
+    standing.className = `standing ${isLive ? "t-ok" : "t-warn"}`;
     standing.querySelector(".said").textContent = isLive ? "Live" : "Not live";
     standing.title = isLive ? "Events are heard as they happen" : refused || heard.why;
     const said = refused || (heard.live || heard.quiet ? "" : `${capital(heard.why)}. This page asks every ${SLOW_MS / 1000} seconds instead.`);

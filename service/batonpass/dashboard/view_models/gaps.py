@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from batonpass.client import instant
-from batonpass.dashboard.view_models.timeline import WIDTH, Axis
-from batonpass.dashboard.words import duration, gap_of
+from batonpass.dashboard.words import gap_of
 from batonpass.percentiles import nearest_rank
 
 Json = Mapping[str, Any]
 
-KINDS: Final[Mapping[str, str]] = {
-    "handover": "Warm handover",
-    "failover": "Failover to a warm copy",
-    "cold": "Cold handover or start",
-    "recovered": "Came back by itself",
+KINDS: Final[Mapping[str, tuple[str, str]]] = {
+    "handover": ("ok", "Warm handover"),
+    "failover": ("move", "Failover to a warm copy"),
+    "cold": ("bad", "Cold handover or start"),
+    "recovered": ("warn", "Came back by itself"),
 }
+"""By the kind of a gap: its tone, and what it is called."""
+
 CAUSES: Final[Mapping[str, str]] = {
     "revoked": "it was asked to give it up",
     "suspected": "its owner fell silent",
@@ -35,8 +34,6 @@ CAUSES: Final[Mapping[str, str]] = {
     "lost": "its state was lost there",
     "restoring": "its owner fell back to restoring",
 }
-DECADES_MS: Final = (1, 10, 100, 1_000, 10_000, 100_000, 1_000_000)
-HEIGHT: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,16 +67,6 @@ class Summary:
     p99_ms: float | None
     longest_ms: float | None
     bound: str
-
-
-@dataclass(frozen=True, slots=True)
-class Dot:
-    """One gap in the picture."""
-
-    x: float
-    y: float
-    kind: str
-    title: str
 
 
 def gaps_of(events: Sequence[Json]) -> list[Gap]:
@@ -117,7 +104,7 @@ def _gap(event: Json) -> Gap | None:
 def summaries(gaps: Sequence[Gap]) -> list[Summary]:
     """Return, for each kind, how many gaps and how long; if many tasks moved at once, the longest counts for all."""
     found = []
-    for kind, label in KINDS.items():
+    for kind, (_, label) in KINDS.items():
         of_kind = [gap for gap in gaps if gap.kind == kind]
         if not of_kind:
             continue
@@ -127,27 +114,3 @@ def summaries(gaps: Sequence[Gap]) -> list[Summary]:
         median_ms, p99_ms = (nearest_rank(lengths, one) if lengths else None for one in (50, 99))
         found.append(Summary(kind, label, count, median_ms, p99_ms, max(lengths, default=None), bound))
     return found
-
-
-def dots(gaps: Sequence[Gap], along: Axis) -> list[Dot]:
-    """Return the picture: time to the right, length of the gap upwards on a logarithmic scale."""
-    found = []
-    for gap in gaps:
-        at = instant(gap.at)
-        if gap.gap_ms is None or at is None:
-            continue
-        what = gap.task or f"{gap.tasks} tasks"
-        title = f"{what}: {gap.bound}{duration(gap.gap_ms)} ({KINDS[gap.kind].lower()})"
-        found.append(Dot(round(along.place(at) * 0.98 + 0.01 * WIDTH, 1), height(gap.gap_ms), gap.kind, title))
-    return found
-
-
-def height(gap_ms: float) -> float:
-    """Return a gap's distance from the top: a millisecond is at the bottom, a quarter of an hour at the top."""
-    share = math.log10(max(gap_ms, 1.0)) / math.log10(DECADES_MS[-1])
-    return round(HEIGHT * (1 - min(share, 1.0)) * 0.92 + HEIGHT * 0.04, 1)
-
-
-def scale() -> list[tuple[float, str]]:
-    """Return the lines of the scale: their distances from the top, and their labels."""
-    return [(height(ms), f"{ms} ms" if ms < 1_000 else f"{ms // 1_000} s") for ms in DECADES_MS]
