@@ -38,6 +38,7 @@ def member(name: str, instance: str | None, **more: Any) -> dict[str, Any]:
         "draining": False,
         "kept_out": None,
         "suspected": False,
+        "silent": False,
         "assignment": {"active": [{"task": "0_0", "fencing_token": 3}], "standby": ["0_1"], "warmup": []},
         "revoking": [],
         "reports": {

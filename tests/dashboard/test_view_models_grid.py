@@ -97,7 +97,7 @@ def test_a_list_of_tasks_names_the_active_first() -> None:
 
 def test_tiles_stand_for_many_and_show_the_worst() -> None:
     members = [member(f"m{number}", [f"t_{number}"], []) for number in (10, 2, 1)]
-    members[0]["suspected"] = True
+    members[0]["silent"] = True
     members[1]["draining"] = True
     tiles = member_tiles(members, 100, NAMES)
     assert [(tile.label, tile.tone) for tile in tiles] == [("m10", "bad"), ("m2", "warn"), ("m1", "ok")]
@@ -127,7 +127,7 @@ def test_a_thousand_members_and_ten_thousand_tasks_are_shaped_in_no_time() -> No
     assert {words: amount for _, words, amount in tally(fleet.tasks, copies)} == {
         "not processed": 2,
         "warming up elsewhere": 1,
-        "running": 9_997,
+        "running": 9_988,
     }
     assert (len(tiles), sum(map(len, blocks.values()))) == (1_000, 100)
     assert [tile.tone for tile in tiles[:6]] == ["bad", "bad", "warn", "warm", "warm", "ok"]
@@ -143,3 +143,13 @@ def test_names_sort_by_their_numbers_the_worst_of_nothing_is_none_and_targets_tu
     assert sorted(["d-10", "d-2", "d-1x"], key=natural) == ["d-1x", "d-2", "d-10"]
     assert worst_tone([]) == "none"
     assert targets_by_task({"target": {"m1": {"active": ["t_0"], "standby": []}}}) == {"t_0": "m1"}
+
+
+def test_what_a_silent_member_ran_is_not_said_to_run() -> None:
+    """An older coordinator tells only of a call that broke."""
+    one = member("m1", ["t_0"], []) | {"suspected": False}
+    for silent, tone, words in (({"silent": True}, "warn", "when it was last heard"), ({}, "ok", "runs t_0")):
+        told = {name: value for name, value in one.items() if name != "silent"} | silent
+        cells = cells_of(told, 100, Names()).values()
+        assert {cell.tone for cell in cells if cell.letter == "A"} == {tone}
+        assert all(words in cell.title for cell in cells if cell.letter == "A")

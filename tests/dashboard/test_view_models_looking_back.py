@@ -104,7 +104,7 @@ def test_silent_members_come_first_and_each_says_what_is_particular_about_it() -
     found = [
         member("m1", ["t_0", "t_1"], []),
         member("m2", ["t_2"], [], capacity=2.0),
-        member("m9", [], [], suspected=True),
+        member("m9", [], [], suspected=True, silent=True),
     ]
     warm(found[1], "t_0", 500)
     lines = member_lines(found, 100, NAMES)

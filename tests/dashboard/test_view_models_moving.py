@@ -6,10 +6,10 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from tests.dashboard.fleet import NOW, Fleet, at, event, member, warm
+from tests.dashboard.fleet import NOW, at, event, member, warm
 
 from batonpass.dashboard.view_models.gaps import gaps_of, summaries
-from batonpass.dashboard.view_models.timeline import WIDTH, axis, axis_of, lane, look_of
+from batonpass.dashboard.view_models.timeline import axis, axis_of, lane, look_of
 from batonpass.dashboard.view_models.warmups import begun_of, warmups_of
 from batonpass.dashboard.words import Names
 
@@ -45,7 +45,7 @@ def test_what_is_not_known_of_a_warmup_is_left_open() -> None:
 
 def test_copies_that_hold_up_processing_come_first() -> None:
     """A silent member's standbys are not being filled."""
-    one, silent = member("m1", ["t_0"], ["t_1", "t_2"]), member("m2", [], ["t_3"], suspected=True)
+    one, silent = member("m1", ["t_0"], ["t_1", "t_2"]), member("m2", [], ["t_3"], suspected=True, silent=True)
     one["reports"]["t_0"] |= {"state": "restoring", "lag": 10}
     one["reports"]["t_1"]["lag"] = 5_000
     silent["reports"]["t_3"]["lag"] = None

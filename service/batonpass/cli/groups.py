@@ -148,7 +148,7 @@ def origin(one: Mapping[str, Any], name: Callable[[str], str] = str) -> str:
     who = one["instance_id"] or (name(one["member"]) if one["member"] else "")
     where = " on ".join(part for part in (one["task"], who) if part)
     when = f" {ago(one['at'])}" if one["at"] else ""
-    return f"{where}{when}: {one['detail']}" if where else one["detail"]
+    return f"{where}{when}: {one['detail']}".lstrip(" :")
 
 
 def remedies(health: Mapping[str, Any]) -> Iterator[str]:

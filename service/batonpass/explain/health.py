@@ -205,10 +205,10 @@ class _Look:
         self.status = status
         self.tasks = len(self.group.table.ids)
         here = [member for _, member in sorted(self.group.members.items()) if member.away_until_ms is None]
-        # An application is heard at its rebalances alone; nothing follows from its silence.
-        between = view.config.kafka_streams
-        self.unheard = [one for one in here if one.id not in view.soft.members and not between]
-        self.silent = [one for one in here if one.id in view.soft.members and not between and _is_silent(view, one)]
+        # An application is heard at its rebalances alone.
+        unheard = [one for one in here if one.id not in view.soft.members]
+        self.unheard = [] if view.config.kafka_streams else unheard
+        self.silent = [one for one in here if is_silent(view, one)]
         self.heard = [one for one in here if one.id in view.soft.members and one not in self.silent]
         self.by_state: dict[TaskState, list[Task]] = {state: [] for state in TaskState}
         unsettled = [task_id for task_id in self.group.unsettled if task_id in self.group.table.index_of]
@@ -251,7 +251,10 @@ def _name(member: Member) -> str:
     return member.instance_id or member.id
 
 
-def _is_silent(view: View, member: Member) -> bool:
+def is_silent(view: View, member: Member) -> bool:
+    """Say whether a member that was heard is silent for longer than it should be; nothing follows of an application."""
+    if view.config.kafka_streams or member.id not in view.soft.members or member.away_until_ms is not None:
+        return False
     return member.suspected or is_overdue(view.group, view.soft, view.now_ms, member)
 
 
@@ -299,8 +302,8 @@ def _without_members(look: _Look) -> Finding:
     lately = [one for one in look.group.gone.items() if one[1].at_ms > last - look.group.config.session_timeout_ms]
     lost = [member_id for member_id, gone in lately if gone.cause in LOSSES]
     if not lost:
-        left = f"All members have left: {nobody}."
-        return Finding(Level.ATTENTION, "all-left", left, since_ms=last, until="when workers join")
+        left, help_ = f"All members have left: {nobody}.", look.help("all-left")
+        return Finding(Level.ATTENTION, "all-left", left, since_ms=last, until="when workers join", help=help_)
     return Finding(
         Level.TROUBLE,
         "members-gone",
@@ -346,7 +349,7 @@ def _of_tasks(look: _Look) -> Iterator[Finding]:
             since_ms=_since(tasks),
             until_ms=until_ms,
             until=until,
-            cause=_cause(tasks),
+            cause=_vanished(look) if is_held else _cause(tasks),
             help=Help(
                 (*release.remedies, *(resume.remedies if is_held else ())),
                 resume.runbook if waits and len(found) == 1 else release.runbook,
@@ -407,6 +410,12 @@ def _storm_end(look: _Look) -> tuple[int | None, str]:
     return over_ms, "the storm, if nobody else is lost"
 
 
+def _vanished(look: _Look) -> Origin:
+    """Return why a storm holds what waits for an owner."""
+    vanished = f"{count(len(look.group.losses), 'member')} vanished at once"
+    return Origin(None, None, look.group.storm_since_ms, vanished)
+
+
 def _cause(tasks: Sequence[Task]) -> Origin | None:
     """Return why the first of these tasks is not processed: what its member said, or what came of it."""
     failed = [(failure, task) for task in tasks for failure in task.marks.failures]
@@ -436,7 +445,7 @@ def _of_group(look: _Look) -> Iterator[Finding]:
         yield Finding(
             Level.TROUBLE,
             "storm",
-            f"{count(len(group.losses), 'member')} vanished at once: moves for balance and cold takeovers wait.",
+            f"{_vanished(look).detail}: moves for balance and cold takeovers wait.",
             since_ms=group.storm_since_ms,
             until_ms=storm_over_ms,
             until=storm_until,

@@ -11,6 +11,7 @@ HELP: Final[Mapping[str, tuple[str, str]]] = {
     "task-failed": ("", "task-not-running"),
     "restoring": ("", "task-not-running"),
     "members-gone": ("", "storm"),
+    "all-left": ("", "task-without-owner"),
     "member-lost": ("", "heartbeat-late"),
     "unheard": ("", "heartbeat-late"),
     "silent": ("evict", "heartbeat-late"),

@@ -27,6 +27,7 @@ TONES: Final = ("bad", "warn", "warm", "move", "ok", "none")
 
 LEGEND: Final = (
     ("A", "ok", "active, running"),
+    ("A?", "warn", "ran when it was last heard"),
     ("R", "warn", "active, restoring"),
     ("!", "bad", "active, failed"),
     ("…", "move", "granted, or giving up"),
@@ -119,7 +120,7 @@ def cells_of(member: Json, acceptable_lag: int, names: Names) -> dict[str, Cell]
     member_id, name = member["member_id"], names(member["member_id"])
     found: dict[str, Cell] = {}
     for grant in held["active"]:
-        found[grant["task"]] = _active(grant["task"], said.get(grant["task"]), member_id, name)
+        found[grant["task"]] = _active(grant["task"], said.get(grant["task"]), member, name)
     for role in ("standby", "warmup"):
         for task in held[role]:
             found[task] = _copy(task, role, said.get(task), acceptable_lag, (member_id, name))
@@ -129,10 +130,18 @@ def cells_of(member: Json, acceptable_lag: int, names: Names) -> dict[str, Cell]
     return found
 
 
-def _active(task: str, said: Json | None, member_id: str, name: str) -> Cell:
+def is_silent(member: Json) -> bool:
+    """Whether a member is not heard for longer than it should be; an older coordinator tells only of broken calls."""
+    return bool(member.get("silent", member["suspected"]))
+
+
+def _active(task: str, said: Json | None, member: Json, name: str) -> Cell:
+    member_id = member["member_id"]
     state = said.get("state") if said is not None and said["role"] == "active" else None
     lag = said.get("lag") if said is not None else None
     match state:
+        case "running" if is_silent(member):
+            return Cell("A", "warn", "?", f"{name} ran {task} when it was last heard", member_id)
         case "running":
             return Cell("A", "ok", "", f"{name} runs {task}", member_id)
         case "restoring":
@@ -218,7 +227,7 @@ def member_tiles(members: Sequence[Json], acceptable_lag: int, names: Names) -> 
 
 def member_tone(member: Json, cells: Iterable[Cell]) -> str:
     """Return the tone of a member: of its own state, or the worst of what it has."""
-    if member["suspected"]:
+    if is_silent(member):
         return "bad"
     is_leaving = member["state"] == "away" or member["draining"]
     own = "warn" if is_leaving or member.get("distrusted_until") else "move" if member["revoking"] else "ok"
@@ -228,7 +237,7 @@ def member_tone(member: Json, cells: Iterable[Cell]) -> str:
 
 def member_words(member: Json) -> str:
     """Return what is special about a member, in a few words; empty if nothing is."""
-    words = ["fallen silent"] if member["suspected"] else []
+    words = ["fallen silent"] if is_silent(member) else []
     words += ["given nothing new"] if member.get("distrusted_until") else []
     words += ["restarting"] if member["state"] == "away" else []
     words += ["draining"] if member["draining"] else []
@@ -255,7 +264,7 @@ def task_tiles(topology: Json, copies: Copies, *, block: int = BLOCK) -> dict[st
 
 TONE_WORDS: Final = {
     "bad": "not processed",
-    "warn": "restoring",
+    "warn": "restoring, or of silent members",
     "warm": "warming up elsewhere",
     "move": "changing hands",
     "ok": "running",

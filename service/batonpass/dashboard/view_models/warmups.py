@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from batonpass.client import instant
-from batonpass.dashboard.view_models.grid import natural
+from batonpass.dashboard.view_models.grid import is_silent, natural
 
 Json = Mapping[str, Any]
 
@@ -43,7 +43,7 @@ def warmups_of(
         said = member["reports"]
         held = member["assignment"]
         wanted = [("warmup", task) for task in held["warmup"]]
-        if not (member["suspected"] or member["away_until"]):
+        if not (is_silent(member) or member["away_until"]):
             wanted += [
                 ("standby", task)
                 for task in held["standby"]
