@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from batonpass.cli.watch import event_line
-from batonpass.dashboard.view_models.events import TONES
+from batonpass.dashboard.view_models.events import EVENTS
 from batonpass.dashboard.view_models.events import event_line as line_of
 from batonpass.dashboard.words import Names
 from batonpass.explain.remedies import HELP
@@ -24,14 +24,14 @@ def event(kind: str, **more: Any) -> dict[str, Any]:
     return named | {"member": None, "task": None} | more
 
 
-@pytest.mark.parametrize("kind", [kind for kind, tone in TONES.items() if tone == "bad"])
+@pytest.mark.parametrize("kind", [kind for kind, (tone, _) in EVENTS.items() if tone == "bad"])
 def test_whatever_is_wrong_has_a_runbook(kind: str) -> None:
     found = remedy_of(event(kind, body={"cause": "expired"}))
     assert found is not None
     assert (RUNBOOKS / f"{found.runbook}.md").is_file()
 
 
-@pytest.mark.parametrize("kind", [kind for kind, tone in TONES.items() if tone in {"ok", "warm"}])
+@pytest.mark.parametrize("kind", [kind for kind, (tone, _) in EVENTS.items() if tone in {"ok", "warm"}])
 def test_what_went_well_needs_no_help(kind: str) -> None:
     assert remedy_of(event(kind)) is None
 

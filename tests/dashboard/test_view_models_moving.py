@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -160,11 +159,11 @@ def test_gaps_are_summed_up_by_kind() -> None:
     ]
     found = gaps_of(events)
     assert [(gap.kind, gap.tasks, gap.gap_ms, gap.cause) for gap in found] == [
-        ("cold", 1, 7_000, "it was asked to give it up"),
-        ("recovered", 1, None, "it failed there"),
-        ("cold", 120, 9_000, "its owner's lease ran out"),
+        ("cold", 1, 7_000, "its owner was asked to give it up"),
+        ("recovered", 1, None, "its owner failed it"),
+        ("cold", 120, 9_000, "its owner is gone: its lease ran out"),
         ("failover", 1, 200, "its owner fell silent"),
-        ("handover", 1, 38, "it was asked to give it up"),
+        ("handover", 1, 38, "its owner was asked to give it up"),
     ]
     assert [gap.bound for gap in found] == ["", "", "at least ", "up to ", ""]
     found_summaries = {one.kind: (one.count, one.median_ms, one.longest_ms, one.bound) for one in summaries(found)}
@@ -174,5 +173,5 @@ def test_gaps_are_summed_up_by_kind() -> None:
         "cold": (121, 9_000, 9_000, "at least "),
         "recovered": (1, None, None, ""),
     }
-    unlike = [replace(found[2], bound=bound) for bound in ("", "at least ", "up to ")]
+    unlike = [found[2]._replace(bound=bound) for bound in ("", "at least ", "up to ")]
     assert [one.bound for one in summaries(unlike)] == ["about "]

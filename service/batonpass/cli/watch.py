@@ -25,7 +25,7 @@ from batonpass.cli.members import state_of
 from batonpass.cli.spans import ago, span_ms
 from batonpass.client import ApiError, path
 from batonpass.core.state.durations import duration
-from batonpass.dashboard.view_models.events import TONES, help_of, sentence_of
+from batonpass.dashboard.view_models.events import help_of, sentence_of, tone_of
 from batonpass.dashboard.words import Names
 from batonpass.terminal import Renderer, shown
 from batonpass.zones import UTC_ZONE, Zone, zone_named
@@ -288,7 +288,7 @@ def _behind(said: dict[str, Any]) -> str:
 def event_line(event: dict[str, Any], names: Names, zone: Zone = UTC_ZONE) -> Text:
     """Return an event as one line: time in a zone, type, what it tells, and what helps."""
     line = Text(f"{zone.clock(event.get('at') or datetime.now(UTC).isoformat())} ", style="dim")
-    line.append(event["type"], style=STYLES.get(TONES.get(event["type"], ""), "bold"))
+    line.append(event["type"], style=STYLES.get(tone_of(event["type"]), "bold"))
     line.append(f" {sentence_of(event, names)}")
     remedy = help_of(event, names)
     if remedy is not None:

@@ -51,6 +51,24 @@ MEMBER_IS: Final[Mapping[str, str]] = {
 }
 
 
+CAUSES: Final[Mapping[str, str]] = {
+    "left": "left",
+    "restarted": "restarted",
+    "expired": "is gone: its lease ran out",
+    "evicted": "was evicted",
+    "replaced": "was replaced by its next run",
+    "taken-over": "was taken over by a newer run of its instance",
+    "fenced": "was fenced: it did not confirm in time",
+    "grace-over": "did not come back from its restart",
+    "revoked": "was asked to give it up",
+    "suspected": "fell silent",
+    "failed": "failed it",
+    "lost": "lost its state",
+    "restoring": "fell back to restoring",
+}
+"""What became of the owner of a task, by why the task, or the owner, stopped."""
+
+
 def gap_of(body: Mapping[str, Any]) -> tuple[float | None, str]:
     """Return how long nobody ran a task, by an event or a run, and how exact that is: "", "up to " or "at least "."""
     at_most_ms = body.get("gap_at_most_ms")
@@ -120,7 +138,7 @@ def sentence(text: object) -> str:
 
 def ended(code: str | None) -> str:
     """Return how a run ended, in words; a dash while it goes on."""
-    return DASH if not code else "was asked to give it up" if code == "revoked" else code.replace("-", " ")
+    return CAUSES.get(code, code.replace("-", " ")) if code else DASH
 
 
 def briefly(names: Iterable[str], most: int = BRIEF) -> dict[str, str]:

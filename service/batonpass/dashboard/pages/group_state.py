@@ -13,18 +13,15 @@ from batonpass.client import Refused
 from batonpass.dashboard.request_context import RequestContext
 from batonpass.dashboard.view_models.grid import (
     Copies,
-    Matrix,
     Tile,
     copies_of,
     fits_matrix,
-    matrix,
-    member_tiles,
     natural,
-    tally,
     targets_by_task,
     task_tiles,
     tasks_of,
 )
+from batonpass.dashboard.view_models.members import member_lines, member_tiles
 from batonpass.dashboard.view_models.warmups import Warmup, begun_of, warmups_of
 from batonpass.dashboard.words import Names, briefly
 
@@ -65,21 +62,13 @@ class GroupState:
         """Whether a matrix of the whole group is readable."""
         return fits_matrix(len(self.members), len(self.tasks))
 
-    def matrix(self) -> Matrix | None:
-        """Return the matrix of the group, if it is readable."""
-        return matrix(self.tasks, self.members, self.copies, self.target) if self.fits else None
-
     def member_tiles(self) -> list[Tile]:
         """Return a tile for each member."""
-        return member_tiles(self.members, self.acceptable_lag, self.names)
+        return member_tiles(member_lines(self.members, self.acceptable_lag, self.names))
 
     def task_tiles(self) -> dict[str, list[Tile]]:
         """Return tiles of tasks by subtopology."""
         return task_tiles(self.group["topology"], self.copies)
-
-    def tally(self) -> list[tuple[str, str, int]]:
-        """Return how many tasks have each tone."""
-        return tally(self.tasks, self.copies)
 
 
 async def group_state(context: RequestContext) -> GroupState:

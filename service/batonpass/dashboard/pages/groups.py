@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Final
 
 from starlette.responses import RedirectResponse, Response
 
 from batonpass.client import path, worst_first
-from batonpass.dashboard.pages.group_state import EVENTS_SEARCHED, GroupState, group_state, lags
+from batonpass.dashboard.pages.group_state import EVENTS_SEARCHED, group_state, lags
 from batonpass.dashboard.request_context import RequestContext
 from batonpass.dashboard.view_models.events import event_lines
 from batonpass.dashboard.view_models.gaps import KINDS
-from batonpass.dashboard.view_models.grid import LEGEND, LISTED_MAX, listing
+from batonpass.dashboard.view_models.grid import LEGEND, LISTED_MAX, rows_of, tally
 from batonpass.dashboard.view_models.health import LEVELS, STANDING_STILL, stuck_tasks
 from batonpass.dashboard.view_models.timeline import SPANS, axis, stretch
 from batonpass.dashboard.view_models.trend import said, trend
@@ -94,13 +94,8 @@ async def show_group(context: RequestContext) -> Response:
         span=span,
         warmups=seen.warmups[:WARMUPS_SHOWN],
         warmups_more=max(len(seen.warmups) - WARMUPS_SHOWN, 0),
-        **grid_context(seen),
+        is_matrix=seen.fits,
+        rows=rows_of(seen.tasks, seen.copies, seen.target) if seen.fits or len(seen.tasks) <= LISTED_MAX else [],
+        tally=tally(seen.tasks, seen.copies),
+        legend=LEGEND,
     )
-
-
-def grid_context(seen: GroupState) -> dict[str, Any]:
-    """Return what the grid of a group needs: a matrix if it is readable, else tiles."""
-    shown = seen.matrix()
-    is_listed = shown is None and len(seen.tasks) <= LISTED_MAX
-    rows = listing(seen.tasks, seen.copies) if is_listed else []
-    return {"matrix": shown, "rows": rows, "tally": seen.tally(), "legend": LEGEND}

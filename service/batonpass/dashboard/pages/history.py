@@ -71,9 +71,9 @@ async def show_gaps(context: RequestContext) -> Response:
     asked, until = context.asked("span"), context.asked("until")
     span, begin, end = stretch(asked, until, datetime.now(UTC))
     if asked or until:
-        gaps = [gap for gap in gaps if (at := instant(gap.at)) and begin <= at <= end]
+        gaps = [gap for gap in gaps if (at := instant(gap.event["at"])) and begin <= at <= end]
     else:
-        begin = min((at for gap in gaps if (at := instant(gap.at))), default=begin)
+        begin = min((at for gap in gaps if (at := instant(gap.event["at"]))), default=begin)
     along = axis(begin, end, context.zone)
     marks = trend(events, await lags(context, begin, end), along, context.client.names)
     return context.show(
@@ -116,7 +116,9 @@ async def show_events(context: RequestContext) -> Response:
     )
     events = await _newest(context) if is_searched else page["events"]
     lines = event_lines(events, context.client.names)
-    fitting = [one for one in lines if text.casefold() in f"{one.words} {one.type} {one.member}".casefold()]
+    fitting = [
+        one for one in lines if text.casefold() in f"{one.words} {one.event['type']} {one.event['member']}".casefold()
+    ]
     found = context.part([one for one in fitting if tone in ("", one.tone)])
     tones = Counter(one.tone for one in fitting)
     return context.show(

@@ -40,6 +40,7 @@ async def show_members(context: RequestContext) -> Response:
         tab="members",
         lines=context.part(sorted((one for one in found if tone in ("", one.tone)), key=SORTS[by])),
         everybody=len(lines),
+        most=max((one.load for one in lines), default=0) or 1,
         tones=[(one, words, tones[one]) for one, words in TONES.items() if tones[one]],
         tone=tone,
         sort=by,

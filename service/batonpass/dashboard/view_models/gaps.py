@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from batonpass.dashboard.words import gap_of
+from batonpass.dashboard.words import CAUSES, gap_of
 from batonpass.percentiles import nearest_rank
 
 Json = Mapping[str, Any]
@@ -19,38 +19,17 @@ KINDS: Final[Mapping[str, tuple[str, str]]] = {
 }
 """By the kind of a gap: its tone, and what it is called."""
 
-CAUSES: Final[Mapping[str, str]] = {
-    "revoked": "it was asked to give it up",
-    "suspected": "its owner fell silent",
-    "expired": "its owner's lease ran out",
-    "evicted": "its owner was evicted",
-    "left": "its owner left",
-    "restarted": "its owner restarted",
-    "replaced": "its owner was replaced by its next run",
-    "taken-over": "a newer run of its instance took over",
-    "fenced": "its owner did not confirm in time",
-    "grace-over": "its owner did not come back",
-    "failed": "it failed there",
-    "lost": "its state was lost there",
-    "restoring": "its owner fell back to restoring",
-}
 
-
-@dataclass(frozen=True, slots=True)
-class Gap:
+class Gap(NamedTuple):
     """One change of hands. ``tasks`` is how many tasks changed hands at once, with ``gap_ms`` the longest of them.
 
     ``bound``: "up to " if the last owner fell silent, so that ``gap_ms`` counts since it was last heard; "at least " if
     that is not known; else "".
     """
 
-    position: int
-    at: str
+    event: Json
     kind: str
-    task: str | None
     tasks: int
-    source: str | None
-    member: str | None
     gap_ms: float | None
     bound: str
     cause: str
@@ -72,7 +51,7 @@ class Summary:
 def gaps_of(events: Sequence[Json]) -> list[Gap]:
     """Return the changes of hands among some events, newest first."""
     found = [gap for event in events if (gap := _gap(event)) is not None]
-    return sorted(found, key=lambda gap: gap.position, reverse=True)
+    return sorted(found, key=lambda gap: int(gap.event["position"]), reverse=True)
 
 
 def _gap(event: Json) -> Gap | None:
@@ -88,17 +67,8 @@ def _gap(event: Json) -> Gap | None:
             return None
     cause = str(body.get("cause") or "")
     tasks = body["tasks"] if isinstance(body.get("tasks"), int) else 1
-    return Gap(
-        event["position"],
-        event["at"],
-        kind,
-        event.get("task"),
-        tasks,
-        body.get("from"),
-        event.get("member"),
-        *gap_of(body),
-        CAUSES.get(cause, cause.replace("-", " ")),
-    )
+    why = f"its owner {CAUSES[cause]}" if cause in CAUSES else cause.replace("-", " ")
+    return Gap(event, kind, tasks, *gap_of(body), why)
 
 
 def summaries(gaps: Sequence[Gap]) -> list[Summary]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from batonpass.dashboard.view_models.grid import natural
 from batonpass.dashboard.words import Names, why
@@ -17,21 +16,17 @@ NUMBERS: Final = ("max_warmup_replicas", "num_standby_replicas", "acceptable_rec
 """Settings that can be changed hypothetically here; `batonpass plan --set` takes all others."""
 
 
-@dataclass(frozen=True, slots=True)
-class BeforeAndAfter:
-    """A member's active tasks now, after this step, and at the end; shares are relative to the largest."""
+class BeforeAndAfter(NamedTuple):
+    """A member's active tasks now, and at the end."""
 
     member: str
     now: int
     then: int
-    share_now: float
-    share_then: float
     is_new: bool
     is_gone: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Move:
+class Move(NamedTuple):
     """A task that would move."""
 
     task: str
@@ -86,17 +81,8 @@ def before_and_after(members: Sequence[Json], plan: Json, names: Names) -> list[
     """Return every member with its active tasks now and at the end, by name, newcomers last."""
     now = {one["member_id"]: len(one["assignment"]["active"]) for one in members}
     then = {member: len(roles["active"]) for member, roles in plan["target"].items()}
-    most = max([*now.values(), *then.values(), 1])
     found = [
-        BeforeAndAfter(
-            member,
-            now.get(member, 0),
-            then.get(member, 0),
-            now.get(member, 0) / most,
-            then.get(member, 0) / most,
-            member not in now,
-            member not in then,
-        )
+        BeforeAndAfter(member, now.get(member, 0), then.get(member, 0), member not in now, member not in then)
         for member in {**now, **then}
     ]
     return sorted(found, key=lambda one: (one.is_new, natural(names(one.member))))

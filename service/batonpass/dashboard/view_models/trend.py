@@ -67,7 +67,7 @@ class Mark:
 
 def trend(events: Sequence[Json], lags: Sequence[Json], along: Axis, names: Names) -> list[Mark]:
     """Return the marks of some events, and of the lags of some minutes."""
-    gaps = {gap.position: gap for gap in gaps_of(events)}
+    gaps = {gap.event["position"]: gap for gap in gaps_of(events)}
     found = _of_lags(lags, along)
     for event in events:
         at = instant(event["at"])
