@@ -23,6 +23,7 @@ from batonpass.cli.database import failing_on_database
 from batonpass.cli.exits import Exit, Failure
 from batonpass.cli.watch import event_line
 from batonpass.client import CoordinatorClient
+from batonpass.dashboard.words import Names
 from batonpass.runtime.ports import StoreUnavailable
 from batonpass.sockets import free_port
 
@@ -207,7 +208,11 @@ def test_what_would_steer_a_terminal_is_shown_as_visible_characters(capsys: pyte
     context.say(STEERS)
     context.note("note", STEERS)
     context.table("reason", "styled", rows=[[STEERS, Text(STEERS, style="red")], [{"zone": STEERS}, None]])
-    context.console.say(event_line({"type": "joined", "member": STEERS, "body": {"reason": STEERS}}))
+    context.console.say(
+        event_line(
+            {"type": "task-failed", "group": "g", "task": "0_0", "member": STEERS, "body": {"detail": STEERS}}, Names()
+        )
+    )
     problem = {"errors": [{"path": STEERS, "reason": STEERS}]}
     Failure(Exit.REFUSED, STEERS, todo=STEERS, problem=problem).show(as_json=False)
     out, err = capsys.readouterr()

@@ -82,7 +82,7 @@ def group(**more: Any) -> dict[str, Any]:
         "storm_ends_at": None,
         "warnings": ["beware"],
         "topology": {"epoch": 1, "subtopologies": [part | {"changelog_topics": ["store"]}]},
-        "config": {"max_warmup_replicas": 2},
+        "config": {"max_warmup_replicas": 2, "acceptable_recovery_lag": 100},
     } | more
 
 

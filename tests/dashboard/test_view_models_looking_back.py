@@ -165,9 +165,7 @@ def test_a_question_is_made_of_what_the_form_says() -> None:
     assert plans.wanted({"join": "", "capacity": ""}, [], []) == {}
 
 
-@pytest.mark.parametrize(
-    "form", [{"join": "two"}, {"join": "1", "capacity": "0"}, {"join": "9999"}, {"num_standby_replicas": "-1"}]
-)
+@pytest.mark.parametrize("form", [{"join": "two"}, {"join": "1", "capacity": "x"}, {"num_standby_replicas": "-"}])
 def test_a_question_that_means_nothing_is_refused_with_what_to_write(form: dict[str, str]) -> None:
     """A typing error never becomes another question."""
     with pytest.raises(ValueError, match="write a"):

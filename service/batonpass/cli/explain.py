@@ -36,11 +36,12 @@ async def explain(
 
 async def names_of(context: ClientContext, group: str) -> Names:
     """Return what the members of a group are called, including members that left lately."""
-    names = Names()
+    members = await context.client.pages(path("groups", group, "members"), "members")
     page = await context.client.get(path("groups", group, "events"), newest=True, limit=EVENTS_SEARCHED)
+    names = Names()
     for event in page["events"]:
         names.learn_from(event)
-    for one in await context.client.pages(path("groups", group, "members"), "members"):
+    for one in members:
         names.learn(one["member_id"], one.get("instance_id"))
     return names
 

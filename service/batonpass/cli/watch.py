@@ -24,8 +24,8 @@ from batonpass.cli.groups import standing
 from batonpass.cli.members import state_of
 from batonpass.cli.spans import ago, span_ms
 from batonpass.client import ApiError, path
-from batonpass.core.state.durations import duration
 from batonpass.dashboard.view_models.events import help_of, sentence_of, tone_of
+from batonpass.dashboard.view_models.grid import cells_of
 from batonpass.dashboard.words import Names
 from batonpass.terminal import Renderer, shown
 from batonpass.zones import UTC_ZONE, Zone, zone_named
@@ -37,8 +37,16 @@ MEMBERS_SHOWN = 12
 EXCEPTIONS_SHOWN = 8
 TRYING = "Workers go on with what they have; trying again until it is back."
 GOING_ON = "The events go on where they broke off."
-STYLES = {"ok": "green", "warm": "cyan", "warn": "yellow", "bad": "red"}
-"""How events are drawn, by the tones that pages have them in."""
+STYLES = {
+    "ok": "green",
+    "copy": "dim",
+    "warm": "cyan",
+    "behind": "cyan",
+    "move": "yellow",
+    "warn": "yellow",
+    "bad": "red",
+}
+"""How events and tasks are drawn, by the tones that pages have them in."""
 
 
 class Seen(NamedTuple):
@@ -191,10 +199,9 @@ def picture(seen: Seen, recent: list[dict[str, Any]], names: Names, zone: Zone =
     if seen.explained is not None:
         lines += _exceptions(seen.explained, names)
     else:
-        rows = sorted([_row(one, names) for one in seen.members], key=operator.itemgetter(0))
+        lag = seen.group["config"]["acceptable_recovery_lag"]
+        rows = sorted([_row(one, lag, names) for one in seen.members], key=operator.itemgetter(0))
         lines.append(table("member", "state", "active", "standby", "warmup", "heard", rows=rows))
-    for reason, tasks in held_by_reason(seen.group):
-        lines.append(shown(f"held back by {reason}: {tasks}", style="yellow"))
     return Pinned(Stack(*lines), [event_line(event, names, zone) for event in recent], zone)
 
 
@@ -239,50 +246,16 @@ class Pinned:
             yield Segment.line()
 
 
-def held_by_reason(group: dict[str, Any], most: int = 8) -> list[tuple[str, str]]:
-    """Return the tasks that are held back, by reason, each list cut to a readable length."""
-    shown = []
-    for reason, count in sorted(group["held_back_by_reason"].items()):
-        tasks = [entry["task"] for entry in group["held_back"] if entry["reason"] == reason]
-        shown.append((reason, ", ".join(tasks[:most]) + (f" and {count - most} more" if count > most else "")))
-    return shown
-
-
-def _row(one: dict[str, Any], names: Names) -> list[Any]:
-    held, reports = one["assignment"], one["reports"]
-    active = Text(", ").join(_active(grant["task"], reports) for grant in held["active"])
-    standby = Text(", ").join(_copy(task, reports) for task in held["standby"])
-    warmup = Text(", ").join(_copy(task, reports) for task in held["warmup"])
-    if one["revoking"]:
-        active.append(f" (gives up {', '.join(one['revoking'])})", style="yellow")
-    return [names(one["member_id"]), state_of(one), active, standby, warmup, ago(one["last_heard_at"])]
-
-
-def _active(task: str, reports: dict[str, Any]) -> Text:
-    said = reports.get(task, {})
-    match said.get("state") if said.get("role") == "active" else None:
-        case "running":
-            return Text(task, style="green")
-        case "restoring":
-            return Text(f"{task} restoring{_behind(said)}", style="yellow")
-        case "failed":
-            return Text(f"{task} failed", style="red")
-        case _:
-            return Text(f"{task} starting", style="yellow")
-
-
-def _copy(task: str, reports: dict[str, Any]) -> Text:
-    said = reports.get(task, {})
-    lag = said.get("lag")
-    return Text(f"{task}{_behind(said)}", style="dim" if lag is not None and lag < 1_000 else "cyan")
-
-
-def _behind(said: dict[str, Any]) -> str:
-    lag, rate = said.get("lag"), said.get("records_per_second")
-    if lag is None:
-        return " (lag ?)"
-    soon = f", {duration(lag / rate * 1_000)}" if lag and rate else ""
-    return f" (lag {lag}{soon})"
+def _row(one: dict[str, Any], acceptable_lag: int, names: Names) -> list[Any]:
+    """Return a member with what it has; a task says what it is if that is not what its column says, and its lag."""
+    cells = cells_of(one, acceptable_lag, names)
+    columns: dict[str, list[Text]] = {"A": [], "S": [], "W": []}
+    for task, cell in cells.items():
+        usual = cell.letter if cell.letter in columns else "A"
+        said = " ".join(part for part in (cell.letter if cell.letter != usual else "", cell.note) if part)
+        columns[usual].append(Text(f"{task} ({said})" if said else task, style=STYLES.get(cell.tone, "")))
+    held = [Text(", ").join(told) for told in columns.values()]
+    return [names(one["member_id"]), state_of(one), *held, ago(one["last_heard_at"])]
 
 
 def event_line(event: dict[str, Any], names: Names, zone: Zone = UTC_ZONE) -> Text:

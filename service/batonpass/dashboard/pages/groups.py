@@ -15,7 +15,7 @@ from batonpass.dashboard.request_context import RequestContext
 from batonpass.dashboard.view_models.events import event_lines
 from batonpass.dashboard.view_models.gaps import KINDS
 from batonpass.dashboard.view_models.grid import LEGEND, LISTED_MAX, rows_of, tally
-from batonpass.dashboard.view_models.health import LEVELS, STANDING_STILL, stuck_tasks
+from batonpass.dashboard.view_models.health import LEVEL_NAMES, STANDING_STILL, stuck_tasks
 from batonpass.dashboard.view_models.timeline import SPANS, axis, stretch
 from batonpass.dashboard.view_models.trend import said, trend
 from batonpass.dashboard.words import count
@@ -40,19 +40,19 @@ async def show_groups(context: RequestContext) -> Response:
     groups = await context.client.pages("/groups", "groups")
     levels = Counter(one["health"]["level"] for one in worst_first(groups, name=name))
     found = worst_first(groups, level, name)
-    worst = next((one for one in LEVELS if levels[one]), "")
+    worst = next((one for one in LEVEL_NAMES if levels[one]), "")
     return context.show(
         "groups.html",
         title="Groups",
         total=len(groups),
         groups=found,
         health_level=worst,
-        headline=f"{count(levels[worst], 'group')}: {LEVELS[worst].lower()}" if worst else "",
+        headline=f"{count(levels[worst], 'group')}: {LEVEL_NAMES[worst].lower()}" if worst else "",
         in_lines=CALM if len(found) - levels[CALM[-1]] > CARDS_MAX else CALM[-1:],
-        levels=[(one, words.lower(), levels[one]) for one, words in LEVELS.items() if levels[one]],
+        levels=[(one, words.lower(), levels[one]) for one, words in LEVEL_NAMES.items() if levels[one]],
         level=level,
         name=name,
-        level_names=LEVELS,
+        level_names=LEVEL_NAMES,
     )
 
 
@@ -79,9 +79,9 @@ async def show_group(context: RequestContext) -> Response:
         explained=explained,
         health=explained["health"],
         health_level=explained["health"]["level"],
-        headline=f"{LEVELS[explained['health']['level']]}: {explained['health']['sentence']}",
+        headline=f"{LEVEL_NAMES[explained['health']['level']]}: {explained['health']['sentence']}",
         reasons=[names.within(one) for one in explained["sentences"][1:]],
-        level_names=LEVELS,
+        level_names=LEVEL_NAMES,
         stuck=stuck[:STUCK_SHOWN],
         stuck_more=max(still - STUCK_SHOWN, 0),
         event_lines=event_lines(events["events"][:EVENTS_SHOWN], names),

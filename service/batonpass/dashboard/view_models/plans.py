@@ -11,7 +11,6 @@ from batonpass.dashboard.words import Names, why
 
 Json = Mapping[str, Any]
 
-JOIN_MAX: Final = 1_000
 NUMBERS: Final = ("max_warmup_replicas", "num_standby_replicas", "acceptable_recovery_lag", "max_warmups_per_member")
 """Settings that can be changed hypothetically here; `batonpass plan --set` takes all others."""
 
@@ -42,10 +41,9 @@ def wanted(asked: Mapping[str, str], drain: Sequence[str], leave: Sequence[str])
         ValueError: when a field cannot be understood; the text says what to write.
     """
     body: dict[str, Any] = {}
-    count = _whole(asked.get("join", ""), "How many join", most=JOIN_MAX)
-    if count:
-        capacity = _share(asked.get("capacity", ""))
-        body["join"] = [{"count": count, "capacity": capacity}]
+    if asked.get("join"):
+        capacity = _number(asked.get("capacity") or "1", "of capacity")
+        body["join"] = [{"count": _number(asked["join"], "Members join"), "capacity": capacity}]
     if drain:
         body["drain"] = sorted(set(drain))
     if leave:
@@ -55,26 +53,17 @@ def wanted(asked: Mapping[str, str], drain: Sequence[str], leave: Sequence[str])
         text = asked.get(name, "")
         if text:
             is_share = name == "max_warmup_replicas" and text.endswith("%")
-            config[name] = text if is_share else _whole(text, name, most=10**15)
+            config[name] = text if is_share else _number(text, name)
     return body | ({"config": config} if config else {})
 
 
-def _whole(text: str, what: str, *, most: int) -> int:
-    if not text:
-        return 0
-    if not (text.isascii() and text.isdigit()) or int(text) > most:
-        raise ValueError(f"{what}: write a whole number, at most {most:,}.")
-    return int(text)
-
-
-def _share(text: str) -> float:
+def _number(text: str, what: str) -> float:
+    """Return a number that a form has; what it may be, the coordinator says."""
     try:
-        found = float(text or "1")
+        found = float(text)
     except ValueError:
-        found = 0.0
-    if not 0 < found <= 1_000_000:
-        raise ValueError("Capacity: write a number above 0, as in 1 or 2.5.")
-    return found
+        raise ValueError(f"{what}: write a number, as in 2.") from None
+    return int(found) if found.is_integer() else found
 
 
 def before_and_after(members: Sequence[Json], plan: Json, names: Names) -> list[BeforeAndAfter]:
