@@ -67,7 +67,7 @@ def test_an_event_is_one_line() -> None:
     ],
 )
 def test_a_picture_shows_who_has_what(report: dict[str, Any], words: str) -> None:
-    one = MEMBERS[0] | {"reports": {"0_0": report}, "revoking": ["0_2"]}
+    one = MEMBERS[0] | {"reports": {"0_0": report} if report else {}, "revoking": ["0_2"]}
     shown = drawn(Seen(group(), [one], None), [EVENT] * EVENTS_SHOWN, height=60)
     for part in (words, "0_2 (…)", "0_1 (?)", "Held back: 1 by warmup-budget."):
         assert part in shown

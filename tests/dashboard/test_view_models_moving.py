@@ -166,7 +166,7 @@ def test_gaps_are_summed_up_by_kind() -> None:
         ("handover", 1, 38, "its owner was asked to give it up"),
     ]
     assert [gap.bound for gap in found] == ["", "", "at least ", "up to ", ""]
-    found_summaries = {one.kind: (one.count, one.median_ms, one.longest_ms, one.bound) for one in summaries(found)}
+    found_summaries = {one.kind: (one.tasks, one.median_ms, one.longest_ms, one.bound) for one in summaries(found)}
     assert found_summaries == {
         "handover": (1, 38, 38, ""),
         "failover": (1, 200, 200, "up to "),

@@ -67,7 +67,10 @@ def explain_group(context: ClientContext, body: dict[str, Any], names: Names) ->
         ]
         context.table("member", "is", "tasks", "until", "detail", rows=rows)
     if body["waiting"]:
-        rows = [[one["task"], one["state"], _held(one), _waits(one["waits_for"], names)] for one in body["waiting"]]
+        rows = [
+            [one["task"], one["state"], (one["held_back"] or {}).get("reason"), _waits(one["waits_for"], names)]
+            for one in body["waiting"]
+        ]
         context.table("task", "state", "held back by", "waits for", rows=rows)
         more = body["waiting_total"] - len(body["waiting"])
         if more > 0:
@@ -117,10 +120,6 @@ def _run(one: dict[str, Any], names: Names) -> list[Any]:
     gap_ms, bound = gap_of(one)
     gap = bound + duration(gap_ms, "-")
     return [names(one["member"]), one["fencing_token"], ago(one["granted_at"]), ended, gap, one["warm"], one["why"]]
-
-
-def _held(one: dict[str, Any]) -> str | None:
-    return None if one["held_back"] is None else one["held_back"]["reason"]
 
 
 def _waits(waits: list[dict[str, Any]], names: Names) -> str:

@@ -60,8 +60,10 @@ async def show(context: ClientContext, group: GroupName) -> None:
         return
     for line in standing(body):
         context.say(line)
+    fields = ("id", "partitions", "stateful", "weight", "source_topics", "changelog_topics", "task_weights")
+    rows = [[part.get(name) for name in fields] for part in body["topology"]["subtopologies"]]
     names = ("subtopology", "partitions", "stateful", "weight", "sources", "changelogs", "weights of tasks")
-    context.table(*names, rows=_parts(body["topology"]))
+    context.table(*names, rows=rows)
     context.table("setting", "value", rows=sorted(body["config"].items()))
 
 
@@ -187,8 +189,3 @@ def standing(body: dict[str, Any]) -> list[str]:
     if body.get("next_probe_at"):
         lines.append(f"Next look {ago(body['next_probe_at'])}.")
     return lines + [f"Warning: {warning}" for warning in body.get("warnings", [])]
-
-
-def _parts(topology: dict[str, Any]) -> list[list[Any]]:
-    names = ("id", "partitions", "stateful", "weight", "source_topics", "changelog_topics", "task_weights")
-    return [[part.get(name) for name in names] for part in topology["subtopologies"]]

@@ -62,18 +62,8 @@ async def commands(
     if context.answered(body):
         return
     of_all = [] if group else ["group"]
-    rows = [
-        [
-            ago(one["at"]),
-            *(one[name] for name in of_all),
-            one["command"],
-            one["subject"],
-            one["who"],
-            one["reason"],
-            one["cause"],
-        ]
-        for one in body["commands"]
-    ]
+    fields = (*of_all, "command", "subject", "who", "reason", "cause")
+    rows = [[ago(one["at"]), *(one[name] for name in fields)] for one in body["commands"]]
     context.table("when", *of_all, "command", "of", "who", "why", "request", rows=rows)
     _more(context, body)
 

@@ -117,21 +117,9 @@ def _tasks(body: dict[str, Any]) -> list[list[Any]]:
     for task in order:
         role, token = held.get(task, ("revoking" if task in body["revoking"] else None, None))
         said = reports.get(task, {})
-        rate = said.get("records_per_second")
-        rate = None if rate is None else round(rate)
-        rows.append(
-            [
-                task,
-                role,
-                token,
-                said.get("role"),
-                said.get("state"),
-                said.get("lag"),
-                rate,
-                _size(said.get("disk_bytes")),
-                ago(said.get("at")),
-            ]
-        )
+        rate, size = said.get("records_per_second"), _size(said.get("disk_bytes"))
+        reported = [said.get(name) for name in ("role", "state", "lag")]
+        rows.append([task, role, token, *reported, None if rate is None else round(rate), size, ago(said.get("at"))])
     return rows
 
 

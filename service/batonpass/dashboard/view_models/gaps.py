@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from batonpass.dashboard.words import CAUSES, gap_of
@@ -35,13 +34,11 @@ class Gap(NamedTuple):
     cause: str
 
 
-@dataclass(frozen=True, slots=True)
-class Summary:
+class Summary(NamedTuple):
     """The gaps of one kind. ``bound``: that of all of them whose length is not exact; "about " if they differ."""
 
     kind: str
-    label: str
-    count: int
+    tasks: int
     median_ms: float | None
     p99_ms: float | None
     longest_ms: float | None
@@ -74,7 +71,7 @@ def _gap(event: Json) -> Gap | None:
 def summaries(gaps: Sequence[Gap]) -> list[Summary]:
     """Return, for each kind, how many gaps and how long; if many tasks moved at once, the longest counts for all."""
     found = []
-    for kind, (_, label) in KINDS.items():
+    for kind in KINDS:
         of_kind = [gap for gap in gaps if gap.kind == kind]
         if not of_kind:
             continue
@@ -82,5 +79,5 @@ def summaries(gaps: Sequence[Gap]) -> list[Summary]:
         count, bounds = sum(gap.tasks for gap in of_kind), {gap.bound for gap in of_kind if gap.bound}
         bound = "about " if len(bounds) > 1 else "".join(bounds)
         median_ms, p99_ms = (nearest_rank(lengths, one) if lengths else None for one in (50, 99))
-        found.append(Summary(kind, label, count, median_ms, p99_ms, max(lengths, default=None), bound))
+        found.append(Summary(kind, count, median_ms, p99_ms, max(lengths, default=None), bound))
     return found
