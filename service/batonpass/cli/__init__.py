@@ -42,7 +42,7 @@ COMMANDS = {
     "resume": "End a pause, and a storm.",
     "pin": "Bind a task to a member.",
     "unpin": "Take the pin off a task.",
-    "release": "Let a parked task be tried again.",
+    "release": "Forget where a task failed; a parked one is tried again.",
     "token": "Create, list and revoke tokens.",
     "simulate": "Run seeded worlds against the laws, play a scenario, or write days into a database.",
 }

@@ -103,8 +103,8 @@ COMMANDS: Final[Mapping[str, Command]] = {
     ),
     "release": Command(
         "Release",
-        "Lets a parked task be tried again, on any member.",
-        "The task may be tried again.",
+        "Forgets where the task failed: a parked one is tried again, and any member may have it.",
+        "What failed is forgotten: the task may run on any member.",
         subject="task",
     ),
 }
