@@ -25,7 +25,7 @@ from batonpass.dashboard.view_models.members import member_lines, member_tiles
 from batonpass.dashboard.view_models.warmups import Warmup, begun_of, warmups_of
 from batonpass.dashboard.words import Names, briefly
 
-NOT_FOUND: Final = 404
+UNKNOWN_CALL: Final = (403, 404)
 SAMPLES: Final = 120
 """The most samples of the lag that are drawn."""
 
@@ -92,8 +92,8 @@ async def lags(context: RequestContext, begin: datetime, end: datetime) -> list[
     try:
         found: list[dict[str, Any]] = (await context.client.get(context.at("lags"), **asked))["lags"]
     except Refused as refused:
-        # An older coordinator has no samples to tell.
-        if refused.status != NOT_FOUND:
+        # An older coordinator does not know the call, and leaves what it does not know to admins.
+        if refused.status not in UNKNOWN_CALL:
             raise
         found = []
     return found
