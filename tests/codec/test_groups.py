@@ -1,7 +1,7 @@
 """A stored group comes back as it was, decides as it would have decided, and is refused where there is any doubt."""
 
 import json
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import msgspec
@@ -14,10 +14,11 @@ from batonpass.codec.records import encode_records
 from batonpass.core.decide import Decision, decide
 from batonpass.core.state.ids import GroupId, TaskId
 from batonpass.core.state.inputs import Input
-from batonpass.core.state.model import Group, Subtopology, Topology
-from batonpass.core.state.policy import GroupConfig, Policy
+from batonpass.core.state.model import Group, LoadMove, Subtopology, Topology
+from batonpass.core.state.pmap import PMap
+from batonpass.core.state.policy import BalanceBy, GroupConfig, Policy
 from batonpass.core.state.soft import Soft
-from batonpass.core.state.topology import build_table
+from batonpass.core.state.topology import build_table, table_of
 from batonpass.simulate import coordinator
 
 FIXTURES = Path(__file__).parent.parent / "fixtures" / "groups-v1.json"
@@ -63,6 +64,23 @@ def test_a_group_from_before_a_field_was_added_is_read_with_its_default() -> Non
     payload["fields"]["Task"].pop()
     del payload["group"]["tokens_from"]
     assert decode_group(1, json.dumps(payload).encode()) == Group(GroupId("orders"), version=7)
+
+
+def test_measured_loads_come_back_and_weigh() -> None:
+    config = GroupConfig(balance_by=BalanceBy.MEASURED)
+    loads: PMap[TaskId, float] = PMap({TaskId("0_0"): 4.0})
+    moves = (LoadMove(TaskId("0_0"), 5),)
+    group = Group(
+        GroupId("orders"),
+        topology=Topology(1, (Subtopology("0", 2),)),
+        config=config,
+        loads=loads,
+        hot_since_ms=7,
+        load_moves=moves,
+    )
+    group = replace(group, table=table_of(group))
+    assert decode_group(GROUP_VERSION, encode_group(group)) == group
+    assert group.table.weight == (4.0, 4.0)
 
 
 def test_weights_of_tasks_come_back_and_weigh() -> None:
@@ -117,8 +135,8 @@ def test_what_was_stored_is_stored_again_under_the_same_names() -> None:
     stored = json.loads(FIXTURES.read_text())
     payload = stored["payload"]
     again = json.loads(encode_group(decode_group(stored["version"], json.dumps(payload).encode())))
-    # Which instances are kept out, and the faults of hosts, have come since then.
-    assert set(again["fields"]) - set(payload["fields"]) == {"KeptOut", "Fault", "HostFaults"}
+    # Which instances are kept out, the faults of hosts, and moves for load have come since then.
+    assert set(again["fields"]) - set(payload["fields"]) == {"KeptOut", "Fault", "HostFaults", "LoadMove"}
     assert [name for name in again["fields"] if name in payload["fields"]] == list(payload["fields"])
     for name, known in payload["fields"].items():
         assert again["fields"][name][: len(known)] == known

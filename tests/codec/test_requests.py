@@ -101,7 +101,14 @@ def test_a_heartbeat_means_what_it_says() -> None:
         "seq": 118,
         "member_epoch": 12,
         "tasks": {
-            "0_1": {"role": "active", "state": "running", "input_lag": 40, "fencing_token": 41, "disk_bytes": 70},
+            "0_1": {
+                "role": "active",
+                "state": "running",
+                "input_lag": 40,
+                "fencing_token": 41,
+                "disk_bytes": 70,
+                "load": 0.25,
+            },
             "0_2": {"role": "active", "state": "failed", "detail": "disk full", "position": 5, "end_offset": 70},
             "0_3": {"role": "warmup", "positions": {"b": 2, "a": 1}, "end_offsets": {"a": 9, "b": 8}},
             "0_4": {"role": "standby", "lag": 0, "lost": True},
@@ -109,7 +116,7 @@ def test_a_heartbeat_means_what_it_says() -> None:
         },
     }
     expected = {
-        "0_1": TaskReport("active", ActiveState.RUNNING, input_lag=40, token=41, disk_bytes=70),
+        "0_1": TaskReport("active", ActiveState.RUNNING, input_lag=40, token=41, disk_bytes=70, load=0.25),
         "0_2": TaskReport(
             "active", ActiveState.FAILED, positions=(("", 5),), end_offsets=(("", 70),), detail="disk full"
         ),
@@ -135,6 +142,7 @@ OF_A_REPORT = {
     "final_positions": {"a": 1},
     "fencing_token": 1,
     "disk_bytes": 1,
+    "load": 0,
 }
 OF_A_JOIN = {
     "instance_id": "i",

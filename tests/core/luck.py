@@ -47,6 +47,12 @@ from batonpass.invariants import Transition, check_group, check_step
 
 COLD = (1_000, 5_000, 20_000, 100_000)
 WAITS_MS = (0, 20_000, 60_000)
+LOADS = {
+    "balance_by": "measured",
+    "load_half_life_ms": 2_000,
+    "load_patience_ms": 1_000,
+    "load_cooldown_ms": 60_000,
+}
 QUIET_ROUNDS = 700
 """Seconds of peace: more than the ten minutes for which a task is not handed over to where it failed."""
 
@@ -69,15 +75,17 @@ class Worker:
 class Luck:
     """One seed: a group, its workers, and what happens to them. ``history`` is every input with its time.
 
-    With ``together``, what several workers say mostly arrives at once.
+    With ``together``, what several workers say mostly arrives at once. With ``measured`` they say what load tasks have,
+    which wanders, and the group is balanced by it.
     """
 
-    def __init__(self, seed: int, *, together: bool = False) -> None:
+    def __init__(self, seed: int, *, together: bool = False, measured: bool = False) -> None:
         self.together = together
         self.chance = Random(seed)
         # Limits on disks came later, and change nothing else of what a seed stands for.
         self.disks = Random(f"disks of {seed}")
         slow = Random(f"slow copies of {seed}")
+        self.loads = Random(f"loads of {seed}") if measured else None
         self.now_ms = 1_000_000
         self.group, self.soft, self.policy = Group(GroupId("g")), Soft(), Policy()
         self.history: list[tuple[Input, int]] = []
@@ -87,7 +95,13 @@ class Luck:
         chance = self.chance
         more = (Subtopology("2", 5, weight=2.5),) if chance.random() < 0.3 else ()
         shape = topology(chance.choice([4, 8, 8, 12, 20]), stateless=chance.choice([0, 0, 3]), more=more)
-        self.do(GroupDeclaration(self.group.id, shape, self._config() | {"newcomer_wait_ms": slow.choice(WAITS_MS)}))
+        self.do(
+            GroupDeclaration(
+                self.group.id,
+                shape,
+                self._config() | {"newcomer_wait_ms": slow.choice(WAITS_MS)} | (LOADS if measured else {}),
+            )
+        )
         # Some tasks are written as fast as copies are read, and the lag of some copies stays unknown.
         share = slow.choice([0, 0, 0.2, 0.5])
         self.hot = {task for task in self.group.table.ids if slow.random() < share}
@@ -230,10 +244,19 @@ class Luck:
             elif task in worker.failing:
                 reports[task] = failed()
             else:
-                reports[task] = running(lost=lost) if lost or lag == 0 else restoring(lag)
+                load = self._load(task)
+                reports[task] = running(lost=lost, load=load) if lost or lag == 0 else restoring(lag, load=load)
             if task in worker.disk:
                 reports[task] = reports[task]._replace(disk_bytes=self.bytes_of(task))
         return reports
+
+    def _load(self, task: TaskId) -> float | None:
+        """Return the load of a task: another one is hot every few minutes, and some say none, or far too much."""
+        if self.loads is None:
+            return None
+        index = self.group.table.index_of.get(task, 0)
+        is_hot = (index + self.now_ms // 200_000) % 5 == 0
+        return self.loads.choice([None, 0.0, 100.0] if self.loads.random() < 0.02 else [3.0 if is_hot else 0.5])
 
     def bytes_of(self, task: TaskId) -> int:
         """Return what the state of a task takes, which grows with time, on every disk alike."""

@@ -6,10 +6,19 @@ from typing import get_args, get_type_hints
 import pytest
 
 from batonpass.core.state.errors import InvalidConfig
-from batonpass.core.state.policy import LAG_UNBOUNDED, RANGES, GroupConfig, IsolationLevel, Policy, parse_config
+from batonpass.core.state.policy import (
+    LAG_UNBOUNDED,
+    RANGES,
+    BalanceBy,
+    GroupConfig,
+    IsolationLevel,
+    Policy,
+    parse_config,
+)
 
 DAY_MS = 86_400_000
 # A session timeout that every heartbeat interval within its range is compatible with, and the other way round.
+FRACTIONS = {"max_lost_share", "load_imbalance"}
 ROOM = {"session_timeout_ms": DAY_MS, "heartbeat_interval_ms": 100}
 
 
@@ -49,6 +58,11 @@ def test_the_defaults_are_those_of_the_design() -> None:
         suspect_timeout_ms=2_000,
         isolation_level=IsolationLevel.READ_COMMITTED,
         kafka_heartbeats=False,
+        balance_by=BalanceBy.DECLARED,
+        load_half_life_ms=600_000,
+        load_imbalance=0.25,
+        load_patience_ms=600_000,
+        load_cooldown_ms=3_600_000,
     )
 
 
@@ -75,7 +89,7 @@ def test_a_name_of_kafka_is_text_of_a_line(name: str) -> None:
 def test_each_setting_refuses_what_lies_beyond_its_range(name: str) -> None:
     """Protocol 2.3."""
     least, most = RANGES[name]
-    step = 0.01 if name == "max_lost_share" else 1
+    step = 0.01 if name in FRACTIONS else 1
     for value in (least - step, most + step):
         found = faults({**ROOM, name: value})
         assert list(found) == [f"config.{name}"]
@@ -83,7 +97,7 @@ def test_each_setting_refuses_what_lies_beyond_its_range(name: str) -> None:
         assert str(most) in found[f"config.{name}"]
 
 
-@pytest.mark.parametrize("name", sorted(set(RANGES) - {"max_lost_share"}))
+@pytest.mark.parametrize("name", sorted(set(RANGES) - FRACTIONS))
 @pytest.mark.parametrize("value", [True, 1.5, "7", [1], {}], ids=["bool", "fraction", "text", "list", "object"])
 def test_a_whole_number_is_not_guessed_from_something_else(name: str, value: object) -> None:
     assert list(faults({name: value})) == [f"config.{name}"]
@@ -104,9 +118,10 @@ def test_null_is_a_value_of_no_setting_but_the_catch_up_time(name: str) -> None:
     assert parse_config({"acceptable_catchup_ms": None}, set_before).acceptable_catchup_ms is None
 
 
+@pytest.mark.parametrize("name", sorted(FRACTIONS))
 @pytest.mark.parametrize("value", [True, "0.5", float("nan")])
-def test_the_lost_share_is_a_plain_number(value: object) -> None:
-    assert list(faults({"max_lost_share": value})) == ["config.max_lost_share"]
+def test_a_share_is_a_plain_number(name: str, value: object) -> None:
+    assert list(faults({name: value})) == [f"config.{name}"]
     assert parse_config({"max_lost_share": 1}).max_lost_share == 1.0
 
 
@@ -221,3 +236,17 @@ def test_an_unbounded_lag_is_within_range() -> None:
 def test_gone_ids_are_remembered_for_at_least_a_day() -> None:
     """Protocol 3.5."""
     assert Policy().gone_retention_ms >= DAY_MS
+
+
+def test_what_tasks_weigh_is_one_of_three_words() -> None:
+    assert parse_config({"balance_by": "shadow"}).balance_by is BalanceBy.SHADOW
+    for wrong in ("load", True, None, 1):
+        assert faults({"balance_by": wrong}) == {"config.balance_by": "must be one of declared, shadow, measured"}
+
+
+def test_the_members_of_a_kafka_streams_application_say_no_load() -> None:
+    assert list(faults({"kafka_streams": True, "balance_by": "measured"})) == ["config.balance_by"]
+    assert list(faults({"kafka_streams": True, "balance_by": "shadow", "session_timeout_ms": 1_300})) == [
+        "config.session_timeout_ms",
+        "config.balance_by",
+    ]

@@ -67,6 +67,7 @@ EXAMPLES: dict[str, Mapping[str, object]] = {
                 "at": LATER,
                 "state": "failed",
                 "input_lag": 7,
+                "load": 0.25,
                 "detail": "disk full",
             },
             "0_3": {

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from batonpass.core.state.loads import LOAD_MAX
 from batonpass.core.state.numbers import WHOLE_MAX
 
 DURATION_MS_MAX: Final = 7 * 86_400_000
@@ -51,6 +52,7 @@ TagValue = Annotated[str, Meta(max_length=30)]
 Share = Annotated[float, Meta(ge=0.000_001, le=1_000_000)]
 """A capacity or weight. Within these bounds a load divided by a capacity is a number that JSON can hold."""
 Instant = Annotated[datetime, Meta(tz=True)]
+Load = Annotated[float, Meta(ge=0, le=LOAD_MAX)]
 Page = Annotated[int, Meta(ge=1, le=1_000)]
 
 
@@ -71,6 +73,7 @@ class ReportBody(Struct, forbid_unknown_fields=True, gc=False):
     final_positions: dict[TopicName, Offset] | UnsetType = UNSET
     fencing_token: Count | UnsetType = UNSET
     disk_bytes: Count | UnsetType = UNSET
+    load: Load | UnsetType = UNSET
 
 
 REPORTED_NUMBERS: Final[Mapping[type[Struct], frozenset[str]]] = {
@@ -86,6 +89,7 @@ REPORTED_NUMBERS: Final[Mapping[type[Struct], frozenset[str]]] = {
             "final_positions",
             "fencing_token",
             "disk_bytes",
+            "load",
         }
     )
 }

@@ -31,7 +31,7 @@ from batonpass.core.state.model import (
     shared,
 )
 from batonpass.core.state.pmap import PMap
-from batonpass.core.state.topology import build_table
+from batonpass.core.state.topology import table_of
 
 GROUP_VERSION: Final = 2
 """The version in which groups are written."""
@@ -85,7 +85,7 @@ class StoredTask(NamedTuple):
 
 
 DERIVED: Final = "table"
-"""The field that follows from the topology and is not stored."""
+"""The field that follows from the topology and the loads, and is not stored."""
 
 
 class UnreadableGroup(Exception):
@@ -224,7 +224,7 @@ def _group(mirror: msgspec.Struct) -> Group:
     alike: dict[Target, Target] = {}
     fields["tasks"] = {name: _task(one, alike) for name, one in fields.get("tasks", {}).items()}
     whole = make(**{name: PMap(said) if name in _GROUP_MAPS else said for name, said in fields.items()})
-    return replace(whole, table=build_table(whole.topology))
+    return replace(whole, table=table_of(whole))
 
 
 def _maps(kind: type[Any]) -> frozenset[str]:

@@ -75,6 +75,9 @@ RECORD_TYPES: Final[Mapping[str, type[Record]]] = {
     "epochs-raised": r.EpochsRaised,
     "tasks-adopted": r.TasksAdopted,
     "probe-scheduled": r.ProbeScheduled,
+    "loads-measured": r.LoadsMeasured,
+    "imbalance-noted": r.ImbalanceNoted,
+    "moved-for-load": r.MovedForLoad,
     "gone-forgotten": r.GoneForgotten,
 }
 """The record type of every kind that this program can read. A class may be renamed, a kind never."""

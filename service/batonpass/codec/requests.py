@@ -274,6 +274,7 @@ def _report(said: ReportBody) -> TaskReport:
         _positions(said.final_position, said.final_positions),
         None if said.fencing_token is UNSET else said.fencing_token,
         None if said.disk_bytes is UNSET else said.disk_bytes,
+        None if said.load is UNSET else said.load,
     )
 
 

@@ -47,6 +47,8 @@ class SoftDelta(msgspec.Struct, frozen=True):
     listens_since_ms: int = 0
     placed_without: tuple[MemberId, ...] = ()
     refused: Refused | None = None
+    loads_read_ms: int = 0
+    load_tried_ms: int = 0
 
 
 class Trace(msgspec.Struct, frozen=True):
@@ -83,6 +85,8 @@ def soft_delta(older: Soft | None, soft: Soft) -> SoftDelta:
         listens_since_ms=soft.listens_since_ms,
         placed_without=tuple(sorted(soft.placed_without)),
         refused=soft.refused,
+        loads_read_ms=soft.loads_read_ms,
+        load_tried_ms=soft.load_tried_ms,
     )
 
 
@@ -102,6 +106,8 @@ def soft_after(older: Soft, delta: SoftDelta) -> Soft:
         listens_since_ms=delta.listens_since_ms,
         placed_without=frozenset(delta.placed_without),
         refused=delta.refused,
+        loads_read_ms=delta.loads_read_ms,
+        load_tried_ms=delta.load_tried_ms,
     )
 
 

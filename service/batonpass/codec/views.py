@@ -263,6 +263,8 @@ def _report_body(measured: MeasuredReport) -> dict[str, Any]:
         body["input_lag"] = report.input_lag
     if report.disk_bytes is not None:
         body["disk_bytes"] = report.disk_bytes
+    if report.load is not None:
+        body["load"] = report.load
     if report.detail:
         body["detail"] = report.detail
     if measured.rate is not None:

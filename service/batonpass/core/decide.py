@@ -30,6 +30,7 @@ from batonpass.core.state.reasons import NoChange, Reason
 from batonpass.core.state.records import Record
 from batonpass.core.state.replies import Done, DrainProgress, Reply
 from batonpass.core.state.soft import Soft
+from batonpass.core.target.load import balance_by_load
 from batonpass.core.target.reach import is_nothing_under_way
 from batonpass.core.target.retarget import place_now
 from batonpass.core.wakeups import next_wake_ms
@@ -167,6 +168,7 @@ def _advance_group(draft: DecisionDraft, inputs: Sequence[i.Input], concerned: s
         # The target had to respect a temporary condition. Place anew before the group rests on it, and before copies
         # are dropped for it.
         place_now(draft)
+    balance_by_load(draft)
     take_step(draft, concerned, explains_all=concerned is None or draft.group.generation != generation)
     if is_tick:
         liveness.note_blocked_drains(draft)

@@ -22,6 +22,7 @@ from batonpass.core.state.model import Group, Member, Task
 from batonpass.core.state.newcomers import new_until_ms
 from batonpass.core.state.records import AssignmentChanged, NextOwnerChosen, RebalanceScheduled, ReleaseWaived
 from batonpass.core.state.soft import Soft
+from batonpass.core.target import load
 
 _Instants = Iterator[int | None]
 
@@ -31,6 +32,8 @@ def _of_group(draft: DecisionDraft) -> _Instants:
     # A placement, a probe, the end of a storm, and of a time without judgement.
     yield from (group.placement_due_ms, group.next_probe_ms, storm.next_look_ms(draft))
     yield draft.soft.judge_from_ms if group.members else None
+    # A member has been too hot for long enough, or is looked at again.
+    yield load.due_ms(group, draft.soft)
     yield from _of_holds(group)
 
 

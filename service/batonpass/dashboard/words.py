@@ -22,6 +22,8 @@ BRIEF: Final = 12
 WHY: Final[Mapping[str, str]] = {
     "stays": "stays",
     "balance": "for balance",
+    "hot": "its member was too hot",
+    "load-shadow": "in shadow, for load:",
     "failed-on-owner": "it failed where it was",
     "no-owner": "it had no owner",
     "drain": "its member drains",

@@ -19,7 +19,7 @@ from batonpass.core.state.policy import Policy
 from batonpass.core.state.reasons import Held, Reason, Why
 from batonpass.core.state.soft import Soft
 from batonpass.core.target.reach import with_targets
-from batonpass.core.target.retarget import try_to_plan
+from batonpass.core.target.retarget import plan_target, try_to_plan
 from batonpass.dry_run.snapshot import Snapshot, to_group
 from batonpass.placement.flow import Solver, minimum_flow
 
@@ -63,7 +63,7 @@ def plan(group: Group, soft: Soft, now_ms: int, policy: Policy, solver: Solver =
     """Return the plan for a group as it stands, with a new target if there is one."""
     everything = replace(group, unsettled=PMap(dict.fromkeys(group.table.ids, Pending.MOVING)))
     before = View(everything, soft, now_ms, policy, as_if_released=True)
-    found = try_to_plan(before, solver)
+    found = try_to_plan(before, solver, plan_target)
     failed, changes = (found, {}) if isinstance(found, str) else ("", found.changes)
     view = with_targets(before, changes)
     lower_bound = 0 if isinstance(found, str) else found.placed.lower_bound

@@ -95,8 +95,9 @@ def draw_config(seed: int, chance: Random, growth_per_s: int) -> dict[str, objec
         "newcomer_wait_ms": seeded(seed, "newcomers").choice((0, 4_000, 15_000)),
         "rack_aware_tags": ["zone", "rack"][: chance.randint(1, 2)] if chance.random() < 0.3 else [],
         "acceptable_catchup_ms": chance.choice((200, 2_000)) if chance.random() < 0.3 else None,
-        # There is no Kafka in these worlds.
+        # There is no Kafka in these worlds, and nobody measures.
         "isolation_level": "read_committed",
+        "balance_by": "declared",
         "kafka_heartbeats": False,
         "kafka_streams": False,
         "application_id": "",

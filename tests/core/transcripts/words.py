@@ -186,6 +186,8 @@ def in_words(record: r.Record, now_ms: int) -> tuple[str, Iterable[str]]:
     of_task = _of_a_task(record)
     if of_task is not None:
         return of_task[1], (of_task[0],)
+    if isinstance(record, r.LoadsMeasured | r.ImbalanceNoted | r.MovedForLoad):
+        return _of_load(record), ()
     return _of_the_group(record, now_ms), ()
 
 
@@ -258,6 +260,16 @@ def _of_a_task(record: r.Record) -> tuple[str, str] | None:
         case _:
             return None
     return record.task, words
+
+
+def _of_load(record: r.LoadsMeasured | r.ImbalanceNoted | r.MovedForLoad) -> str:
+    match record:
+        case r.LoadsMeasured():
+            return f"the measured load of {tasks_of(record.loads)} is another"
+        case r.ImbalanceNoted():
+            return "no member is too hot" if record.since_ms is None else "a member is too hot"
+        case r.MovedForLoad():
+            return f"moved for load: {tasks_of(record.tasks)}"
 
 
 def _of_the_group(record: r.Record, now_ms: int) -> str:

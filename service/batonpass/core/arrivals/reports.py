@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from batonpass.core.arrivals.answers import Late, Taken, refusal
 from batonpass.core.arrivals.doubts import end_doubts, is_doubted, is_to_be_doubted
+from batonpass.core.arrivals.loads import read_loads, smoothed_loads
 from batonpass.core.arrivals.recovery import (
     adopt,
     believe,
@@ -77,6 +78,7 @@ def heartbeat(draft: DecisionDraft, item: Heartbeat) -> Reply:
         # Once the log has caught up with the member, the heartbeat is taken like any other.
         return heartbeat(draft, item) if implausible is None else implausible
     heard = _with_heartbeat(known, item, draft.now_ms)
+    read_loads(draft)
     if member.suspected:
         clear_suspicion(draft, member)
     repeats_the_last = kept and not news and len(kept) == len(known.reports)
@@ -90,7 +92,7 @@ def heartbeat(draft: DecisionDraft, item: Heartbeat) -> Reply:
         kept = {task_id: measured for task_id, measured in kept.items() if task_id not in excess}
         tasks = {task_id: report for task_id, report in tasks.items() if task_id not in excess}
         heard, ignored = replace(heard, unassigned=unassigned), (*ignored, *why)
-    is_news, is_estimated = _take_report(draft, item, heard, kept, tasks)
+    is_news, is_estimated = _take_report(draft, item, (known, heard), kept, tasks)
     return Taken(ignored, is_news, is_estimated)
 
 
@@ -190,21 +192,23 @@ def note_answered_timeout(draft: DecisionDraft, member: Member) -> None:
 def _take_report(
     draft: DecisionDraft,
     item: Heartbeat,
-    heard: MemberSoft,
+    softs: tuple[MemberSoft, MemberSoft],
     kept: dict[TaskId, MeasuredReport],
     tasks: dict[TaskId, TaskReport],
 ) -> tuple[bool, bool]:
     """Take in the reports that are to be examined. Those in ``kept`` stay as they are.
 
+    ``softs`` is what was known of the member before, and with this heartbeat.
     Return whether they may let a task move, and whether the catch-up of a warmup can now be estimated.
     """
-    member = draft.group.members[item.member_id]
+    member, (known, heard) = draft.group.members[item.member_id], softs
     is_recovering = draft.group.recovering_until_ms > draft.now_ms
     is_undecided = is_recovering and not adopt(draft, member, item.member_epoch, tasks)
     member = draft.group.members[item.member_id]
     measured, is_news, is_estimated = _measure_all(draft, heard, tasks, member)
     reports = kept | measured
-    draft.set_member_soft(member.id, replace(heard, reports=reports, full=not is_undecided))
+    loads = smoothed_loads(draft, member, known, reports)
+    draft.set_member_soft(member.id, replace(heard, reports=reports, full=not is_undecided, loads=loads))
     if is_undecided:
         return False, is_estimated
     if member.doubts:

@@ -38,6 +38,7 @@ from batonpass.core.state.model import (
     Handover,
     HostFaults,
     KeptOut,
+    LoadMove,
     Loss,
     Member,
     Outcome,
@@ -56,7 +57,7 @@ from batonpass.core.state.model import (
 from batonpass.core.state.newcomers import stay_began_ms
 from batonpass.core.state.pmap import PMap
 from batonpass.core.state.set_back import moved_back
-from batonpass.core.state.topology import build_table
+from batonpass.core.state.topology import build_table, table_of
 
 
 def evolve(group: Group, records: Iterable[r.Record]) -> Group:
@@ -197,16 +198,26 @@ def _declared(builder: GroupBuilder, record: r.GroupDeclared) -> None:
 
 
 def _set_topology(builder: GroupBuilder, topology: Topology) -> None:
-    table = build_table(topology)
-    dropped = [task_id for task_id in builder.group.table.ids if task_id not in table.index_of]
-    builder.change(topology=topology, table=table)
+    known = builder.group.table.ids
+    builder.change(topology=topology)
+    builder.change(table=table_of(builder.group))
+    table = builder.group.table
+    dropped = [task_id for task_id in known if task_id not in table.index_of]
     for task_id in table.ids:
         builder.tasks[task_id] = builder.task(task_id)
     for task_id in dropped:
         # Its holders are told to give it up. The token stays, in case the task comes back.
         builder.tasks[task_id] = builder.task(task_id).with_target(NOWHERE).with_marks(pin=None)
-    if builder.group.pins:
-        builder.change(pins=builder.group.pins.updated(dict.fromkeys(dropped)))
+    _forget_dropped(builder, dropped)
+
+
+def _forget_dropped(builder: GroupBuilder, task_ids: Iterable[TaskId]) -> None:
+    """Forget what is kept of tasks by their ids, which are others' or nobody's from now on."""
+    group, gone = builder.group, dict.fromkeys(task_ids)
+    if group.pins:
+        builder.change(pins=group.pins.updated(gone))
+    if group.loads:
+        builder.change(loads=group.loads.updated(gone))
 
 
 def _topology_changed(builder: GroupBuilder, record: r.TopologyChanged) -> None:
@@ -219,13 +230,15 @@ def _tasks_ended(builder: GroupBuilder, record: r.TasksEnded) -> None:
     """Only their tokens are left. Nobody holds them any more."""
     for task_id in record.tasks:
         builder.tasks[task_id] = Task(task_id, token=builder.task(task_id).token)
-    builder.change(pins=builder.group.pins.updated(dict.fromkeys(record.tasks)))
+    _forget_dropped(builder, record.tasks)
 
 
 def _config_changed(builder: GroupBuilder, record: r.ConfigChanged) -> None:
     """The settings are new. The longest session timeout so far is kept, because leases may still run by it."""
     longest = max(builder.group.longest_session_ms, record.config.session_timeout_ms)
     builder.change(revision=builder.group.revision + 1, config=record.config, longest_session_ms=longest)
+    if builder.group.loads:
+        builder.change(table=table_of(builder.group))
 
 
 def _deleted(builder: GroupBuilder, record: r.GroupDeleted) -> None:
@@ -240,6 +253,7 @@ def _deleted(builder: GroupBuilder, record: r.GroupDeleted) -> None:
     none_kept_out: PMap[InstanceId, KeptOut] = PMap()
     no_hosts: PMap[HostId, HostFaults] = PMap()
     nowhere: PMap[TaskId, MemberId] = PMap()
+    no_loads: PMap[TaskId, float] = PMap()
     builder.change(
         declared=False,
         revision=builder.group.revision + 1,
@@ -257,6 +271,9 @@ def _deleted(builder: GroupBuilder, record: r.GroupDeleted) -> None:
         storm_since_ms=None,
         losses=(),
         hosts=no_hosts,
+        loads=no_loads,
+        hot_since_ms=None,
+        load_moves=(),
         grants_from_ms=max(builder.group.grants_from_ms, record.lease_end_ms),
     )
 
@@ -573,6 +590,24 @@ def _epochs_raised(builder: GroupBuilder, record: r.EpochsRaised) -> None:
 def _probe_scheduled(builder: GroupBuilder, record: r.ProbeScheduled) -> None:
     """The time of the next probe is stored, so it survives a restart."""
     builder.change(next_probe_ms=record.at_ms)
+
+
+def _loads_measured(builder: GroupBuilder, record: r.LoadsMeasured) -> None:
+    """Tasks have these loads, and weigh them if the group is balanced by them."""
+    builder.change(loads=builder.group.loads.updated(record.loads))
+    builder.change(table=table_of(builder.group))
+
+
+def _imbalance_noted(builder: GroupBuilder, record: r.ImbalanceNoted) -> None:
+    """A member is too hot since then, or none is."""
+    builder.change(hot_since_ms=record.since_ms)
+
+
+def _moved_for_load(builder: GroupBuilder, record: r.MovedForLoad) -> None:
+    """These tasks rest from now on. Those that have rested are forgotten."""
+    group = builder.group
+    resting = [one for one in group.load_moves if one.at_ms + group.config.load_cooldown_ms > record.at_ms]
+    builder.change(load_moves=(*resting, *(LoadMove(task_id, record.at_ms) for task_id in record.tasks)))
 
 
 def _gone_forgotten(builder: GroupBuilder, record: r.GoneForgotten) -> None:
@@ -975,6 +1010,9 @@ _FOLD: Final[Mapping[type[r.Record], object]] = {
     r.GrantsHeld: _grants_held,
     r.EpochsRaised: _epochs_raised,
     r.ProbeScheduled: _probe_scheduled,
+    r.LoadsMeasured: _loads_measured,
+    r.ImbalanceNoted: _imbalance_noted,
+    r.MovedForLoad: _moved_for_load,
     r.GoneForgotten: _gone_forgotten,
     r.TargetPlaced: _target_placed,
     r.AssignmentChanged: _assignment_changed,

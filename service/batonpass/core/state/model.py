@@ -467,6 +467,13 @@ class Loss(NamedTuple):
     at_ms: int
 
 
+class LoadMove(NamedTuple):
+    """A task that was moved for its load, and when: for ``load_cooldown_ms`` it is not moved for that again."""
+
+    task: TaskId
+    at_ms: int
+
+
 EMPTY_TABLE: Final = TaskTable((), (), (), (), ids=())
 
 
@@ -492,6 +499,9 @@ class Group:
         kept_out: the instances of which no run gets a task, whether they have a member or not.
         placed_ms: when the group was last placed.
         hosts: the faults of each host that has any, by its instance id, or member id if it has none.
+        loads: the measured load of tasks, in steps (``loads``). Under ``balance_by`` ``measured`` the table has these.
+        hot_since_ms: since when a member's load is above the average by more than ``load_imbalance``. None: none is.
+        load_moves: the tasks that were moved for load lately.
     """
 
     id: GroupId
@@ -524,6 +534,9 @@ class Group:
     kept_out: PMap[InstanceId, KeptOut] = field(default_factory=PMap)
     placed_ms: int = 0
     hosts: PMap[HostId, HostFaults] = field(default_factory=PMap)
+    loads: PMap[TaskId, float] = field(default_factory=PMap)
+    hot_since_ms: int | None = None
+    load_moves: tuple[LoadMove, ...] = ()
 
     def moving_tasks(self) -> list[TaskId]:
         """Return the tasks that every step looks at. No other task has warmups, or members that have to release it."""

@@ -30,6 +30,17 @@ class IsolationLevel(StrEnum):
     READ_UNCOMMITTED = "read_uncommitted"
 
 
+class BalanceBy(StrEnum):
+    """What a task weighs, and whether balance follows what members say of its load.
+
+    ``SHADOW`` decides by the measured load and says what would move; the declared weights go on.
+    """
+
+    DECLARED = "declared"
+    SHADOW = "shadow"
+    MEASURED = "measured"
+
+
 LOOK_AGAIN_LEAST_MS: Final = 1_000
 
 
@@ -72,6 +83,11 @@ class GroupConfig:
     application_id: str = ""
     cluster_id: str = ""
     report_interval_ms: int = 10_000
+    balance_by: BalanceBy = BalanceBy.DECLARED
+    load_half_life_ms: int = 600_000
+    load_imbalance: float = 0.25
+    load_patience_ms: int = 600_000
+    load_cooldown_ms: int = 3_600_000
 
     @property
     def overdue_ms(self) -> int:
@@ -128,6 +144,10 @@ RANGES: Final[Mapping[str, tuple[float, float]]] = {
     "poison_window_ms": (1_000, 7 * _DAY_MS),
     "distrust_after": (0, 1_000),
     "report_interval_ms": (0, 3_600_000),
+    "load_half_life_ms": (1_000, _DAY_MS),
+    "load_imbalance": (0.01, 100.0),
+    "load_patience_ms": (1_000, _DAY_MS),
+    "load_cooldown_ms": (60_000, 7 * _DAY_MS),
 }
 """The lowest and the highest accepted value of every numeric field. Shares lie within 0% and 100%."""
 
@@ -137,6 +157,8 @@ RACK_TAGS_MAX: Final = 5
 TAG_KEY_CHARS_MAX: Final = 20
 
 _SWITCHES: Final = frozenset({"kafka_heartbeats", "kafka_streams"})
+_CHOICES: Final[Mapping[str, type[StrEnum]]] = {"isolation_level": IsolationLevel, "balance_by": BalanceBy}
+_FRACTIONS: Final = frozenset({"max_lost_share", "load_imbalance"})
 _NAMES_OF_KAFKA: Final = frozenset({"application_id", "cluster_id"})
 _SHARES: Final = frozenset({"max_warmup_replicas", "max_drain_warmups"})
 _NAMES: Final = tuple(field.name for field in fields(GroupConfig))
@@ -198,9 +220,9 @@ def _clean(name: str, value: object) -> tuple[str, object]:
     """Return what is wrong with the value ("" if nothing is), and the value as the config keeps it."""
     if name == "rack_aware_tags":
         return _clean_tags(value)
-    if name == "isolation_level":
-        known = [level.value for level in IsolationLevel]
-        return ("", IsolationLevel(value)) if value in known else (f"must be one of {', '.join(known)}", None)
+    if name in _CHOICES:
+        known = [choice.value for choice in _CHOICES[name]]
+        return ("", _CHOICES[name](value)) if value in known else (f"must be one of {', '.join(known)}", None)
     if name in _NAMES_OF_KAFKA:
         fits = isinstance(value, str) and len(value) <= KAFKA_NAME_CHARS_MAX and value.isprintable()
         return ("", value) if fits else (f"must be text of at most {KAFKA_NAME_CHARS_MAX} characters", None)
@@ -213,7 +235,7 @@ def _clean(name: str, value: object) -> tuple[str, object]:
         if matched and 0 < Fraction(matched[1]) <= 100:
             return "", value
         return 'must be a number of copies or a share above "0%" and up to "100%"', None
-    if name == "max_lost_share":
+    if name in _FRACTIONS:
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             return "must be a number", None
         value = float(value)
@@ -241,14 +263,14 @@ def _clean_tags(value: object) -> tuple[str, object]:
 def _contradictions(values: Mapping[str, object]) -> list[tuple[str, str]]:
     session, heartbeat = values["session_timeout_ms"], values["heartbeat_interval_ms"]
     least = 3 * heartbeat + 1_000  # type: ignore[operator]
+    faults: list[tuple[str, str]] = []
     if session < least:  # type: ignore[operator]
-        return [
-            (
-                "config.session_timeout_ms",
-                f"{session} leaves no room for three heartbeats of {heartbeat} ms and a second; make it at least {least}",
-            )
-        ]
-    return []
+        why = f"{session} leaves no room for three heartbeats of {heartbeat} ms and a second; make it at least {least}"
+        faults.append(("config.session_timeout_ms", why))
+    if values["kafka_streams"] and values["balance_by"] is not BalanceBy.DECLARED:
+        why = "the members of a Kafka Streams application say nothing of their tasks' load; leave it declared"
+        faults.append(("config.balance_by", why))
+    return faults
 
 
 @dataclass(frozen=True, slots=True)

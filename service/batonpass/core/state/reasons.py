@@ -15,7 +15,7 @@ from batonpass.core.state.ids import MemberId, TaskId
 class Why(StrEnum):
     """Why a task stays where it is, or moves.
 
-    The first seven say why its target is not the member that has it. The others say why its active is where it is when
+    The first eight say why its target is not the member that has it. The others say why its active is where it is when
     a step is complete.
     """
 
@@ -25,6 +25,7 @@ class Why(StrEnum):
     MAX_TASKS = "max-tasks"
     TOPOLOGY = "topology"
     BALANCE = "balance"
+    HOT = "hot"
     FAILED_ON_OWNER = "failed-on-owner"
     STAYS = "stays"
     HANDOVER = "handover"
@@ -114,6 +115,8 @@ class NoChange(StrEnum):
     DUPLICATE = "late-or-doubled"
     UNCHANGED = "unchanged"
     PLACEMENT_FAILED = "placement-failed"
+    NOTHING_COOLS = "nothing-cools"
+    SHADOW = "load-shadow"
 
 
 class Happened(StrEnum):

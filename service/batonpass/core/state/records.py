@@ -375,6 +375,28 @@ class ProbeScheduled:
 
 
 @dataclass(frozen=True, slots=True)
+class LoadsMeasured:
+    """The measured load of these tasks is another one, in steps."""
+
+    loads: Mapping[TaskId, float]
+
+
+@dataclass(frozen=True, slots=True)
+class ImbalanceNoted:
+    """A member's load is above the average by more than ``load_imbalance``. None: none is any more."""
+
+    since_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class MovedForLoad:
+    """The target of these tasks has just been changed for their load."""
+
+    tasks: tuple[TaskId, ...]
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class GoneForgotten:
     """The ids of members that left long ago are forgotten."""
 
@@ -420,5 +442,8 @@ Record = (
     | EpochsRaised
     | TasksAdopted
     | ProbeScheduled
+    | LoadsMeasured
+    | ImbalanceNoted
+    | MovedForLoad
     | GoneForgotten
 )

@@ -22,7 +22,7 @@ APART_MS: Final = 2_000
 INSTANTS: Final[Mapping[type, tuple[str, ...]]] = {
     m.Group: (
         *("placement_due_ms", "next_probe_ms", "storm_since_ms", "grants_from_ms"),
-        *("recovering_until_ms", "placed_ms"),
+        *("recovering_until_ms", "placed_ms", "hot_since_ms"),
     ),
     m.Member: ("joined_ms", "away_until_ms", "place_since_ms"),
     m.Grant: ("since_ms",),
@@ -32,6 +32,7 @@ INSTANTS: Final[Mapping[type, tuple[str, ...]]] = {
     m.GoneMember: ("at_ms", "lease_end_ms", "since_ms"),
     m.Pause: ("since_ms", "expires_ms"),
     m.Loss: ("at_ms",),
+    m.LoadMove: ("at_ms",),
     m.Task: ("since_ms", "ran_since_ms", "well_ms"),
     m.Handover: (),
     m.Marks: (),
@@ -45,7 +46,7 @@ INSTANTS: Final[Mapping[type, tuple[str, ...]]] = {
 """The fields that are instants. None and 0 say that there is none."""
 
 WITHIN: Final[Mapping[type, tuple[str, ...]]] = {
-    m.Group: ("pause", "losses", "gone", "kept_out", "hosts"),
+    m.Group: ("pause", "losses", "gone", "kept_out", "hosts", "load_moves"),
     m.Member: ("assignment", "revoking", "drain"),
     m.Task: ("handover", "marks"),
     m.Handover: ("unreleased", "stop"),

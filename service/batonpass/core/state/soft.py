@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from batonpass.core.state.ids import MemberId, TaskId
+from batonpass.core.state.loads import SmoothedLoad
 from batonpass.core.state.model import ActiveState
 from batonpass.core.state.numbers import bounded_sum
 from batonpass.core.state.pmap import PMap
@@ -38,6 +39,7 @@ class TaskReport(NamedTuple):
     final_position: Positions = ()
     token: int | None = None
     disk_bytes: int | None = None
+    load: float | None = None
 
 
 class MeasuredReport(NamedTuple):
@@ -73,7 +75,8 @@ class MemberSoft:
     ``timeouts`` has the session timeouts sent in answers, each with the member epoch of its answer. The lease counts by
     the largest of them since the epoch that the member last echoed. ``full`` is true once a full report has arrived.
     ``rhythm_ms`` is the time between its heartbeats: that of the last two, or half of what it was if that is more.
-    ``unassigned`` is how much ``reports`` says of tasks that it does not have (``report_bounds``).
+    ``unassigned`` is how much ``reports`` says of tasks that it does not have (``report_bounds``). ``loads`` has the
+    load of the actives that it runs, where its last list says one and ``balance_by`` is not ``declared``.
     """
 
     heard_ms: int
@@ -85,6 +88,7 @@ class MemberSoft:
     poll_broken_ms: int | None = None
     rhythm_ms: int = 0
     unassigned: int = 0
+    loads: Mapping[TaskId, SmoothedLoad] = field(default_factory=dict)
 
     @property
     def sign_ms(self) -> int:
@@ -177,6 +181,8 @@ class Soft(NamedTuple):
             (``availability``). Once one of them is, the group is placed anew.
         refused: the refusals since the last answer to a Kafka Streams application, or else those of another one under
             its name (``application.refused_now``). None: it was answered, or not heard.
+        loads_read_ms: when the loads that members say were last compared with the recorded ones.
+        load_tried_ms: when it was last decided what to move for load.
     """
 
     started_ms: int = 0
@@ -191,3 +197,5 @@ class Soft(NamedTuple):
     listens_since_ms: int = 0
     placed_without: frozenset[MemberId] = frozenset()
     refused: Refused | None = None
+    loads_read_ms: int = 0
+    load_tried_ms: int = 0

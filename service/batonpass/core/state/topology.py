@@ -11,12 +11,24 @@ from dataclasses import replace
 
 from batonpass.core.state.errors import InvalidTopology
 from batonpass.core.state.ids import TaskId, split_task_id, subtopology_sort_key, task_id
-from batonpass.core.state.model import EMPTY_TABLE, Subtopology, Topology
+from batonpass.core.state.loads import weight_of_new
+from batonpass.core.state.model import EMPTY_TABLE, Group, Subtopology, Topology
+from batonpass.core.state.policy import BalanceBy
 from batonpass.core.state.task_table import TaskTable
 
 
-def build_table(topology: Topology) -> TaskTable:
-    """Return the tasks of ``topology`` in order. A subtopology with an unknown partition count has none."""
+def table_of(group: Group) -> TaskTable:
+    """Return the tasks of a group, with the weights by which they are placed."""
+    is_measured = group.config.balance_by is BalanceBy.MEASURED
+    return build_table(group.topology, group.loads if is_measured else None)
+
+
+def build_table(topology: Topology, loads: Mapping[TaskId, float] | None = None) -> TaskTable:
+    """Return the tasks of ``topology`` in order. A subtopology with an unknown partition count has none.
+
+    With ``loads`` a task weighs its measured load, or the median of all, and nothing that was declared.
+    """
+    of_new = weight_of_new(loads or {})
     ids: list[TaskId] = []
     index: list[int] = []
     stateful: list[bool] = []
@@ -28,7 +40,10 @@ def build_table(topology: Topology) -> TaskTable:
         ids.extend(tasks)
         index.extend([number] * count)
         stateful.extend([part.stateful] * count)
-        weight.extend([part.task_weights.get(task, part.weight) for task in tasks])
+        if loads and of_new is not None:
+            weight.extend([loads.get(task, of_new) for task in tasks])
+        else:
+            weight.extend([part.task_weights.get(task, part.weight) for task in tasks])
         epoch.extend([part.epoch] * count)
     if not ids:
         return EMPTY_TABLE

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from batonpass.core.handover.decision_draft import DecisionDraft
 from batonpass.core.handover.view import View
@@ -16,7 +17,9 @@ from batonpass.core.target.reach import find_unreachable, full_member_of, target
 from batonpass.core.target.targets import build_request, last_resorts, target_changes
 from batonpass.placement.flow import PlacementError, Solver
 from batonpass.placement.place import place
-from batonpass.placement.types import Moves, Placed, PlacementRequest
+from batonpass.placement.types import UNASSIGNED, Moves, Placed, PlacementRequest
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +42,15 @@ class TargetPlan:
     may_free_up: bool
 
 
-def plan_target(view: View, solver: Solver) -> TargetPlan:
-    """Return where the group's tasks belong, as far as they can get there past members that are full."""
+def plan_target(view: View, solver: Solver, moves: Mapping[int, int] | None = None) -> TargetPlan:
+    """Return where the group's tasks belong, as far as they can get there past members that are full.
+
+    With ``moves``, members by tasks, these move, and every other task stays where it is.
+    """
     request = build_request(view)
+    if moves is not None:
+        stay = {task: member for task, member in enumerate(request.home) if member != UNASSIGNED}
+        request = replace(request, bound={**stay, **request.bound, **moves})
     placed = last_resorts(view, request, place(request, solver))
     changes = target_changes(view, request, placed)
     reachability = find_unreachable(view, changes)
@@ -58,10 +67,10 @@ def plan_target(view: View, solver: Solver) -> TargetPlan:
     return TargetPlan(request, placed, changes, unreachable, reachability.may_free_up)
 
 
-def try_to_plan(view: View, solver: Solver) -> TargetPlan | str:
-    """Return the target that the group is to reach, or why placement found none: leases and takeovers wait for none."""
+def try_to_plan(view: View, solver: Solver, plan: Callable[[View, Solver], T]) -> T | str:
+    """Return what a plan finds, or why placement found nothing: leases and takeovers wait for none."""
     try:
-        return plan_target(view, solver)
+        return plan(view, solver)
     except PlacementError as problem:
         return str(problem)
     except Exception as problem:  # noqa: BLE001 - whatever it is
@@ -82,13 +91,13 @@ def place_now(draft: DecisionDraft) -> None:
     if not group.members or not is_ready(group.topology):
         draft.explain(NoChange.NO_MEMBERS if not group.members else NoChange.NOT_READY)
         changes: Mapping[TaskId, Target] = {}
-        moves = lower_bound = 0
+        found = TargetPlaced(group.generation, group.group_epoch, draft.now_ms, {})
     else:
-        target_plan = try_to_plan(draft.view(), draft.solver)
+        target_plan = try_to_plan(draft.view(), draft.solver, plan_target)
         if isinstance(target_plan, str):
             _keep(draft, target_plan)
             return
-        request, placed, changes = target_plan.request, target_plan.placed, target_plan.changes
+        request, changes = target_plan.request, target_plan.changes
         is_provisional = target_plan.may_free_up or any(
             request.members[index].may_be_target
             and group.tasks[group.table.ids[task_index]].marks.pin != request.members[index].id
@@ -97,17 +106,24 @@ def place_now(draft: DecisionDraft) -> None:
             if request.members[index].may_be_target or request.home[task_index] != index
         )
         _note_missing(draft, request, changes)
-        moves = placed.moves - _moves_not_made(draft, placed, target_plan.unreachable)
-        lower_bound = min(placed.lower_bound, moves) if target_plan.unreachable else placed.lower_bound
         _explain(draft, target_plan)
+        found = record_of(draft, target_plan)
     if draft.soft.target_is_provisional is not is_provisional:
         draft.soft = draft.soft._replace(target_is_provisional=is_provisional)
     if not changes:
         draft.explain(NoChange.SAME_TARGET)
         if group.placement_due_ms is None and group.generation_epoch == group.group_epoch:
             return
+    draft.record(found)
+
+
+def record_of(draft: DecisionDraft, target_plan: TargetPlan) -> TargetPlaced:
+    """Return the record of a target, without the moves that are not made."""
+    group, placed, changes = draft.group, target_plan.placed, target_plan.changes
+    moves = placed.moves - _moves_not_made(draft, placed, target_plan.unreachable)
+    lower_bound = min(placed.lower_bound, moves) if target_plan.unreachable else placed.lower_bound
     generation = group.generation + (1 if changes else 0)
-    draft.record(TargetPlaced(generation, group.group_epoch, draft.now_ms, changes, moves, lower_bound))
+    return TargetPlaced(generation, group.group_epoch, draft.now_ms, changes, moves, lower_bound)
 
 
 def _note_missing(draft: DecisionDraft, request: PlacementRequest, changes: Mapping[TaskId, Target]) -> None:

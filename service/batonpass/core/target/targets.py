@@ -38,6 +38,8 @@ from batonpass.core.handover.state_size import state_sizes
 from batonpass.core.handover.view import View
 from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.model import UNMARKED, ActiveState, Member, Pending, Role, Target, Task
+from batonpass.core.state.policy import BalanceBy
+from batonpass.core.state.records import HEARD_AGAIN
 from batonpass.placement.types import (
     NO_STATE,
     UNASSIGNED,
@@ -52,6 +54,13 @@ from batonpass.placement.types import (
 
 _WITHOUT_LAG: Final = tuple(Warmth(int(readiness), 0) for readiness in Readiness)
 
+_BRING_TAKERS: Final = frozenset(
+    {
+        *("join", "undrain", "kept-out-over", "member-trusted", "suspicion-cleared", HEARD_AGAIN),
+        *("resume", "pause-over", "storm-ended"),
+    }
+)
+"""The triggers after which a member may be given more, for which a group is balanced at once."""
 _READS_A_TASK: Final = 4
 _OWNER: Final[Callable[[Task], MemberId | None]] = attrgetter("owner")
 _STANDBYS: Final[Callable[[Task], tuple[MemberId, ...]]] = attrgetter("standbys")
@@ -77,8 +86,8 @@ def build_request(view: View) -> PlacementRequest:
     constraints.redirect(placed, home)
     constraints.avoid_failed(placed, home)
     constraints.keep_on_distrusted(home)
-    pause_held = view.why_moves_are_held(for_balance=True) is not None
-    if pause_held:
+    held = view.why_moves_are_held(for_balance=True) is not None or _only_load_moves(view)
+    if held:
         # No new moves for balance. Moves under way keep their destination, so that warm copies stay warm.
         constraints.keep_going(placed, home)
     if view.disk_room:
@@ -95,8 +104,14 @@ def build_request(view: View) -> PlacementRequest:
         state_size=state_sizes(group, view.soft),
         num_standby_replicas=view.config.num_standby_replicas,
         rack_aware_tags=view.config.rack_aware_tags,
-        balance_held=pause_held,
+        balance_held=held,
     )
+
+
+def _only_load_moves(view: View) -> bool:
+    """Say whether balance could move tasks only because measured weights are others by now: that is up to ``load``."""
+    is_measured = view.config.balance_by is BalanceBy.MEASURED and bool(view.group.loads)
+    return is_measured and _BRING_TAKERS.isdisjoint(view.group.triggers)
 
 
 def _placement_member(view: View, member: Member) -> PlacementMember:

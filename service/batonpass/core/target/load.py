@@ -1,0 +1,193 @@
+"""Balance by load: when a member has been too hot for long enough, and which tasks then leave it.
+
+Placement says where tasks belong by their measured weights. Of its moves, those are made that take a member down to
+``WITHIN`` of the average, hottest member first. A task that was moved for load lately stays, and so does one whose
+restore reads more than its move is worth.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+from typing import Final
+
+from batonpass.core.handover.availability import Availability
+from batonpass.core.handover.decision_draft import DecisionDraft
+from batonpass.core.handover.state_size import lag_at_start
+from batonpass.core.handover.view import View
+from batonpass.core.state.ids import MemberId, TaskId
+from batonpass.core.state.model import Group
+from batonpass.core.state.policy import BalanceBy
+from batonpass.core.state.reasons import NoChange, Reason, Why
+from batonpass.core.state.records import ImbalanceNoted, LoadsMeasured, MovedForLoad, TargetPlaced
+from batonpass.core.state.soft import Soft
+from batonpass.core.state.topology import build_table
+from batonpass.core.target.retarget import TargetPlan, plan_target, record_of, try_to_plan
+from batonpass.core.target.targets import build_request
+from batonpass.placement.flow import Solver
+from batonpass.placement.place import place
+from batonpass.placement.types import UNASSIGNED, Placed, PlacementRequest
+
+WITHIN: Final = 0.1
+"""How far above the average a member may stay. A step of a load is as large, so less than this is not known."""
+RESTORED_PER_SECOND: Final = 20_000
+"""The exchange rate: a restore of so many records costs a member as much as one second of all its load."""
+_TRIES: Final = 3
+_AS_HOT: Final = 1 + 1e-9
+
+
+def by_measured(group: Group) -> Group:
+    """Return the group as if its tasks weighed what was measured."""
+    return replace(group, table=build_table(group.topology, group.loads))
+
+
+def loads_by_member(group: Group) -> dict[MemberId, float]:
+    """Return the weight of the tasks whose target each member is, per unit of its capacity. None drains."""
+    load = dict.fromkeys((member.id for member in group.members.values() if member.drain is None), 0.0)
+    for task_id, weight in zip(group.table.ids, group.table.weight, strict=True):
+        owner = group.tasks[task_id].target.owner
+        if owner in load:
+            load[owner] += weight
+    return {member_id: amount / group.members[member_id].capacity for member_id, amount in load.items()}
+
+
+def imbalance(group: Group) -> float:
+    """Return by how much the highest load per capacity is above the average: 0.25 is a quarter."""
+    loads, members = loads_by_member(group), group.members
+    capacity = sum(members[member_id].capacity for member_id in loads)
+    whole = sum(load * members[member_id].capacity for member_id, load in loads.items())
+    return max(loads.values()) * capacity / whole - 1 if whole else 0.0
+
+
+def due_ms(group: Group, soft: Soft) -> int | None:
+    """Return when it is next decided what moves for load; None while no member is too hot."""
+    if group.hot_since_ms is None:
+        return None
+    return max(group.hot_since_ms, soft.load_tried_ms) + group.config.load_patience_ms
+
+
+def balance_by_load(draft: DecisionDraft) -> None:
+    """Note whether a member is too hot, and move what should leave it, or (in shadow) only say so."""
+    _note(draft)
+    at_ms = due_ms(draft.group, draft.soft)
+    if at_ms is None or draft.now_ms < at_ms or not _is_calm(draft.view()):
+        return
+    draft.soft = draft.soft._replace(load_tried_ms=draft.now_ms)
+    view = View(by_measured(draft.group), draft.soft, draft.now_ms, draft.policy)
+    plan = try_to_plan(view, draft.solver, plan_for_load)
+    if isinstance(plan, str):
+        draft.explain(NoChange.PLACEMENT_FAILED, detail=plan)
+        return
+    moved = moved_by(draft.group, plan) if plan is not None else {}
+    if not moved or plan is None:
+        draft.explain(NoChange.NOTHING_COOLS)
+    elif draft.group.config.balance_by is BalanceBy.SHADOW:
+        draft.reasons += [Reason(NoChange.SHADOW, task_id, to) for task_id, to in moved.items()]
+    else:
+        draft.record(record_of(draft, plan), MovedForLoad(tuple(moved), draft.now_ms))
+        draft.reasons += [Reason(Why.HOT, task_id, to) for task_id, to in moved.items()]
+        _note(draft)
+
+
+def _note(draft: DecisionDraft) -> None:
+    """Record since when a member is too hot, or that none is, after what may change that."""
+    group = draft.group
+    if not any(isinstance(record, LoadsMeasured | TargetPlaced) for record in draft.records):
+        return
+    is_counted = group.config.balance_by is not BalanceBy.DECLARED and bool(group.loads) and bool(group.members)
+    is_hot = is_counted and imbalance(by_measured(group)) > group.config.load_imbalance
+    if is_hot is (group.hot_since_ms is None):
+        draft.record(ImbalanceNoted(draft.now_ms if is_hot else None))
+
+
+def _is_calm(view: View) -> bool:
+    """Say whether nothing else is going on: every member is there and was heard in full, and no move is under way."""
+    group = view.group
+    if group.placement_due_ms is not None or view.why_moves_are_held(for_balance=True) is not None:
+        return False
+    for member in group.members.values():
+        known = view.member_softs.get(member.id)
+        is_there = member.gets_nothing or view.availability(member.id) is Availability.THERE
+        if not is_there or known is None or not known.full:
+            return False
+    unsettled = view.tasks.pick(list(group.unsettled))
+    return all(task.target.owner in (None, task.owner) for task in unsettled)
+
+
+def moved_by(group: Group, plan: TargetPlan) -> dict[TaskId, MemberId]:
+    """Return the tasks that a plan gives another owner, in order, each with that owner."""
+    return {
+        task_id: target.owner
+        for task_id, target in plan.changes.items()
+        if target.owner is not None and target.owner != group.tasks[task_id].target.owner
+    }
+
+
+def plan_for_load(view: View, solver: Solver) -> TargetPlan | None:
+    """Return the target with the moves that are worth it for load alone; None if there are none."""
+    moves = _worthwhile(view, solver)
+    return plan_target(view, solver, moves) if moves else None
+
+
+def _worthwhile(view: View, solver: Solver) -> dict[int, int]:
+    """Return the tasks that should move for load, with the member to which each does, by their indexes."""
+    request, config = replace(build_request(view), balance_held=False), view.config
+    index_of, bound = view.group.table.index_of, dict(request.bound)
+    for one in view.group.load_moves:
+        if one.at_ms + config.load_cooldown_ms > view.now_ms and one.task in index_of:
+            bound.setdefault(index_of[one.task], request.home[index_of[one.task]])
+    bound = {task: member for task, member in bound.items() if member != UNASSIGNED}
+    chosen: dict[int, int] = {}
+    for _ in range(_TRIES):
+        free = replace(request, bound=bound)
+        chosen, refused = _choose(view, free, place(free, solver))
+        if not refused:
+            break
+        bound = {**bound, **{task: request.home[task] for task in refused}}
+    return chosen
+
+
+def _choose(view: View, request: PlacementRequest, placed: Placed) -> tuple[dict[int, int], list[int]]:
+    """Return which moves of placement cool the hottest members, and those of them that are not worth their restore."""
+    weight, home, members = request.table.weight, request.home, request.members
+    load = [0.0] * (len(members) + 1)
+    for task, member in enumerate(home):
+        load[member] += weight[task]
+    stays = [index for index, member in enumerate(members) if member.may_be_target]
+    capacity = [member.capacity for member in members]
+    average = sum(load[index] for index in stays) / sum(capacity[index] for index in stays)
+    bound_of_heat = average * (1 + min(WITHIN, view.config.load_imbalance))
+    moves: defaultdict[int, list[int]] = defaultdict(list)
+    for task, owner in enumerate(placed.owner):
+        if owner not in (UNASSIGNED, home[task]) and home[task] in stays and task not in request.bound:
+            moves[home[task]].append(task)
+    chosen: dict[int, int] = {}
+    refused: list[int] = []
+    while hot := [member for member in moves if load[member] > bound_of_heat * capacity[member]]:
+        source = max(hot, key=lambda member: (load[member] / capacity[member], -member))
+        excess = load[source] - average * capacity[source]
+        task = min(moves[source], key=lambda task: (abs(excess - weight[task]), task))
+        to = placed.owner[task]
+        moves[source].remove(task)
+        if not moves[source]:
+            del moves[source]
+        if (load[to] + weight[task]) / capacity[to] > load[source] / capacity[source] * _AS_HOT:
+            continue  # What would make room for it there is not worth it, or rests.
+        if not _repays(view, request, task, to, weight[task] / (average * capacity[source])):
+            refused.append(task)
+            continue
+        chosen[task] = to
+        load[source] -= weight[task]
+        load[to] += weight[task]
+    return chosen, refused
+
+
+def _repays(view: View, request: PlacementRequest, task: int, to: int, share: float) -> bool:
+    """Say whether a move takes more off a member, until its task may move again, than the restore costs.
+
+    ``share`` is what it takes off, as a share of an average member's load. A restore of unknown size counts as none.
+    """
+    found = view.group.tasks[view.group.table.ids[task]]
+    is_restored = view.is_stateful(found.id)
+    records = lag_at_start(view, found, MemberId(request.members[to].id)) if is_restored else 0
+    return (records or 0) <= share * RESTORED_PER_SECOND * view.config.load_cooldown_ms / 1_000

@@ -1,0 +1,578 @@
+"""Load that members measure: how it becomes steady, when a member counts as too hot, and what moves then."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import pairwise
+from random import Random
+from typing import TypeVar
+
+import pytest
+from tests.core.scene import Scene, copy, running, topology
+
+from batonpass.core.decide import decide
+from batonpass.core.state.evolve import evolve
+from batonpass.core.state.ids import GroupId, MemberId, TaskId
+from batonpass.core.state.inputs import (
+    DrainRequest,
+    EndOffsets,
+    Join,
+    Leave,
+    PauseRequest,
+    PinRequest,
+    ResumeRequest,
+    Started,
+    Tick,
+)
+from batonpass.core.state.loads import STEP, SmoothedLoad, begun, least_load, new_step, weight_of_new
+from batonpass.core.state.model import Group, LoadMove, Role, Subtopology
+from batonpass.core.state.policy import BalanceBy
+from batonpass.core.state.reasons import NoChange, Why
+from batonpass.core.state.records import (
+    GroupDeleted,
+    ImbalanceNoted,
+    LoadsMeasured,
+    MovedForLoad,
+    Record,
+    TargetPlaced,
+    TasksEnded,
+)
+from batonpass.core.state.soft import Soft
+from batonpass.core.target.load import WITHIN, by_measured, due_ms, imbalance, loads_by_member
+
+T = TypeVar("T")
+MINUTE = 60_000
+HALF_LIFE = 100_000
+PATIENCE = 300_000
+BEAT = 10_000
+
+
+def begin(members: int = 2, partitions: int = 6, **config: object) -> Scene:
+    """Return a group at rest that is balanced by measured load, and has measured nothing yet."""
+    scene = Scene()
+    settings = {"balance_by": "measured", "load_half_life_ms": HALF_LIFE, "load_patience_ms": PATIENCE}
+    settings |= {"heartbeat_interval_ms": BEAT} | config
+    scene.declare(topology(partitions), **settings)
+    for number in range(members):
+        scene.join(f"m{number}")
+    scene.settle()
+    return scene
+
+
+def beat(scene: Scene, loads: dict[str, float], *names: str) -> None:
+    """Let members report what their assignments say, with the load of what they run."""
+    for name in names or sorted(scene.group.members):
+        assignment = scene.member(name).assignment
+        scene.beat(
+            name,
+            {
+                task: running(load=loads.get(task)) if grant.role is Role.ACTIVE else copy(grant.role, 0)
+                for task, grant in assignment.items()
+            },
+        )
+
+
+def run(scene: Scene, loads: dict[str, float], ms: int) -> list[Record]:
+    """Let members report for so long; return the records of this time."""
+    before, end_ms = len(scene.log), scene.now_ms + ms
+    while scene.now_ms < end_ms:
+        scene.wait(min(BEAT, ms))
+        beat(scene, loads)
+    return scene.log[before:]
+
+
+def hottest(scene: Scene, loads: dict[str, float]) -> float:
+    """Return the highest load of a member over the average, by what the tasks really take."""
+    of = [sum(loads[task] for task in scene.held(name, Role.ACTIVE)) for name in scene.group.members]
+    return max(of) * len(of) / sum(of)
+
+
+def skewed(scene: Scene) -> dict[str, float]:
+    """Return loads that make each task of the first member three times as heavy as the others."""
+    return {task: 0.3 if owner == "m0" else 0.1 for task, owner in scene.owners().items()}
+
+
+def named(records: Iterable[Record], kind: type[T]) -> list[T]:
+    return [record for record in records if isinstance(record, kind)]
+
+
+def moved(scene: Scene) -> list[str]:
+    """Return the tasks that rest because they were moved for load."""
+    return [one.task for one in scene.group.load_moves]
+
+
+# The arithmetic.
+
+
+def test_what_was_said_counts_half_after_a_half_life() -> None:
+    load = begun(None, 0, 1.0)
+    assert load.average is None
+    assert load.until(HALF_LIFE - 1_000, HALF_LIFE).average is None
+    assert load.until(HALF_LIFE, HALF_LIFE).average == pytest.approx(1.0)
+    changed = load.until(10 * HALF_LIFE, HALF_LIFE)._replace(last=3.0).until(11 * HALF_LIFE, HALF_LIFE)
+    assert changed.average == pytest.approx(2.0, abs=0.01)
+    assert changed.until(0, HALF_LIFE) == changed  # The clock has gone back.
+
+
+def test_a_recorded_load_is_where_the_average_begins() -> None:
+    assert begun(2.0, 0, 4.0).average == 2.0
+    assert begun(2.0, 0, 4.0).until(HALF_LIFE, HALF_LIFE).average == pytest.approx(3.0)
+
+
+def test_a_step_is_left_when_the_load_is_more_than_a_whole_one_away() -> None:
+    first = new_step(None, 0.52, 0.0001)
+    assert first is not None
+    assert 0.52 / STEP**0.5 <= first <= 0.52 * STEP**0.5
+    assert new_step(first, first * 1.099, 0.0001) is None
+    assert new_step(first, first / 1.099, 0.0001) is None
+    above = new_step(first, first * 1.11, 0.0001)
+    assert above is not None
+    assert new_step(above, first * 1.02, 0.0001) is None, "what comes back a little stays on its new step"
+    steps = [new_step(None, STEP**power, 0.000_001) or 0.0 for power in range(-60, 60)]
+    assert all(high / low == pytest.approx(STEP, rel=1e-4) for low, high in pairwise(steps))
+
+
+def test_next_to_nothing_may_jump_as_it_likes() -> None:
+    recorded = {TaskId("0_0"): 1.0, TaskId("0_1"): 1.0}
+    least = least_load(recorded)
+    assert least == 0.01
+    step = new_step(None, 0.0, least)
+    assert step is not None
+    assert new_step(step, 0.009, least) is None
+    assert least_load({}) > 0
+    assert new_step(0.01 * 1.1, 0.0, 0.0101) is None
+
+
+def test_a_new_task_weighs_the_median() -> None:
+    assert weight_of_new({}) is None
+    assert weight_of_new({TaskId(f"0_{n}"): load for n, load in enumerate((9.0, 1.0, 2.0))}) == 2.0
+
+
+# What is said, and what is recorded of it.
+
+
+def test_a_task_is_measured_once_it_was_observed_for_a_half_life() -> None:
+    scene = begin()
+    loads = dict.fromkeys(scene.owners(), 0.5)
+    assert named(run(scene, loads, HALF_LIFE - 10_000), LoadsMeasured) == []
+    measured = named(run(scene, loads, 30_000), LoadsMeasured)
+    assert len(measured) == 1
+    assert set(scene.group.loads) == set(scene.group.table.ids)
+    assert set(scene.group.table.weight) == {new_step(None, 0.5, 0.001)}
+
+
+def test_a_steady_fleet_writes_nothing() -> None:
+    scene = begin(load_half_life_ms=10 * MINUTE)
+    loads = dict.fromkeys(scene.owners(), 0.5)
+    run(scene, loads, 15 * MINUTE)
+    version, luck = scene.group.version, Random(7)
+    for _ in range(100):
+        run(scene, {task: luck.uniform(0.35, 0.65) for task in loads}, BEAT)
+    assert scene.group.version == version
+
+
+def test_loads_are_read_together_ten_times_in_a_half_life() -> None:
+    scene = begin()
+    wave = dict.fromkeys(scene.owners(), 0.5)
+    run(scene, wave, 2 * HALF_LIFE)
+    records = run(scene, dict.fromkeys(wave, 50.0), HALF_LIFE)
+    assert 2 <= len(named(records, LoadsMeasured)) <= 10
+    assert all(len(record.loads) == 6 for record in named(records, LoadsMeasured))
+
+
+def test_members_that_say_no_load_are_as_before() -> None:
+    scene = begin()
+    scene.settle()
+    version = scene.group.version
+    run(scene, {}, 5 * HALF_LIFE)
+    assert scene.group.version == version
+    assert all(known.loads == {} for known in scene.soft.members.values())
+
+
+def test_declared_weights_know_nothing_of_loads() -> None:
+    scene = begin(balance_by="declared")
+    version = scene.group.version
+    run(scene, skewed(scene), 5 * HALF_LIFE)
+    assert scene.group.version == version
+    assert all(known.loads == {} for known in scene.soft.members.values())
+
+
+def test_a_heartbeat_without_tasks_lets_the_last_load_go_on() -> None:
+    """Protocol 4.11."""
+    scene = begin()
+    beat(scene, dict.fromkeys(scene.owners(), 0.5))
+    for _ in range(HALF_LIFE // 5_000 + 3):
+        scene.wait(5_000)
+        scene.beat("m0")
+        scene.beat("m1")
+    assert set(scene.group.loads) == set(scene.group.table.ids)
+
+
+def test_one_sample_after_many_equal_ones_does_not_count_for_all_of_their_time() -> None:
+    scene = begin()
+    loads = dict.fromkeys(scene.owners(), 0.5)
+    run(scene, loads, 10 * HALF_LIFE)
+    run(scene, {task: 500.0 if task == "0_0" else 0.5 for task in loads}, 5_000)
+    load = next(one.loads[TaskId("0_0")] for one in scene.soft.members.values() if TaskId("0_0") in one.loads)
+    assert load.average is not None
+    assert load.average < 50
+
+
+def test_only_what_a_member_runs_by_its_own_assignment_is_measured() -> None:
+    """Protocol 4.11."""
+    scene = begin()
+    mine, other = scene.held("m0", Role.ACTIVE), scene.held("m1", Role.ACTIVE)
+    tasks = {task: running(load=0.5) for task in mine} | {other[0]: running(load=9.0)}
+    tasks[mine[0]] = copy(Role.STANDBY, 0)._replace(load=9.0)
+    scene.beat("m0", tasks)
+    assert set(scene.soft.members[MemberId("m0")].loads) == set(mine[1:])
+
+
+def test_a_load_that_is_not_said_any_more_is_forgotten_and_its_step_stays() -> None:
+    scene = begin()
+    run(scene, dict.fromkeys(scene.owners(), 0.5), 2 * HALF_LIFE)
+    recorded = dict(scene.group.loads)
+    run(scene, {}, 2 * HALF_LIFE)
+    assert all(known.loads == {} for known in scene.soft.members.values())
+    assert dict(scene.group.loads) == recorded
+
+
+def test_loads_survive_a_restart_of_the_coordinator() -> None:
+    scene = begin()
+    loads = dict.fromkeys(scene.owners(), 0.5)
+    run(scene, loads, 2 * HALF_LIFE)
+    version, recorded = scene.group.version, dict(scene.group.loads)
+    scene.soft = Soft()
+    scene.do(Started())
+    run(scene, loads, 3 * HALF_LIFE)
+    assert dict(scene.group.loads) == recorded
+    assert named(scene.log[version:], LoadsMeasured) == []
+
+
+def test_loads_of_tasks_that_end_are_forgotten() -> None:
+    scene = begin()
+    run(scene, dict.fromkeys(scene.owners(), 0.5), 2 * HALF_LIFE)
+    ended = evolve(scene.group, [TasksEnded((TaskId("0_1"),))])
+    assert set(scene.group.loads) - set(ended.loads) == {"0_1"}
+    scene.change(topology(0, epoch=2, more=(Subtopology("1", 2),)))
+    assert dict(scene.group.loads) == {}
+    gone = evolve(ended, [GroupDeleted(scene.now_ms, scene.now_ms)])
+    assert (dict(gone.loads), gone.hot_since_ms, gone.load_moves) == ({}, None, ())
+
+
+# When it acts.
+
+
+def test_a_member_is_too_hot_above_the_threshold_and_only_then() -> None:
+    scene = begin()
+    loads = {task: 0.12 if owner == "m0" else 0.1 for task, owner in scene.owners().items()}
+    assert named(run(scene, loads, 5 * HALF_LIFE), ImbalanceNoted) == []
+    run(scene, skewed(scene), 5 * HALF_LIFE)
+    assert scene.of(ImbalanceNoted) == [] or scene.group.hot_since_ms is not None
+    assert named(scene.log, ImbalanceNoted)
+
+
+def test_a_hot_member_is_relieved_after_the_patience_and_not_before() -> None:
+    scene = begin()
+    loads = skewed(scene)
+    while scene.group.hot_since_ms is None:
+        run(scene, loads, 5_000)
+    since = scene.group.hot_since_ms
+    assert scene.soft.wake_ms is not None
+    assert scene.soft.wake_ms <= since + PATIENCE
+    owners = scene.owners()
+    while not moved(scene):
+        assert scene.owners() == owners
+        run(scene, loads, 1_000)
+        assert scene.now_ms < since + PATIENCE + 10_000
+    assert scene.now_ms >= since + PATIENCE
+    scene.settle()
+    assert hottest(scene, loads) <= 1 + WITHIN + 0.05
+    assert scene.group.hot_since_ms is None
+
+
+def test_it_is_said_that_a_task_moves_because_its_member_is_hot() -> None:
+    scene = begin()
+    loads, reasons = skewed(scene), []
+    while not moved(scene):
+        scene.wait(5_000)
+        assert scene.last is not None
+        reasons += [reason for reason in scene.last.reasons if reason.code == Why.HOT]
+        beat(scene, loads)
+    assert {reason.task for reason in reasons} == set(moved(scene))
+    assert {reason.to for reason in reasons} == {"m1"}
+
+
+def test_a_task_that_alone_is_too_hot_ends_alone_and_nothing_is_written_then() -> None:
+    scene = begin(members=3, partitions=9)
+    loads = dict.fromkeys(scene.owners(), 0.1) | {"0_0": 5.0}
+    run(scene, loads, 5 * HALF_LIFE + 4 * PATIENCE)
+    owner = scene.task("0_0").owner
+    assert owner is not None
+    assert scene.held(owner, Role.ACTIVE) == ["0_0"]
+    assert {len(scene.held(name, Role.ACTIVE)) for name in ("m0", "m1", "m2") if name != owner} == {4}
+    assert scene.group.hot_since_ms is not None
+    version = scene.group.version
+    run(scene, loads, 3 * PATIENCE)
+    assert scene.group.version == version
+    assert due_ms(scene.group, scene.soft) is not None
+
+
+def test_no_task_is_moved_for_load_twice_in_its_cooldown() -> None:
+    """A hot spot that wanders faster than that: each task moves once at most, however hot it is."""
+    scene = begin(members=3, partitions=6)
+    last: dict[TaskId, int] = {}
+    for turn in range(6):
+        hot = f"m{turn % 3}"
+        loads = {task: 1.0 if owner == hot else 0.1 for task, owner in scene.owners().items()}
+        for record in named(run(scene, loads, PATIENCE + 3 * HALF_LIFE), MovedForLoad):
+            for task in record.tasks:
+                assert record.at_ms - last.get(task, -(2**60)) >= 3_600_000
+                last[task] = record.at_ms
+    assert last
+
+
+def test_tasks_that_have_rested_are_forgotten() -> None:
+    group = evolve(Group(GroupId("g")), [MovedForLoad((TaskId("0_0"),), 1_000), MovedForLoad((TaskId("0_1"),), 2_000)])
+    assert group.load_moves == (LoadMove(TaskId("0_0"), 1_000), LoadMove(TaskId("0_1"), 2_000))
+    later = evolve(group, [MovedForLoad((TaskId("0_2"),), 3_601_500)])
+    assert later.load_moves == (LoadMove(TaskId("0_1"), 2_000), LoadMove(TaskId("0_2"), 3_601_500))
+
+
+def test_a_restore_that_is_not_repaid_is_not_made() -> None:
+    scene = begin()
+    loads = skewed(scene)
+    scene.change(topology(0, epoch=1, more=(Subtopology("0", 6, changelog_topics=("log",)),)))
+    scene.settle()
+    scene.do(EndOffsets({("log", partition): 10**9 for partition in range(6)}, scene.now_ms))
+    owners = scene.owners()
+    run(scene, loads, 10 * HALF_LIFE + 3 * PATIENCE)
+    assert scene.owners() == owners
+    assert scene.group.hot_since_ms is not None
+    scene.do(EndOffsets({("log", partition): 10**9 if partition else 10**6 for partition in range(6)}, scene.now_ms))
+    small = [task for task, owner in owners.items() if owner == "m0" and task != "0_0"]
+    run(scene, loads, 3 * PATIENCE)
+    assert all(scene.task(task).owner == owners[task] for task in small)
+
+
+def in_shadow(scene: Scene, loads: dict[str, float]) -> set[str]:
+    said: set[str] = set()
+    for _ in range((5 * HALF_LIFE + 2 * PATIENCE) // BEAT):
+        scene.wait(BEAT)
+        assert scene.last is not None
+        said |= {str(reason.task) for reason in scene.last.reasons if reason.code == NoChange.SHADOW}
+        beat(scene, loads)
+    return said
+
+
+def test_shadow_says_what_would_move_and_moves_nothing() -> None:
+    scene = begin(balance_by="shadow")
+    loads, owners = skewed(scene), scene.owners()
+    said = in_shadow(scene, loads)
+    assert said
+    assert said <= {task for task, owner in owners.items() if owner == "m0"}
+    assert scene.owners() == owners
+    assert set(scene.group.table.weight) == {1.0}
+    scene.change(None, balance_by="measured")
+    scene.wait(1_000)
+    assert scene.owners() == owners, "what was measured in shadow moves nothing at once"
+    run(scene, loads, 2 * PATIENCE)
+    assert set(moved(scene)) == said
+
+
+def test_declared_again_ends_it() -> None:
+    scene = begin()
+    until_hot(scene, skewed(scene))
+    scene.change(None, balance_by="declared")
+    scene.settle()
+    assert scene.group.hot_since_ms is None
+    assert set(scene.group.table.weight) == {1.0}
+
+
+# What it waits for.
+
+
+def until_hot(scene: Scene, loads: dict[str, float]) -> None:
+    while scene.group.hot_since_ms is None:
+        run(scene, loads, 5_000)
+
+
+def test_it_waits_while_a_member_is_overdue() -> None:
+    scene = begin(members=3, session_timeout_ms=3_600_000)
+    loads = skewed(scene)
+    until_hot(scene, loads)
+    for _ in range(2 * PATIENCE // BEAT):
+        scene.wait(BEAT)
+        beat(scene, loads, "m0", "m1")
+    assert moved(scene) == []
+    run(scene, loads, 5_000)
+    assert moved(scene)
+
+
+def test_it_waits_during_a_pause_and_begins_with_its_end() -> None:
+    scene = begin()
+    loads = skewed(scene)
+    until_hot(scene, loads)
+    scene.do(PauseRequest())
+    run(scene, loads, 2 * PATIENCE)
+    assert moved(scene) == []
+    scene.do(ResumeRequest())
+    run(scene, loads, PATIENCE)
+    assert hottest(scene, loads) < 1.2
+
+
+def test_it_waits_while_a_member_is_away_and_while_one_drains() -> None:
+    scene = begin(members=3, rejoin_grace_ms=10 * PATIENCE)
+    scene.join("m3", instance_id="i")
+    scene.settle()
+    loads = skewed(scene)
+    until_hot(scene, loads)
+    scene.do(Leave(MemberId("m3"), restart=True))
+    for _ in range(2 * PATIENCE // BEAT):
+        scene.wait(BEAT)
+        beat(scene, loads, "m0", "m1", "m2")
+    assert moved(scene) == []
+    scene.join("m4", instance_id="i")
+    scene.settle()
+    scene.do(DrainRequest(MemberId("m2")))
+    assert not [one for one in scene.log if isinstance(one, MovedForLoad)]
+
+
+def test_it_waits_until_every_member_was_heard_in_full_after_a_restart() -> None:
+    scene = begin(session_timeout_ms=3_600_000)
+    loads = skewed(scene)
+    until_hot(scene, loads)
+    scene.now_ms += 2 * PATIENCE
+    scene.soft = Soft()
+    scene.do(Started())
+    assert moved(scene) == []
+    beat(scene, loads, "m0")
+    scene.tick(1_000)
+    assert moved(scene) == []
+    beat(scene, loads, "m1")
+    scene.tick(1_000)
+    assert moved(scene)
+
+
+def test_what_fails_in_placement_moves_nothing_and_is_tried_again() -> None:
+    def broken(*_: object) -> object:
+        raise ValueError("no answer")
+
+    scene = begin()
+    loads = skewed(scene)
+    until_hot(scene, loads)
+    at_ms = due_ms(scene.group, scene.soft)
+    assert at_ms is not None
+    scene.now_ms = at_ms - 1
+    beat(scene, loads)
+    decision = decide(scene.group, scene.soft, (Tick(),), at_ms, scene.policy, broken)  # type: ignore[arg-type]
+    assert NoChange.PLACEMENT_FAILED in {reason.code for reason in decision.reasons}
+    assert MovedForLoad not in {type(record) for record in decision.records}
+    assert due_ms(decision.after, decision.soft) == at_ms + PATIENCE
+    scene.now_ms = at_ms
+    scene.tick()
+    assert moved(scene)
+
+
+# Joins and leaves.
+
+
+def test_a_join_balances_at_once_by_what_was_measured() -> None:
+    scene = begin(members=2, partitions=12)
+    loads = {task: 0.5 if task in {"0_0", "0_1"} else 0.1 for task in scene.owners()}
+    run(scene, loads, 10 * HALF_LIFE + 3 * PATIENCE)
+    scene.join("m2")
+    scene.settle()
+    assert hottest(scene, loads) <= 1.15
+
+
+def test_a_leave_moves_only_what_it_frees() -> None:
+    scene = begin(members=3, partitions=9)
+    loads = skewed(scene)
+    run(scene, loads, 2 * HALF_LIFE)
+    before = scene.owners()
+    scene.do(Leave(MemberId("m2")))
+    scene.settle()
+    assert {task for task, owner in scene.owners().items() if owner != before[task]} == {
+        task for task, owner in before.items() if owner == "m2"
+    }
+    by = loads_by_member(scene.group)
+    assert by[MemberId("m1")] == pytest.approx(0.6, rel=0.1), "it went to the member with less load"
+
+
+def test_a_probe_moves_nothing_for_load() -> None:
+    scene = begin()
+    loads = skewed(scene)
+    until_hot(scene, loads)
+    owners = scene.owners()
+    scene.do(PinRequest(TaskId("0_0"), MemberId(owners["0_0"] or "")))
+    scene.wait(1_000)
+    assert scene.owners() == owners
+
+
+def test_what_a_draining_member_still_has_is_nobodys_load() -> None:
+    scene = begin()
+    scene.do(DrainRequest(MemberId("m0")))
+    assert list(loads_by_member(scene.group)) == ["m1"]
+    scene.do(DrainRequest(MemberId("m1")))
+    assert scene.held("m0", Role.ACTIVE)
+    assert loads_by_member(scene.group) == {}
+    assert imbalance(scene.group) == 0.0
+
+
+def test_capacity_divides_the_load() -> None:
+    scene = Scene()
+    scene.declare(topology(6), balance_by="measured", load_half_life_ms=HALF_LIFE, load_patience_ms=PATIENCE)
+    scene.join("m0", capacity=2.0)
+    scene.join("m1")
+    scene.settle()
+    loads = dict.fromkeys(scene.owners(), 0.2)
+    assert named(run(scene, loads, 5 * HALF_LIFE + PATIENCE), ImbalanceNoted) == []
+    assert imbalance(scene.group) == pytest.approx(0.0, abs=0.01)
+
+
+def test_a_pinned_task_stays_however_hot_its_member_is() -> None:
+    scene = begin()
+    loads = skewed(scene)
+    for task in scene.held("m0", Role.ACTIVE):
+        scene.do(PinRequest(TaskId(task), MemberId("m0")))
+    scene.settle()
+    run(scene, loads, 10 * HALF_LIFE + 2 * PATIENCE)
+    assert moved(scene) == []
+
+
+def test_standbys_take_over_and_nobody_has_two_copies() -> None:
+    scene = begin(members=3, partitions=9, num_standby_replicas=1)
+    loads = skewed(scene)
+    run(scene, loads, 5 * HALF_LIFE + 3 * PATIENCE)
+    scene.settle()
+    assert moved(scene)
+    assert scene.group.hot_since_ms is None
+
+
+def test_nothing_is_too_hot_where_nobody_stays_or_nothing_weighs() -> None:
+    assert imbalance(Group(GroupId("g"))) == 0.0
+    scene = begin()
+    assert imbalance(by_measured(scene.group)) == pytest.approx(0.0)
+    assert scene.group.config.balance_by is BalanceBy.MEASURED
+
+
+def test_a_member_that_lies_is_believed_and_the_group_stays_whole() -> None:
+    """A hundred times what is so: its tasks leave it once, and rest."""
+    scene = begin(members=3, partitions=9)
+    version = scene.group.version
+    for _ in range((5 * HALF_LIFE + 3 * PATIENCE) // BEAT):
+        scene.wait(BEAT)
+        owners = scene.owners()
+        beat(scene, {task: 10.0 if owner == "m0" else 0.1 for task, owner in owners.items()})
+    all_moved = [task for record in scene.log[version:] if isinstance(record, MovedForLoad) for task in record.tasks]
+    assert len(all_moved) == len(set(all_moved))
+
+
+def test_a_join_with_loads_says_nothing_yet() -> None:
+    scene = begin()
+    scene.do(Join(MemberId("m9"), tasks={TaskId("0_0"): copy(Role.STANDBY, 0)._replace(role="none", load=3.0)}))
+    known = scene.soft.members[MemberId("m9")]
+    assert known.loads == {}
+    assert [record for record in scene.log if isinstance(record, TargetPlaced)]
+    assert SmoothedLoad(0.0, 0.0, 0, 0.0).average is None
