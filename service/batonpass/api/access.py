@@ -52,12 +52,8 @@ _OF_NO_GROUP: Final = frozenset({"/livez", "/readyz", "/openapi.json", "/docs", 
 _BEARER: Final = b"bearer "
 
 
-class Unauthenticated(ProtocolError):
+class Unauthenticated(ProtocolError, type="unauthenticated", status=401, title="No valid token"):
     """The call carries no token, or an invalid one."""
-
-    type = "unauthenticated"
-    status = 401
-    title = "No valid token"
 
 
 class _Known(NamedTuple):

@@ -233,6 +233,7 @@ def member_body(view: View, member: Member, next_owners: frozenset[MemberId]) ->
         "revoking": sorted(member.revoking, key=task_sort_key),
         "disk_bytes": None if member_soft is None else member_soft.disk_bytes,
         "reports": _reports_body(member_soft),
+        **(member_soft.numbers if member_soft is not None else {}),
     }
 
 

@@ -30,12 +30,8 @@ class AccessRole(StrEnum):
     ADMIN = "admin"
 
 
-class Forbidden(ProtocolError):
+class Forbidden(ProtocolError, type="forbidden", status=403, title="Not allowed"):
     """The caller may not do this, or not to this group."""
-
-    type = "forbidden"
-    status = 403
-    title = "Not allowed"
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,8 +49,8 @@ from batonpass.core.state.soft import EndOffset, MeasuredReport, MemberSoft, Pos
 def heartbeat(draft: DecisionDraft, item: Heartbeat) -> Reply:
     """Take a member's report (protocol 4.2 to 4.4). Unless it is refused, its answer waits for the whole decision."""
     group = draft.group
-    member = group.members.get(item.member_id)
-    if not group.declared or member is None or member.away_until_ms is not None:
+    member = group.present_member(item.member_id)
+    if member is None:
         refused: ProtocolError = refusal(group, item.member_id)
         notice_lost_join(draft, item)
         return refused
@@ -59,11 +59,11 @@ def heartbeat(draft: DecisionDraft, item: Heartbeat) -> Reply:
         return TooLarge(f"a heartbeat may report {limit} tasks; this one reports {len(item.tasks)}")
     known = draft.member_soft(member.id) or MemberSoft(draft.now_ms)
     if item.seq <= known.seq:
-        draft.set_member_soft(member.id, replace(known, heard_ms=draft.now_ms, poll_broken_ms=None))
+        draft.set_member_soft(member.id, known.heard(draft.now_ms))
         draft.explain(NoChange.DUPLICATE)
         return Late()
     if item.member_epoch < known.echoed:
-        draft.set_member_soft(member.id, replace(known, heard_ms=draft.now_ms, poll_broken_ms=None))
+        draft.set_member_soft(member.id, known.heard(draft.now_ms))
         return StaleMemberEpoch(
             f"member epoch {item.member_epoch} is below {known.echoed}, which this member has echoed before; take the assignment in answer"
         )
@@ -156,6 +156,7 @@ def _with_heartbeat(known: MemberSoft, item: Heartbeat, now_ms: int) -> MemberSo
         timeouts=timeouts,
         poll_broken_ms=None,
         rhythm_ms=max(now_ms - known.heard_ms, known.rhythm_ms // 2),
+        numbers={**known.numbers, **item.numbers} if item.numbers else known.numbers,
     )
 
 
@@ -169,8 +170,7 @@ def count_as_heard(group: Group, soft: Soft, item: Heartbeat | Join, now_ms: int
         if item.member_id not in group.members:
             return soft
         member_soft = MemberSoft(now_ms)
-    renewed = replace(member_soft, heard_ms=now_ms, poll_broken_ms=None)
-    return soft._replace(members=soft.members.having(item.member_id, renewed))
+    return soft._replace(members=soft.members.having(item.member_id, member_soft.heard(now_ms)))
 
 
 def note_answered_timeout(draft: DecisionDraft, member: Member) -> None:

@@ -37,7 +37,7 @@ from batonpass.core.handover.owner import choose_active
 from batonpass.core.handover.state_size import state_sizes
 from batonpass.core.handover.view import View
 from batonpass.core.state.ids import MemberId, TaskId
-from batonpass.core.state.model import UNMARKED, ActiveState, Member, Pending, Role, Target, Task
+from batonpass.core.state.model import UNMARKED, ActiveState, Member, Pending, Target, Task
 from batonpass.core.state.policy import BalanceBy
 from batonpass.core.state.records import HEARD_AGAIN
 from batonpass.placement.types import (
@@ -373,8 +373,7 @@ class _Constraints:
         for member in self._ordered:
             if not self._view.is_missing(member.id):
                 continue
-            actives = [task_id for task_id, grant in member.assignment.items() if grant.role is Role.ACTIVE]
-            for task in self._view.tasks.pick([task_id for task_id in actives if task_id in index_of]):
+            for task in self._view.tasks.pick([task_id for task_id in member.actives if task_id in index_of]):
                 task_index, place = index_of[task.id], self._view.kept_at(task)
                 if place is not None:
                     self.bound.setdefault(task_index, self._number[place])
