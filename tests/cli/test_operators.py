@@ -38,6 +38,7 @@ def member(name: str, instance: str | None, **more: Any) -> dict[str, Any]:
         "draining": False,
         "kept_out": None,
         "suspected": False,
+        "silent": False,
         "assignment": {"active": [{"task": "0_0", "fencing_token": 3}], "standby": ["0_1"], "warmup": []},
         "revoking": [],
         "reports": {
@@ -81,7 +82,7 @@ def group(**more: Any) -> dict[str, Any]:
         "storm_ends_at": None,
         "warnings": ["beware"],
         "topology": {"epoch": 1, "subtopologies": [part | {"changelog_topics": ["store"]}]},
-        "config": {"max_warmup_replicas": 2},
+        "config": {"max_warmup_replicas": 2, "acceptable_recovery_lag": 100},
     } | more
 
 

@@ -9,7 +9,7 @@ import importlib.util
 import json
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from batonpass.cli.exits import Exit, Failure
 from batonpass.cli.folder import UpFolder
@@ -27,6 +27,9 @@ TASKS: Final = 12
 CUSTOMERS: Final = 2_000
 RATE: Final = 20
 COMMIT_INTERVAL_MS: Final = 500
+RESTORED_A_SECOND: Final = 2_000
+"""Records a second that a simulated worker restores."""
+
 KEEP_BYTES: Final = 32 * 1024 * 1024
 RESTORE_BYTES_PER_S: Final = 80_000
 NEWCOMERS: Final = 30
@@ -55,14 +58,6 @@ DECLARATION: Final[dict[str, Any]] = {
 """Timeouts are short, so that their effects can be watched."""
 
 
-class Pace(NamedTuple):
-    """How much state a simulated task has, and how fast it is restored and grows: records, and records a second."""
-
-    size: int = 20_000
-    rate: int = 2_000
-    growth: int = 20
-
-
 class SimulatedWorkers:
     """Workers that speak the protocol and pretend to have state."""
 
@@ -82,7 +77,7 @@ class SimulatedWorkers:
 
     def worker(self, name: str, url: str, folder: Path, token_file: Path) -> Program:
         """Return the program of one worker."""
-        given = arguments(url=url, group=DEMO, instance=name, folder=folder, pace=Pace())
+        given = arguments(url=url, group=DEMO, instance=name, folder=folder)
         return Program(SIMULATED, [*given, "--token-file", str(token_file), "--json"])
 
 
@@ -195,11 +190,10 @@ class DemoJob:
         return real_worker(self.job.words(), name, url=url, folder=folder, token_file=token_file)
 
 
-def arguments(*, url: str, group: str, instance: str, folder: Path, pace: Pace) -> list[str]:
+def arguments(*, url: str, group: str, instance: str, folder: Path, rate: int = RESTORED_A_SECOND) -> list[str]:
     """Return the command line of a simulated worker, without the name of its module."""
-    given = ["--url", url, "--group", group, "--instance", instance, "--folder", str(folder)]
-    given += ["--rate", str(pace.rate), "--growth", str(pace.growth), "--size", str(pace.size)]
-    return [*given, "--on-lease-lost", "continue"]
+    given = ["--url", url, "--group", group, "--instance", instance, "--folder", str(folder), "--rate", str(rate)]
+    return [*given, "--growth", "20", "--size", "20000", "--on-lease-lost", "continue"]
 
 
 def real_worker(job: str, name: str, *, url: str, folder: Path, token_file: Path) -> Program:

@@ -18,6 +18,7 @@ from batonpass.client import path
 from batonpass.codec.snapshots import read_snapshot, write_plan
 from batonpass.core.state.errors import ProtocolError
 from batonpass.core.state.policy import Policy
+from batonpass.dashboard.words import Names
 from batonpass.dry_run.plan import plan_snapshot
 from batonpass.terminal import say, say_on_stderr, screen
 
@@ -161,7 +162,7 @@ def _answer(number: int, text: bytes, *, as_json: bool) -> None:
     if as_json:
         say(json.dumps(write_plan(found, decide_ms=decide_ms), separators=(",", ":")))
     else:
-        _show(write_plan(found, decide_ms=decide_ms), {})
+        _show(write_plan(found, decide_ms=decide_ms), Names())
 
 
 def _refuse(message: str) -> NoReturn:
@@ -169,11 +170,11 @@ def _refuse(message: str) -> NoReturn:
     raise typer.Exit(Exit.BAD_INPUT)
 
 
-def _show(found: Mapping[str, Any], names: Mapping[str, str]) -> None:
+def _show(found: Mapping[str, Any], names: Names) -> None:
     out = screen()
     rows = [
         [
-            names.get(member, member),
+            names(member),
             *(", ".join(roles[role]) for role in ("active", "standby", "warmup")),
             found["target"][member]["active"],
         ]
@@ -187,5 +188,5 @@ def _show(found: Mapping[str, Any], names: Mapping[str, str]) -> None:
     if found.get("placement_failed"):
         out.say(f"  no new target was found, so this is the present one: {found['placement_failed']}")
     for one in found["held_back"]:
-        to = names.get(one["to"], one["to"]) if one["to"] else "any member"
+        to = names(one["to"]) if one["to"] else "any member"
         out.say(f"  {one['task']} waits to go to {to}: {one['reason']}")

@@ -19,7 +19,7 @@ from batonpass.core.state.ids import MemberId, TaskId, task_sort_key
 from batonpass.core.state.model import Failure, Group, KeptOut, Member, Pause, Stop, Task, Topology
 from batonpass.core.state.soft import MeasuredReport, MemberSoft
 from batonpass.explain.group import Budget, GroupExplanation, Obstacle, WaitingTask
-from batonpass.explain.health import Health, Origin
+from batonpass.explain.health import Health, Origin, is_silent
 from batonpass.explain.status import Assignments, GroupStatus
 from batonpass.explain.task import CopyStatus, TaskExplanation, Wait
 
@@ -85,9 +85,9 @@ def health_body(group: Group, health: Health) -> dict[str, Any]:
         "incident": _origin_body(group, health.incident),
         "remedies": [
             {"action": one.action, "member": one.member_id, "task": one.task, "command": shlex.join(one.words)}
-            for one in worst.remedies
+            for one in worst.help.remedies
         ],
-        "runbook": worst.runbook or None,
+        "runbook": worst.help.runbook or None,
     }
 
 
@@ -233,6 +233,7 @@ def member_body(view: View, member: Member, next_owners: frozenset[MemberId]) ->
         "drain_deadline_at": None if member.drain is None else time_of(member.drain.deadline_ms),
         "kept_out": None if kept_out is None else _kept_out(kept_out),
         "suspected": member.suspected,
+        "silent": is_silent(view, member),
         "away_until": time_of(member.away_until_ms),
         "distrusted_until": None if faults is None else rfc3339(distrusted_until_ms(view.config, faults)),
         "faults": "" if faults is None else faults_in_words(faults),
