@@ -152,6 +152,41 @@ def test_input_lags_and_bytes_on_disk_wait_for_the_report_interval() -> None:
     }
 
 
+def test_a_load_is_said_while_an_active_runs_and_waits_for_the_report_interval() -> None:
+    worker = joined(1, assignment(active={"0_0": 7}), report_interval_ms=10_000)
+    worker.do("load", "0_0", 0.25)
+    worker.do("task_restoring", "0_0", progress=at(4_900))
+    worker.beat(1, report_interval_ms=10_000)
+    assert "load" not in reported(worker.last())["0_0"]
+    worker.do("task_running", "0_0")
+    worker.beat(1, report_interval_ms=10_000)
+    assert reported(worker.last())["0_0"]["load"] == 0.25
+    listed = []
+    for load in (0.5, 0.75, 1, 1.25):
+        worker.do("load", "0_0", load)
+        worker.beat(1, report_interval_ms=10_000)
+        listed.append(lists_tasks(worker))
+    assert listed == [False, False, False, True]
+    worker.do("load", "0_0", 1.25)
+    worker.do("load", "0_9", 1)
+    for _ in range(5):
+        worker.beat(1, report_interval_ms=10_000)
+        assert not lists_tasks(worker)
+    worker.do("state_lost", "0_0")
+    worker.beat(1, report_interval_ms=10_000)
+    assert "load" not in reported(worker.last())["0_0"]
+
+
+@pytest.mark.parametrize("load", [-0.1, 1_000_001, float("nan"), float("inf")])
+def test_a_load_that_no_coordinator_takes_is_refused_and_costs_no_heartbeat(load: float) -> None:
+    worker = joined(1, assignment(active={"0_0": 7}))
+    worker.do("task_running", "0_0")
+    with pytest.raises(ValueError, match=r"a load is a number from 0 to 1,000,000"):
+        worker.do("load", "0_0", load)
+    worker.beat(1)
+    assert "load" not in reported(worker.last())["0_0"]
+
+
 def test_an_active_that_restores_is_reported_with_every_heartbeat() -> None:
     worker = joined(1, assignment(active={"0_0": 7}), report_interval_ms=10_000)
     for position in (4_900, 4_910, 4_920):

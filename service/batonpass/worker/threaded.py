@@ -21,6 +21,7 @@ from typing import Any, ParamSpec, Self, TypeVar, Unpack, cast
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
+from batonpass.worker.measured_load import ThreadTime, tell_load
 from batonpass.worker.member import Member
 from batonpass.worker.options import Exit, MemberOptions
 from batonpass.worker.protocol import Offsets, Phase, Problem, Progress, RequestKind, Role, Status
@@ -113,7 +114,17 @@ class _InThreads(Callbacks):
         self.on_problem = callbacks.on_problem  # type: ignore[method-assign]
 
     async def on_active(self, task: Task) -> None:
-        await self._call(self._callbacks.on_active, cast("ThreadTask", task))
+        used = ThreadTime()
+
+        def on_active() -> None:
+            used.begin()
+            self._callbacks.on_active(cast("ThreadTask", task))
+
+        telling = asyncio.ensure_future(tell_load(task, used))
+        try:
+            await self._call(on_active)
+        finally:
+            telling.cancel()
 
     async def on_standby(self, task: Task) -> None:
         await self._call(self._callbacks.on_standby, cast("ThreadTask", task))

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from operator import index
 
+from batonpass.core.state.loads import LOAD_MAX
+
 
 class Role(StrEnum):
     """What a member has of a task; ``none`` is state on disk that is not being followed."""
@@ -121,6 +123,18 @@ def _checked_offset(offset: int, name: str) -> int:
     plain = index(offset)
     if not 0 <= plain <= OFFSET_MAX:
         raise ValueError(f"{name} is {plain}, which is no offset: it is at least 0, that of the record to be read next")
+    return plain
+
+
+def checked_load(load: float) -> float:
+    """Return a load as a plain number.
+
+    Raises:
+        TypeError, ValueError: when it is no number from 0 to `LOAD_MAX`: a coordinator takes no other (protocol 4.9).
+    """
+    plain = float(load)
+    if not 0 <= plain <= LOAD_MAX:
+        raise ValueError(f"a load is a number from 0 to {LOAD_MAX:,.0f}, and not {plain}")
     return plain
 
 
