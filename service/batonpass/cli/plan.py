@@ -94,6 +94,8 @@ async def _live(context: ClientContext, group: str, change: dict[str, Any], memb
     context.say(
         f"Load per capacity: {before['least']:g} to {before['most']:g} now, {after['least']:g} to {after['most']:g} then."
     )
+    for one in found.get("for_load", []):
+        context.say(f"  for load, {one['task']} would move from {one['from']} to {one['to']}")
 
 
 def _newcomers(text: str) -> dict[str, Any]:
