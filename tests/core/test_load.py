@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from itertools import pairwise
 from random import Random
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 import pytest
 from tests.core.scene import Scene, copy, running, topology
@@ -419,7 +419,7 @@ def test_a_move_that_only_another_one_makes_room_for_waits_for_that() -> None:
     placed = place(request, minimum_flow)
     index_of, other = scene.group.table.index_of, {home: 1 - home for home in (0, 1)}
     swapped = {index_of[TaskId(task)] for task in (of["m0"][0], of["m1"][0])}
-    owners = tuple(other[home] if task in swapped else home for task, home in enumerate(request.home))
+    owners = [other[home] if task in swapped else home for task, home in enumerate(request.home)]
     assert _choose(view, request, replace(placed, owner=owners)) == ({}, [])
 
 
@@ -675,7 +675,7 @@ def test_a_plan_says_nothing_of_load_where_placement_finds_nothing() -> None:
     scene = begin(balance_by="shadow")
     until_hot(scene, skewed(scene))
 
-    def broken(*_network: object) -> list[int]:
+    def broken(*_network: object) -> NoReturn:
         raise PlacementError("no answer")
 
     assert moves_for_load(scene.group, scene.soft, scene.now_ms, scene.policy, broken) == {}

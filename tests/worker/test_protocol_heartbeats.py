@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from tests.worker.scripted import INTERVAL_MS, Scripted, answer, assignment, joined, reported
 
+from batonpass.core.state import loads
 from batonpass.worker.protocol import (
     MemberSettings,
     Progress,
@@ -15,6 +16,7 @@ from batonpass.worker.protocol import (
     StopActive,
 )
 from batonpass.worker.protocol.machine import backoff_ms
+from batonpass.worker.protocol.types import LOAD_MAX
 
 POLL = RequestKind.POLL
 
@@ -185,6 +187,7 @@ def test_a_load_that_no_coordinator_takes_is_refused_and_costs_no_heartbeat(load
         worker.do("load", "0_0", load)
     worker.beat(1)
     assert "load" not in reported(worker.last())["0_0"]
+    assert LOAD_MAX == loads.LOAD_MAX
 
 
 def test_an_active_that_restores_is_reported_with_every_heartbeat() -> None:

@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from operator import index
 
-from batonpass.core.state.loads import LOAD_MAX
-
 
 class Role(StrEnum):
     """What a member has of a task; ``none`` is state on disk that is not being followed."""
@@ -124,6 +122,10 @@ def _checked_offset(offset: int, name: str) -> int:
     if not 0 <= plain <= OFFSET_MAX:
         raise ValueError(f"{name} is {plain}, which is no offset: it is at least 0, that of the record to be read next")
     return plain
+
+
+LOAD_MAX = 1_000_000.0
+"""The highest load that a coordinator takes (protocol 4.9)."""
 
 
 def checked_load(load: float) -> float:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from batonpass.core.state.loads import LOAD_MAX
+from batonpass.worker.protocol.types import LOAD_MAX
 from batonpass.worker.testing.conformance.scripted_coordinator import ScriptedCoordinator
 
 SLACK_S = 0.35
