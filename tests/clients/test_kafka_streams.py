@@ -206,7 +206,15 @@ def keep_apart(java: tuple[str, ...], bootstrap: str, own_url: str, folder: Path
         config = served.call("GET", f"/v1/groups/{names[0]}").json()["config"]
         assert (config["application_id"], bool(config["cluster_id"])) == (names[0], True)
         assert served.call("POST", f"/v1/groups/{names[0]}/members/A/drain").is_success
-        second = jobs[1].start("B", settings)
+        early = jobs[1].start("B", settings)
+        assert early.process.wait(60) != 0
+        assert f"is the group of the application '{names[0]}'" in early.log.read_text()
+        # Its coordinator did not answer when it was to start, so it learns of it from its first question.
+        token = folder / "token-later"
+        token.write_text("nobody-knows-it")
+        second = jobs[1].start("B", settings | {"batonpass.token.file": token})
+        wait_until(lambda: unknown in second.log.read_text(), seen=second.log.read_text)
+        token.write_text(SECRET)
         taken = f"it answered 422: group '{names[0]}' is that of another application"
         wait_until(lambda: taken in second.log.read_text(), seen=second.log.read_text)
         jobs[1].until({"B": 12})

@@ -740,12 +740,34 @@ def test_of_an_application_that_is_not_heard_nobody_says_that_it_is_well() -> No
     scene.soft = Soft()
     scene.do(Started())
     assert "before this coordinator started 0 ms ago" in explanation(leader)
-    scene.refused(GroupDeletion(), GroupNotEmpty)
     scene.now_ms += 46_000
-    assert "Nothing has been heard of the application for 46 s" in explanation(leader)
+    assert "Nothing has been heard" not in explanation(leader)
+    assert "stop the application and wait 59 s" in scene.refused(GroupDeletion(), GroupNotEmpty).detail
+    scene.now_ms += 60_000
+    assert "Nothing has been heard of the application for 1 min 46 s" in explanation(leader)
     assert scene.do(GroupDeletion()) == Done()
     # No lease ran, so the next application of the name has its tasks at once.
     assert roles(leader.ask(process("c")), "c") == {"active": ["0_0", "0_1", "0_2", "0_3"]}
+
+
+def test_after_a_restart_nobody_says_of_a_refused_application_that_it_is_well_or_gone() -> None:
+    """It asks again within a minute, and each time it is refused again (protocol 14.8)."""
+    leader = Leader()
+    scene = leader.scene
+    leader.ask(process("a", ALL))
+    leader.ask(process("a", ALL))
+    scene.now_ms += 60_000
+    refused(leader)
+    scene.soft = Soft()
+    scene.do(Started())
+    scene.now_ms += 59_000
+    assert explanation(leader) == (
+        "At the last rebalance that was answered, before this coordinator started 59 s ago, every task was where it "
+        "belongs, and every copy caught up."
+    )
+    scene.refused(GroupDeletion(), GroupNotEmpty)
+    refused(leader)
+    assert "Rebalances are refused: the topology has 4 tasks, the limit is 1 (1 refusal in 0 ms" in explanation(leader)
 
 
 def test_an_application_that_was_to_ask_and_has_not_is_said_to_be_overdue() -> None:
@@ -1053,6 +1075,37 @@ def test_a_member_has_the_name_of_its_process_and_each_run_a_number() -> None:
         ("orders.2", "u2"),
         ("orders.3", "u1"),
     ]
+    # Whoever reads how the group is, and what to do, reads these names too.
+    scene = leader.scene
+    scene.do(DrainRequest(MemberId("orders.3")))
+    assert explanation(leader).startswith("Member orders.3 drains: ")
+    [remedy] = explain_group(scene.group, scene.soft, scene.now_ms, scene.policy, limit=10).health.worst.remedies
+    assert remedy.words == ("batonpass", "undrain", "g", "orders.3")
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_in_shadow_nobody_waits_for_what_the_application_was_not_told(*, restarts: bool) -> None:
+    """What is to come would be done if the group decided; Kafka's own assignor asks for rebalances when it likes."""
+    leader = Leader()
+    shadow = OtherAssignment("HighAvailabilityTaskAssignor", {InstanceId("a"): tuple(map(TaskId, ALL))})
+    for _ in range(2):
+        leader.ask(process("a", ALL), process("b"), other=shadow)
+    scene = leader.scene
+    if restarts:
+        scene.soft = Soft()
+        scene.do(Started())
+    for wait_ms in (1_000, 660_000):
+        scene.now_ms += wait_ms
+        said = explanation(leader)
+        assert said.startswith("2 tasks still to move")
+        assert "HighAvailabilityTaskAssignor decides, not this group (shadow)" in said
+        assert "to rebalance" not in said
+    assert "it rests, is stopped, or does not get through" in explanation(leader)
+    assert describe_group(scene.group, scene.soft, scene.now_ms, scene.policy).next_probe_ms is None
+    # As soon as the group decides, it is said when the next rebalance is to come.
+    leader.ask(process("a", ALL), process("b"))
+    assert "decides, not this group" not in explanation(leader)
+    assert "The application was asked to rebalance again in " in explanation(leader)
 
 
 def test_in_shadow_explain_says_who_decides() -> None:

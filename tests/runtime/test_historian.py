@@ -351,10 +351,11 @@ SOFT = Soft(
     wake_ms=8,
     target_is_provisional=False,
     left_before_joining=PMap({MemberId("m2"): 9}),
-    other_assignor="Kafka's",
     listens_since_ms=10,
     placed_without=frozenset({MemberId("m3")}),
     refused=Refused("the topology has 4 tasks", 11, 12, 3, is_another=True),
+    loads_read_ms=13,
+    load_tried_ms=14,
 )
 
 

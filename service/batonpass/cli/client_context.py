@@ -60,7 +60,7 @@ REMEDIES = {
     "forbidden": "Use a token of a higher role; `batonpass token create` makes one, for an admin.",
     "unknown-group": "`batonpass groups` lists the groups, `batonpass groups declare` makes one.",
     "unknown-member": "`batonpass members GROUP` lists the members.",
-    "group-not-empty": "Stop its members first, or delete it with --force: their tasks then stop at once.",
+    "group-not-empty": "Or delete it with --force; tasks of workers then stop at once.",
     "not-safe-to-stop": "`batonpass drain GROUP MEMBER --wait` hands its tasks over first.",
     "precondition-failed": "Somebody changed the group in between: look at it, and ask again.",
     "store-unavailable": "Ask again in a moment; workers keep what they have meanwhile.",

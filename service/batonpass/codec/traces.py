@@ -43,7 +43,6 @@ class SoftDelta(msgspec.Struct, frozen=True):
     end_offsets: tuple[tuple[str, int, EndOffset | None], ...] = ()
     begin_offsets: tuple[tuple[str, int, int | None], ...] = ()
     left_before_joining: Mapping[MemberId, int | None] = {}
-    other_assignor: str = ""
     listens_since_ms: int = 0
     placed_without: tuple[MemberId, ...] = ()
     refused: Refused | None = None
@@ -81,7 +80,6 @@ def soft_delta(older: Soft | None, soft: Soft) -> SoftDelta:
         end_offsets=tuple((topic, partition, end) for (topic, partition), end in sorted(ends.items())),
         begin_offsets=tuple((topic, partition, begin) for (topic, partition), begin in sorted(begins.items())),
         left_before_joining=soft.left_before_joining.changed_since(base.left_before_joining),
-        other_assignor=soft.other_assignor,
         listens_since_ms=soft.listens_since_ms,
         placed_without=tuple(sorted(soft.placed_without)),
         refused=soft.refused,
@@ -102,7 +100,6 @@ def soft_after(older: Soft, delta: SoftDelta) -> Soft:
         wake_ms=delta.wake_ms,
         target_is_provisional=delta.bound_target,
         left_before_joining=base.left_before_joining.updated(delta.left_before_joining),
-        other_assignor=delta.other_assignor,
         listens_since_ms=delta.listens_since_ms,
         placed_without=frozenset(delta.placed_without),
         refused=delta.refused,

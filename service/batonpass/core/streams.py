@@ -31,7 +31,7 @@ from batonpass.core.arrivals import membership, reports
 from batonpass.core.arrivals.commands import require_size
 from batonpass.core.arrivals.kept_out import let_in_when_over
 from batonpass.core.arrivals.liveness import end_pause_if_over, find_stalls, forget_gone
-from batonpass.core.handover.copies import HeldBack, TaskPlan
+from batonpass.core.handover.copies import TaskPlan
 from batonpass.core.handover.decision_draft import DecisionDraft
 from batonpass.core.handover.lag import level_in_ms
 from batonpass.core.handover.planner import plan_step
@@ -52,7 +52,6 @@ from batonpass.core.state.inputs import (
 )
 from batonpass.core.state.model import ActiveState, Cause, Member, Role, Task
 from batonpass.core.state.policy import parse_config, within_ranges
-from batonpass.core.state.reasons import Reason
 from batonpass.core.state.records import (
     ActiveReported,
     AssignmentChanged,
@@ -103,9 +102,6 @@ def rebalance(draft: DecisionDraft, item: StreamsRebalance) -> Reply:
     find_stalls(draft)
     forget_gone(draft)
     place_now(draft)
-    assignor = "" if item.other is None else item.other.assignor
-    if draft.soft.other_assignor != assignor:
-        draft.soft = draft.soft._replace(other_assignor=assignor)
     if item.other is not None:
         _explain_other(draft, item.other)
     else:
@@ -164,7 +160,8 @@ def _declare(draft: DecisionDraft, item: StreamsRebalance) -> ProtocolError | No
         message = f"group {group.id!r} is one of members that heartbeat; name another group for the application"
         return InvalidRequest(message, errors=[("path.group", message)])
     topology = reported_topology(group.topology, item.topology)
-    config_said = {**within_ranges(item.config), "kafka_streams": True}
+    other_assignor = "" if item.other is None else item.other.assignor
+    config_said = {**within_ranges(item.config), "kafka_streams": True, "other_assignor": other_assignor}
     try:
         config = parse_config(config_said, group.config if group.declared else None)
         require_size(draft, topology)
@@ -299,9 +296,8 @@ def _explain_other(draft: DecisionDraft, other: OtherAssignment) -> None:
         and table.stateful[table.index_of[task_id]]
         and tasks[task_id].owner != members.get(process_id)
     ]
-    tasks_moved = f"{len(moved)} task{'' if len(moved) == 1 else 's'}: {', '.join(moved)}" if moved else "no task"
-    detail = f"{other.assignor} decides, and moves {tasks_moved}"
-    draft.explain(OTHER_ASSIGNOR, detail=detail, tasks=len(moved))
+    words = f"{len(moved)} task{'' if len(moved) == 1 else 's'}: {', '.join(moved)}" if moved else "no task"
+    draft.explain(OTHER_ASSIGNOR, detail=f"{other.assignor} decides, and moves {words}", tasks=len(moved))
 
 
 def _take_steps(draft: DecisionDraft) -> None:
@@ -344,6 +340,9 @@ def _answer(draft: DecisionDraft, item: StreamsRebalance) -> StreamsAdvice:
     if at_ms != draft.group.next_probe_ms:
         draft.record(ProbeScheduled(at_ms))
     placed = [record for record in draft.records if isinstance(record, TargetPlaced)]
+    process_of: dict[MemberId | None, InstanceId | None] = {one.id: one.instance_id for one in view.members.values()}
+    # Later steps see only the consequences of the first, so of each task the first reason is told.
+    first = {reason.task: reason for reason in reversed(draft.reasons) if reason.task is not None}
     return StreamsAdvice(
         generation=draft.group.generation,
         assignment=_assignment(view, item, {plan.task.id: plan for plan in step.task_plans}),
@@ -352,23 +351,9 @@ def _answer(draft: DecisionDraft, item: StreamsRebalance) -> StreamsAdvice:
         at_rest=is_at_rest(draft.view()),
         moves=sum(record.moves for record in placed),
         lower_bound=sum(record.lower_bound for record in placed),
-        held_back=tuple([(entry.task, _process(view, entry), entry.reason.value) for entry in step.held]),
-        reasons=_first_of_each(draft.reasons),
+        held_back=tuple([(entry.task, process_of.get(entry.to), entry.reason.value) for entry in step.held]),
+        reasons=tuple(first[task_id] for task_id in sorted(first)),
     )
-
-
-def _process(view: View, entry: HeldBack) -> InstanceId | None:
-    member = None if entry.to is None else view.members.get(entry.to)
-    return None if member is None else member.instance_id
-
-
-def _first_of_each(reasons: list[Reason]) -> tuple[Reason, ...]:
-    """Return the first reason of each task. Later steps only see the consequences of the first."""
-    first: dict[TaskId, Reason] = {}
-    for reason in reasons:
-        if reason.task is not None:
-            first.setdefault(reason.task, reason)
-    return tuple(first[task] for task in sorted(first))
 
 
 def _assignment(

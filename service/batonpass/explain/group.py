@@ -250,7 +250,9 @@ def _draining(view: View, member: Member) -> Obstacle:
     until_ms = None if drain is None else drain.deadline_ms or drain.gives_up_ms
     what = "drain-blocked" if blocked and left else "draining"
     detail = (
-        blocked if blocked and left else (f"{left} active tasks are left" if left else "it has no active task left")
+        blocked
+        if blocked and left
+        else (f"{_count(left, 'active task is', 'active tasks are')} left" if left else "it has no active task left")
     )
     pins = sum(pin == member.id for pin in view.group.pins.values())
     if pins:
@@ -289,9 +291,9 @@ def _sentences(view: View, status: GroupStatus, warmups: Budget, obstacles: tupl
             continue
         left = "" if obstacle.until_ms is None else f" (until then {duration(obstacle.until_ms - now_ms)})"
         yield f"{obstacle.member_id} is {obstacle.what} with {_count(obstacle.tasks, 'task', 'tasks')}: {obstacle.detail}{left}."
-    if view.soft.other_assignor:
+    if view.config.other_assignor:
         yield (
-            f"{view.soft.other_assignor} decides, not this group (shadow): what is still to come here is what would be "
+            f"{view.config.other_assignor} decides, not this group (shadow): what is still to come here is what would be "
             "done, and nothing of it is carried out."
         )
     elif status.next_probe_ms is not None and status.state is GroupState.BALANCING and not was_to_rebalance(view):

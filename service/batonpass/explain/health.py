@@ -17,7 +17,7 @@ from batonpass.core.arrivals.answers import why_drain_is_blocked
 from batonpass.core.arrivals.storm import ends_ms
 from batonpass.core.handover.planner import plan_step
 from batonpass.core.handover.view import View
-from batonpass.core.state.application import Application
+from batonpass.core.state.application import Application, rebalance_due_ms
 from batonpass.core.state.durations import duration
 from batonpass.core.state.failures import distrusted_until_ms, faults_in_words, host_of
 from batonpass.core.state.ids import MemberId, TaskId
@@ -221,7 +221,7 @@ class _Look:
 
     def command(self, action: str, *, member: Member | None = None, task: TaskId | None = None) -> Remedy:
         """Return a command that helps, on the group, a member or a task."""
-        named = [_name(member)] if member is not None else [task] if task is not None else []
+        named = [_name(self, member)] if member is not None else [task] if task is not None else []
         return Remedy(
             action,
             ("batonpass", action, self.group.id, *named),
@@ -240,9 +240,9 @@ class _Look:
         return f"Of {count(self.tasks, 'task')}: {', '.join(parts)}{'; the others run' if rest > 0 else ''}."
 
 
-def _name(member: Member) -> str:
-    """Return what people call a member: its instance, if it has one."""
-    return member.instance_id or member.id
+def _name(look: _Look, member: Member) -> str:
+    """Return what people call a member: its instance, if it has one; that of an application has an id of Kafka's."""
+    return member.id if look.view.config.kafka_streams else member.instance_id or member.id
 
 
 def _is_silent(view: View, member: Member) -> bool:
@@ -275,9 +275,9 @@ def _findings(look: _Look) -> Iterator[Finding]:
     if group.pause is not None:
         yield _paused(look, group.pause)
     if application is not None and application.is_silent and was_to_rebalance(look.view):
-        due_ms = look.group.next_probe_ms or 0
-        meaning = f"it was to rebalance {_ago(look.view, due_ms)}, so it is stopped, or does not get through"
-        yield Finding(Level.ATTENTION, "silent", silence_of(look.view, application, meaning), since_ms=due_ms)
+        told_ms = rebalance_due_ms(group) or 0
+        meaning = f"it was to rebalance {_ago(look.view, told_ms)}, so it is stopped, or does not get through"
+        yield Finding(Level.ATTENTION, "silent", silence_of(look.view, application, meaning), since_ms=told_ms)
     if look.status.moves_pending or not (look.status.at_rest or refused is not None):
         yield _moving(look)
     elif look.status.at_rest and not look.unheard and not look.silent:
@@ -470,7 +470,7 @@ def _silent(look: _Look, member: Member) -> Finding:
     return Finding(
         Level.ATTENTION,
         "silent",
-        f"Member {_name(member)} has fallen silent.",
+        f"Member {_name(look, member)} has fallen silent.",
         since_ms=heard_since_ms(look.view.soft, member),
         until_ms=expires_ms(look.group, look.view.soft, look.view.now_ms, member),
         until="its lease",
@@ -484,7 +484,7 @@ def _distrusted(look: _Look, member: Member) -> Finding:
     return Finding(
         Level.ATTENTION,
         "distrusted",
-        f"Member {_name(member)} is given nothing new: {faults_in_words(known)}.",
+        f"Member {_name(look, member)} is given nothing new: {faults_in_words(known)}.",
         since_ms=known.distrusted_ms,
         until_ms=distrusted_until_ms(look.group.config, known),
         until="a time that doubles when it happens again",
@@ -494,7 +494,7 @@ def _distrusted(look: _Look, member: Member) -> Finding:
 
 
 def _draining(look: _Look, member: Member, drain: Drain) -> Finding:
-    name = _name(member)
+    name = _name(look, member)
     left = sum(grant.role is Role.ACTIVE for grant in member.assignment.values())
     left += sum(revocation.active for revocation in member.revoking.values())
     blocked = why_drain_is_blocked(look.group, member)
@@ -571,15 +571,13 @@ def _resting(look: _Look) -> Finding:
 def _at_last_rebalance(view: View, application: Application) -> str:
     """Return when what is known of an application's tasks was so. A question that was refused says nothing of them."""
     if application.answered_ms is None:
-        return (
-            f"At the application's last rebalance, before this coordinator started {_ago(view, view.soft.started_ms)}"
-        )
+        return f"At the last rebalance that was answered, before this coordinator started {_ago(view, view.soft.started_ms)}"
     return f"At the application's last rebalance, {_ago(view, application.answered_ms)}"
 
 
 def refusals(view: View, refused: Refused) -> str:
     """Return why questions are refused, how often and since when, and what that means for who asks."""
-    effect = "" if view.soft.other_assignor else " Nothing moves for who asks, and new instances get nothing."
+    effect = "" if view.config.other_assignor else " Nothing moves for who asks, and new instances get nothing."
     return (
         f"{refused.why} ({count(refused.times, 'refusal')} in "
         f"{duration(view.now_ms - refused.since_ms)}, the last {_ago(view, refused.last_ms)}).{effect}"
@@ -595,8 +593,8 @@ def silence_of(view: View, application: Application, meaning: str) -> str:
 
 def was_to_rebalance(view: View) -> bool:
     """Say whether an application was to rebalance again and has not."""
-    is_due = view.group.next_probe_ms is not None and view.group.next_probe_ms < view.now_ms
-    return view.config.kafka_streams and is_due
+    told_ms = rebalance_due_ms(view.group)
+    return view.config.kafka_streams and told_ms is not None and told_ms < view.now_ms
 
 
 def _ago(view: View, at_ms: int) -> str:

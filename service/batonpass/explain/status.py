@@ -16,7 +16,7 @@ from batonpass.core.handover.planner import plan_step
 from batonpass.core.handover.probing import is_at_rest
 from batonpass.core.handover.state_size import state_sizes
 from batonpass.core.handover.view import View
-from batonpass.core.state.application import Application, application_of
+from batonpass.core.state.application import Application, application_of, rebalance_due_ms
 from batonpass.core.state.ids import MemberId, TaskId, task_sort_key
 from batonpass.core.state.model import ActiveState, Group, Role, Task
 from batonpass.core.state.policy import Policy
@@ -87,7 +87,7 @@ def status_of(view: View, held: Sequence[HeldBack]) -> GroupStatus:
         warmups=len(etas),
         moves_pending=sum(task.owner != task.target.owner for task in waits if task.target.owner is not None),
         eta_ms=max(known) if known and len(known) == len(etas) else None,
-        next_probe_ms=None if at_rest or view.soft.other_assignor else group.next_probe_ms,
+        next_probe_ms=None if at_rest else rebalance_due_ms(group),
         held_back=tuple(held) if group.members else (),
         application=application,
     )

@@ -102,6 +102,7 @@ def draw_config(seed: int, chance: Random, growth_per_s: int) -> dict[str, objec
         "kafka_streams": False,
         "application_id": "",
         "cluster_id": "",
+        "other_assignor": "",
     }
     defaults = GroupConfig()
     for name in (one.name for one in fields(GroupConfig) if one.name not in config):

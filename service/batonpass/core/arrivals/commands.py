@@ -124,9 +124,9 @@ def delete(draft: DecisionDraft, item: GroupDeletion) -> Reply:
         names = ", ".join(sorted(group.members)[:10])
         way_out = "let them leave"
         if application is not None:
-            way_out = f"stop the application and wait {duration(group.config.session_timeout_ms)} (protocol 14.8)"
+            way_out = f"stop the application and wait {duration(application.silent_in_ms)} (protocol 14.8)"
         return GroupNotEmpty(
-            f"group {group.id!r} has {len(group.members)} members ({names}); {way_out}, or use force=true"
+            f"group {group.id!r} has members ({len(group.members)}: {names}); {way_out}, or use force=true"
         )
     # Only members of the group and unreleased members can be running a task. Those of an application have no lease.
     in_use = application is None and (

@@ -22,15 +22,20 @@ class Application(NamedTuple):
         id: its application id; "" if its leader has not said it.
         answered_ms: when it last rebalanced and was answered. None: not since this coordinator started.
         heard_ms: when it last asked, whether it was answered or refused. None: not since this coordinator started.
-        is_silent: it has not asked for longer than a session, nor when it was to.
+        silent_in_ms: when it will be silent, if it does not ask: a session after it was to. 0: it is.
         refused: the refusals since its last answer, or those of another application that still asks.
     """
 
     id: str
     answered_ms: int | None
     heard_ms: int | None
-    is_silent: bool
+    silent_in_ms: int
     refused: Refused | None
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether it has not asked for longer than a session, nor when it was to."""
+        return self.silent_in_ms == 0
 
     @property
     def is_refused(self) -> bool:
@@ -43,12 +48,18 @@ def application_of(group: Group, soft: Soft, now_ms: int) -> Application | None:
     if not group.config.kafka_streams:
         return None
     answered_ms = heard_ms = max([one.heard_ms for one in soft.members.values()], default=None)
-    expected_ms = max(heard_ms or soft.started_ms, group.next_probe_ms or 0)
+    # What a coordinator that starts has not answered is asked again.
+    expected_ms = max(heard_ms or soft.started_ms + ASKS_AGAIN_MS, rebalance_due_ms(group) or 0)
     refused = refused_now(group, soft, now_ms)
     if refused is not None and not refused.is_another:
         heard_ms, expected_ms = refused.last_ms, refused.last_ms + ASKS_AGAIN_MS
-    is_silent = now_ms - expected_ms > group.config.session_timeout_ms
-    return Application(group.config.application_id, answered_ms, heard_ms, is_silent, refused)
+    silent_in_ms = max(0, expected_ms + group.config.session_timeout_ms + 1 - now_ms)
+    return Application(group.config.application_id, answered_ms, heard_ms, silent_in_ms, refused)
+
+
+def rebalance_due_ms(group: Group) -> int | None:
+    """Return when the application was told to rebalance again. In the shadow nobody follows what it is told."""
+    return None if group.config.other_assignor else group.next_probe_ms
 
 
 def refused_now(group: Group, soft: Soft, now_ms: int) -> Refused | None:

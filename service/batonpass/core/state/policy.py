@@ -88,6 +88,7 @@ class GroupConfig:
     load_imbalance: float = 0.25
     load_patience_ms: int = 600_000
     load_cooldown_ms: int = 3_600_000
+    other_assignor: str = ""
 
     @property
     def overdue_ms(self) -> int:
@@ -159,7 +160,7 @@ TAG_KEY_CHARS_MAX: Final = 20
 _SWITCHES: Final = frozenset({"kafka_heartbeats", "kafka_streams"})
 _CHOICES: Final[Mapping[str, type[StrEnum]]] = {"isolation_level": IsolationLevel, "balance_by": BalanceBy}
 _FRACTIONS: Final = frozenset({"max_lost_share", "load_imbalance"})
-_NAMES_OF_KAFKA: Final = frozenset({"application_id", "cluster_id"})
+_NAMES_OF_KAFKA: Final = frozenset({"application_id", "cluster_id", "other_assignor"})
 _SHARES: Final = frozenset({"max_warmup_replicas", "max_drain_warmups"})
 _NAMES: Final = tuple(field.name for field in fields(GroupConfig))
 

@@ -173,8 +173,6 @@ class Soft(NamedTuple):
         target_is_provisional: the present target respects a temporary condition, so another target may be better once
             the group is about to rest. After a start this is unknown, and taken to be true.
         left_before_joining: ids whose leave overtook their join, and when. The joins may still arrive.
-        other_assignor: the assignor that decided instead of this group (in shadow) at the last rebalance of a Kafka
-            Streams application. Empty if this group decides.
         listens_since_ms: since when this coordinator hears members without having stood still: its start, or the end of
             its own last silence.
         placed_without: the members that stay and that the present target gives nothing new, because they were not there
@@ -193,7 +191,6 @@ class Soft(NamedTuple):
     wake_ms: int | None = None
     target_is_provisional: bool = True
     left_before_joining: PMap[MemberId, int] = PMap()
-    other_assignor: str = ""
     listens_since_ms: int = 0
     placed_without: frozenset[MemberId] = frozenset()
     refused: Refused | None = None

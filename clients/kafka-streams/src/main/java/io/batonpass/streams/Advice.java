@@ -50,8 +50,8 @@ final class Advice {
         }
         SortedMap<ProcessId, Decision.Tasks> tasks = Decision.nothingYet(snapshot.processes().keySet());
         for (ProcessId process : tasks.keySet()) {
-            if (!(assignment.get(Snapshot.name(process)) instanceof Map<?, ?> roles)) {
-                throw new NoAdvice("the answer does not name the process " + Snapshot.name(process));
+            if (!(assignment.get(Snapshot.id(process)) instanceof Map<?, ?> roles)) {
+                throw new NoAdvice("the answer does not name the process " + Snapshot.id(process));
             }
             read(process, roles, tasks.get(process));
         }
@@ -80,7 +80,7 @@ final class Advice {
                 }
                 if (tasks.active().contains(task) || !tasks.copies().add(task)) {
                     throw new NoAdvice("the answer has two copies of the task " + task + " on the process "
-                        + Snapshot.name(process));
+                        + Snapshot.id(process));
                 }
             }
         }

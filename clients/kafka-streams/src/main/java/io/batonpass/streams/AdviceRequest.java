@@ -10,8 +10,6 @@ import java.util.Map;
 import java.util.Optional;
 import java.util.Properties;
 import java.util.function.Predicate;
-import java.util.regex.Matcher;
-import java.util.regex.Pattern;
 import org.apache.kafka.streams.KafkaStreams;
 import org.apache.kafka.streams.processor.TaskId;
 import org.apache.kafka.streams.processor.assignment.AssignmentConfigs;
@@ -22,10 +20,6 @@ import org.apache.kafka.streams.processor.assignment.TaskTopicPartition;
 
 /** What the coordinator is asked: the snapshot as JSON, and in shadow mode what was decided without it. */
 final class AdviceRequest {
-    /** Members are called after their thread's client id, static ones after their instance id; both end with a UUID. */
-    private static final Pattern THREAD = Pattern.compile(
-        "(?<thread>.+)-StreamThread-\\d+-consumer(-.+)?|(?<instance>.+)-\\d+-\\p{XDigit}{8}(-\\p{XDigit}{4}){3}-\\p{XDigit}{12}");
-
     /** From a file of its jar: the class that knows it is not public, and has another name from 4.4 on. */
     private static final String STREAMS_VERSION = streamsVersion();
 
@@ -49,7 +43,7 @@ final class AdviceRequest {
         throws IOException {
         Map<String, Object> assignment = new LinkedHashMap<>();
         other.tasks().forEach((process, tasks) -> assignment.put(
-            Snapshot.name(process), Map.of("active", names(tasks.active()), "standby", names(tasks.copies()))));
+            Snapshot.id(process), Map.of("active", names(tasks.active()), "standby", names(tasks.copies()))));
         Map<String, Object> said = new LinkedHashMap<>();
         said.put("assignor", other.by());
         said.put("assignment", assignment);
@@ -112,22 +106,13 @@ final class AdviceRequest {
             copies.putIfAbsent(task.toString(), copy);
         }
         Map<String, Object> member = new LinkedHashMap<>();
-        member.put("id", Snapshot.name(state.processId()));
-        name(state).ifPresent(name -> member.put("name", name));
+        member.put("id", Snapshot.id(state.processId()));
+        snapshot.name(state.processId()).ifPresent(name -> member.put("name", name));
         state.hostInfo().ifPresent(host -> member.put("endpoint", host.host() + ":" + host.port()));
         member.put("capacity", state.numProcessingThreads());
         member.put("client_tags", state.clientTags());
         member.put("tasks", copies);
         return member;
-    }
-
-    /** What the process is called by people: its group.instance.id or client.id; none where Kafka made that of the process id. */
-    private static Optional<String> name(KafkaStreamsState state) {
-        return state.consumerClientIds().stream()
-            .map(THREAD::matcher).filter(Matcher::matches)
-            .map(each -> each.group("thread") == null ? each.group("instance") : each.group("thread"))
-            .filter(name -> !name.contains(Snapshot.name(state.processId())))
-            .findFirst();
     }
 
     /** Without what an application had once: its state stays on disks for a while. */

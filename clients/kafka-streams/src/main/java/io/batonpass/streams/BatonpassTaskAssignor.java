@@ -126,7 +126,7 @@ public final class BatonpassTaskAssignor implements TaskAssignor {
         try {
             Decision decision = answer.get(settings.timeout().toMillis(), TimeUnit.MILLISECONDS);
             counters.answer(Duration.ofNanos(System.nanoTime() - began));
-            LOG.info("Batonpass: {} decided for {}", settings.group(), Words.described(decision));
+            LOG.info("Batonpass: {} decided for {}", settings.group(), Words.described(decision, snapshot));
             return decision;
         } catch (TimeoutException late) {
             throw new NoAdvice(settings.silence(settings.timeout()) + " from " + settings.urls());
@@ -149,7 +149,7 @@ public final class BatonpassTaskAssignor implements TaskAssignor {
                     Decision other = Coordinator.ask(settings, question, snapshot);
                     counters.answer(Duration.ofNanos(System.nanoTime() - began));
                     LOG.info("Batonpass: in the shadow of {}, for {}: {}",
-                        decision.by(), settings.group(), Words.described(other));
+                        decision.by(), settings.group(), Words.described(other, snapshot));
                 } catch (Throwable error) {
                     unheard(counters, error);
                 }

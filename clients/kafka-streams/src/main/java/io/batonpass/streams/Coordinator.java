@@ -84,12 +84,17 @@ final class Coordinator {
         }
     }
 
+    /** The address of the application's group at a coordinator. */
+    static URI group(URI url, Settings settings) {
+        return URI.create(
+            url + "/v1/groups/" + URLEncoder.encode(settings.group(), StandardCharsets.UTF_8).replace("+", "%20"));
+    }
+
     private static byte[] exchange(
         URI url, Settings settings, byte[] question, int millis, CompletableFuture<HttpURLConnection> opened)
         throws IOException, NoAdvice {
         long endsAt = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(millis);
-        String path = "/v1/groups/" + URLEncoder.encode(settings.group(), StandardCharsets.UTF_8).replace("+", "%20");
-        HttpURLConnection connection = (HttpURLConnection) URI.create(url + path + "/advice").toURL().openConnection();
+        HttpURLConnection connection = (HttpURLConnection) URI.create(group(url, settings) + "/advice").toURL().openConnection();
         opened.complete(connection);
         connection.setConnectTimeout(millis);
         connection.setReadTimeout(millis);

@@ -4,7 +4,6 @@ import java.io.IOException;
 import java.io.InputStream;
 import java.net.HttpURLConnection;
 import java.net.URI;
-import java.net.URLEncoder;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.Map;
@@ -44,8 +43,7 @@ final class CoordinatorCheck {
     }
 
     private static Optional<String> answer(URI url, Settings settings) throws IOException {
-        String path = "/v1/groups/" + URLEncoder.encode(settings.group(), StandardCharsets.UTF_8).replace("+", "%20");
-        HttpURLConnection connection = (HttpURLConnection) URI.create(url + path).toURL().openConnection();
+        HttpURLConnection connection = (HttpURLConnection) Coordinator.group(url, settings).toURL().openConnection();
         connection.setConnectTimeout((int) LIMIT.toMillis());
         connection.setReadTimeout((int) LIMIT.toMillis());
         connection.setInstanceFollowRedirects(false);
@@ -61,22 +59,27 @@ final class CoordinatorCheck {
             // A token in a file may still be replaced while the application runs.
             boolean mayChange = status == UNAUTHENTICATED && settings.tokenFile().isPresent();
             if (mayChange || status == TOO_MANY || status >= SERVER_ERROR) {
-                throw new IOException("it answered " + status + " " + words);
+                throw new IOException("it answered " + status + ": " + Words.problem(said));
             }
             if (status == NOT_FOUND && words.contains("unknown-group")) {
                 return Optional.empty();
             }
-            return Optional.of(url + " would refuse the group '" + settings.group() + "': it answered " + status + " "
-                + Words.shown(words));
+            return Optional.of(url + " would refuse the group '" + settings.group() + "': it answered " + status + ": "
+                + Words.problem(said));
         } finally {
             connection.disconnect();
         }
     }
 
     private static Optional<String> ofGroup(URI url, Settings settings, Map<?, ?> group) {
-        if (group.get("config") instanceof Map<?, ?> config && Boolean.FALSE.equals(config.get("kafka_streams"))) {
+        Map<?, ?> config = group.get("config") instanceof Map<?, ?> known ? known : Map.of();
+        String whose = String.valueOf(config.get("application_id"));
+        boolean another = config.containsKey("application_id") && !whose.isEmpty() && !settings.applicationId().isEmpty()
+            && !whose.equals(settings.applicationId());
+        if (another || Boolean.FALSE.equals(config.get("kafka_streams"))) {
             return Optional.of(Settings.GROUP + " (or else application.id) is '" + settings.group() + "', which at " + url
-                + " is a group of members that heartbeat; name another");
+                + " is " + (another ? "the group of the application '" + Words.shown(whose) + "'; name another, or, if this"
+                + " one has taken its place, delete the group" : "a group of members that heartbeat; name another"));
         }
         return Optional.empty();
     }

@@ -9,6 +9,8 @@ import java.util.SortedMap;
 import java.util.SortedSet;
 import java.util.TreeMap;
 import java.util.TreeSet;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
 import org.apache.kafka.streams.processor.TaskId;
 import org.apache.kafka.streams.processor.assignment.ApplicationState;
 import org.apache.kafka.streams.processor.assignment.AssignmentConfigs;
@@ -29,6 +31,10 @@ record Snapshot(
     Map<ProcessId, Map<TaskId, Long>> lags,
     AssignmentConfigs configs
 ) {
+    /** Members are called after their thread's client id, static ones after their instance id; both end with a UUID. */
+    private static final Pattern THREAD = Pattern.compile(
+        "(?<thread>.+)-StreamThread-\\d+-consumer(-.+)?|(?<instance>.+)-\\d+-\\p{XDigit}{8}(-\\p{XDigit}{4}){3}-\\p{XDigit}{12}");
+
     /** Kafka's figure for an active that runs: it has no lag. Other negative figures mean that nobody knows. */
     private static final long RUNNING = -2;
 
@@ -74,7 +80,16 @@ record Snapshot(
             .or(() -> processes.keySet().stream().findFirst());
     }
 
-    static String name(ProcessId process) {
+    static String id(ProcessId process) {
         return process.id().toString();
+    }
+
+    /** What people call a process: its group.instance.id or client.id; none where Kafka made that of the process id. */
+    Optional<String> name(ProcessId process) {
+        return processes.get(process).consumerClientIds().stream()
+            .map(THREAD::matcher).filter(Matcher::matches)
+            .map(each -> each.group("thread") == null ? each.group("instance") : each.group("thread"))
+            .filter(name -> !name.contains(id(process)))
+            .findFirst();
     }
 }

@@ -34,9 +34,9 @@ final class Words {
     }
 
     /** How much each process has, and when to look again. */
-    static String described(Decision decision) {
+    static String described(Decision decision, Snapshot snapshot) {
         StringBuilder words = new StringBuilder();
-        decision.tasks().forEach((process, tasks) -> words.append(Snapshot.name(process)).append(": ")
+        decision.tasks().forEach((process, tasks) -> words.append(snapshot.name(process).orElse(Snapshot.id(process))).append(": ")
             .append(tasks.active().size()).append(" active, ").append(tasks.copies().size()).append(" copies; "));
         return words + decision.followup().map(followup -> "another rebalance in " + followup.toMillis() + " ms"
             + (decision.everyone() ? ", for every process" : "")).orElse("at rest");

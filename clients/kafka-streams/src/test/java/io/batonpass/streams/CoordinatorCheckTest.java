@@ -22,6 +22,8 @@ class CoordinatorCheckTest {
     @ParameterizedTest
     @CsvSource(delimiter = '|', value = {
         "200 | {\"config\": {\"kafka_streams\": true}}",
+        "200 | {\"config\": {\"kafka_streams\": true, \"application_id\": \"\"}}",
+        "200 | {\"config\": {\"kafka_streams\": true, \"application_id\": \"app%#1\"}}",
         "404 | {\"type\": \"unknown-group\"}",
         "429 | {\"type\": \"limit-exceeded\"}",
         "503 | {\"type\": \"coordinator-loading\"}",
@@ -39,7 +41,8 @@ class CoordinatorCheckTest {
     @ParameterizedTest
     @CsvSource(delimiter = '|', value = {
         "200 | {\"config\": {\"kafka_streams\": false}} | members that heartbeat",
-        "401 | {\"type\": \"unauthenticated\"} | it answered 401",
+        "200 | {\"config\": {\"kafka_streams\": true, \"application_id\": \"app\"}} | the group of the application 'app'",
+        "401 | {\"type\": \"unauthenticated\", \"detail\": \"the token is gone\"} | it answered 401: the token is gone",
         "403 | {\"type\": \"forbidden\"} | forbidden",
         "404 | nothing here | it answered 404",
         "422 | {\"type\": \"invalid-request\"} | invalid-request",

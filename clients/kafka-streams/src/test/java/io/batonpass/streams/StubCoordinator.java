@@ -78,7 +78,7 @@ final class StubCoordinator implements AutoCloseable {
         ObjectNode answer = JSON.createObjectNode();
         ObjectNode assignment = answer.putObject("assignment");
         decision.tasks().forEach((process, tasks) -> {
-            ObjectNode one = assignment.putObject(Snapshot.name(process));
+            ObjectNode one = assignment.putObject(Snapshot.id(process));
             tasks.active().stream().map(TaskId::toString).forEach(one.putArray("active")::add);
             tasks.copies().stream().map(TaskId::toString).forEach(one.putArray("warmup")::add);
         });
