@@ -360,7 +360,6 @@ def group_explanation_body(group: Group, found: GroupExplanation, *, limit: int)
     """Return why a group is where it is, and what it waits for; at most ``limit`` of the moves that are held back."""
     status = found.status
     return {
-        **_progress_body(group, status, limit=limit),
         "group": group.id,
         "state": status.state.value,
         "at_rest": status.at_rest,
@@ -372,6 +371,7 @@ def group_explanation_body(group: Group, found: GroupExplanation, *, limit: int)
         "moves_pending": status.moves_pending,
         "application": _application_body(status.application),
         "load": _load_body(group, found.load),
+        **_progress_body(group, status, limit=limit),
         "next_placement_at": time_of(found.due_ms),
         "triggers": list(found.triggers),
         "grants_held_until": time_of(found.held_until_ms),
