@@ -400,8 +400,8 @@ PLAN: dict[str, Any] = {
 
 
 def test_a_plan_of_a_live_group(server: Canned) -> None:
-    for_load = [{"task": "0_0", "from": M1, "to": M2}]
-    server.on("POST", "/v1/groups/orders/plan", (200, PLAN | {"for_load": for_load}))
+    answer = PLAN | {"for_load": [{"task": "0_0", "from": M1, "to": M2}]}
+    server.on("POST", "/v1/groups/orders/plan", (200, answer))
     words = [
         "--join",
         "2x4",
@@ -426,7 +426,7 @@ def test_a_plan_of_a_live_group(server: Canned) -> None:
         "config": {"max_warmup_replicas": "10%", "num_standby_replicas": 1},
     }
     reload(server)
-    assert json.loads(server.run("plan", "orders", "--json").stdout) == PLAN
+    assert json.loads(server.run("plan", "orders", "--json").stdout) == answer
     assert server.calls("POST")[1].body == {}
 
 
