@@ -74,6 +74,7 @@ COLUMNS: Final[Mapping[str, Callable[[Json], Any]]] = {
     "standby": lambda member: len(member["assignment"]["standby"]) or None,
     "warmup": lambda member: len(member["assignment"]["warmup"]) or None,
     "capacity": lambda member: None if member["capacity"] == 1 else member["capacity"],
+    "load": lambda member: None if member.get("load") is None else f"{member['load']:.3g}",
     "disk": _disk,
     "heard": lambda member: ago(member["last_heard_at"]),
     "tags": lambda member: member["client_tags"],

@@ -90,11 +90,15 @@ async def _live(context: ClientContext, group: str, change: dict[str, Any], memb
     found = (await context.client.call("POST", place, body=given, is_repeatable=True)).body
     if context.answered(found):
         return
-    _show(found, await names_of(context, group))
+    name_by_id = await names_of(context, group)
+    _show(found, name_by_id)
     before, after = found["balance"]["before"], found["balance"]["after"]
     context.say(
         f"Load per capacity: {before['least']:g} to {before['most']:g} now, {after['least']:g} to {after['most']:g} then."
     )
+    for one in found.get("for_load", []):
+        of, to = (name_by_id.get(member, member) for member in (one["from"], one["to"]))
+        context.say(f"  for load, {one['task']} would move from {of} to {to}")
 
 
 def _newcomers(text: str) -> dict[str, Any]:
