@@ -32,6 +32,14 @@ RESTORED_A_SECOND: Final = 2_000
 
 KEEP_BYTES: Final = 32 * 1024 * 1024
 RESTORE_BYTES_PER_S: Final = 80_000
+HOT: Final = 20
+"""How many times as many records the first task gets with `up --hot`."""
+HOT_CONFIG: Final[dict[str, Any]] = {
+    "balance_by": "measured",
+    "load_half_life_ms": 20_000,
+    "load_patience_ms": 20_000,
+    "load_cooldown_ms": 60_000,
+}
 NEWCOMERS: Final = 30
 """Workers up to this number restore slowly, so that people can watch it; those that `up` itself starts do not."""
 
@@ -88,8 +96,12 @@ class NoKafka(Exception):
 class DemoJob:
     """The job, its broker, its load and its workers."""
 
-    def __init__(self, folder: UpFolder, count: int, say: Callable[[str], None]) -> None:
-        """Take the configuration; nothing happens before ``prepare``. ``count`` workers are started at once."""
+    def __init__(self, folder: UpFolder, count: int, say: Callable[[str], None], *, hot: bool = False) -> None:
+        """Take the configuration; nothing happens before ``prepare``. ``count`` workers are started at once.
+
+        With ``hot`` the first task gets ``HOT`` times as many records, and tasks are balanced by measured load.
+        """
+        self._hot = hot
         self._folder = folder
         self._count = count
         self._say = say
@@ -133,7 +145,9 @@ class DemoJob:
             except BrokerUnavailable as error:
                 self._broker = None
                 raise NoKafka(str(error)) from None
-        self._job = Job(bootstrap=bootstrap, group=TOTALS, tasks=TASKS, customers=CUSTOMERS, rate=RATE)
+        self._job = Job(
+            bootstrap=bootstrap, group=TOTALS, tasks=TASKS, customers=CUSTOMERS, rate=RATE, hot=HOT if self._hot else 1
+        )
         return bootstrap
 
     def keep_running(self) -> str | None:
@@ -157,7 +171,7 @@ class DemoJob:
     def declaration(self) -> Mapping[str, Any]:
         """Return the group as it is declared."""
         config = DECLARATION["config"] | {"acceptable_recovery_lag": 100, "max_warmup_replicas": 6}
-        return {**DECLARATION, "topology": self.job.topology(), "config": config}
+        return {**DECLARATION, "topology": self.job.topology(), "config": config | (HOT_CONFIG if self._hot else {})}
 
     async def ready(self) -> None:
         """Make the topics and fill them, unless an earlier start did that.

@@ -62,6 +62,9 @@ def up(
     simulated: Annotated[
         bool, typer.Option("--simulated", help="Without a broker: workers that only pretend to have state.")
     ] = False,
+    hot: Annotated[
+        bool, typer.Option("--hot", help="One task of the job is hot, and tasks move by the load that is measured.")
+    ] = False,
     workers: Annotated[int, typer.Option(min=0, max=100, help="How many workers.")] = 3,
     dashboard: Annotated[bool, typer.Option("--dashboard/--no-dashboard", help="Pages to look at all of it.")] = True,
     audit: Annotated[
@@ -81,7 +84,7 @@ def up(
         keep_from_others()
         named = variable("BATONPASS_DATA")
         folder = UpFolder(data or (Path(named) if named else default_folder()))
-        job = None if simulated or not demo else DemoJob(folder, workers, _tell)
+        job = None if simulated or not demo else DemoJob(folder, workers, _tell, hot=hot)
         processes = WorkerProcesses(folder, workers, job or SimulatedWorkers()) if demo else None
         up_run = _UpRun(folder, workers=processes, job=job, as_json=as_json)
         up_run.has_dashboard, up_run.dashboard_port = dashboard, dashboard_port
