@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from starlette.responses import RedirectResponse, Response
 
-from batonpass.client import path, worst_first
+from batonpass.client import health_of, path, worst_first
 from batonpass.dashboard.pages.group_state import EVENTS_SEARCHED, GroupState, group_state
 from batonpass.dashboard.request_context import RequestContext
 from batonpass.dashboard.view_models.events import event_lines
@@ -67,16 +67,17 @@ async def show_group(context: RequestContext) -> Response:
     span, begin, end = stretch(context.asked("span"), context.asked("until"), datetime.now(UTC))
     along = axis(begin, end, context.zone)
     stuck = stuck_tasks(explained, names)
-    still = sum(amount for state, amount in explained["health"]["tasks"].items() if state in STANDING_STILL)
+    health = health_of(explained)
+    still = sum(amount for state, amount in health["tasks"].items() if state in STANDING_STILL)
     return context.show(
         "group.html",
         title=context.group,
         tab="group",
         seen=seen,
         explained=explained,
-        health=explained["health"],
-        health_level=explained["health"]["level"],
-        headline=f"{LEVELS[explained['health']['level']]}: {explained['health']['sentence']}",
+        health=health,
+        health_level=health["level"],
+        headline=f"{LEVELS[health['level']]}: {health['sentence']}",
         reasons=[names.within(one) for one in explained["sentences"][1:]],
         level_names=LEVELS,
         stuck=stuck[:STUCK_SHOWN],
