@@ -18,6 +18,7 @@ from batonpass.worker.kafka.changelog import RecordRefused
 from batonpass.worker.kafka.clients import OffsetGone
 from batonpass.worker.kafka.topics import ChangelogRefused, MissingPartition, TopicsMissing
 from batonpass.worker.kafka.transaction import RecordTooLarge
+from batonpass.worker.testing import Fleet
 
 DOCUMENT = Path(__file__).resolve().parent.parent / "docs" / "worker-reference.md"
 
@@ -26,7 +27,7 @@ CHAPTERS: dict[str, tuple[Any, ...]] = {
     "What its functions get": (kafka.Record, kafka.Context, kafka.State, kafka.KeyValueStore, kafka.Timer),
     "Serdes": (kafka.Serde, kafka.optional, kafka.json_of, kafka.msgpack_of),
     "Options": (kafka.ActiveOptions, kafka.KafkaConnection),
-    "Tests without a broker": (kafka.AppTest,),
+    "Tests without a broker": (kafka.AppTest, Fleet),
     "What an App is made of": (
         kafka.KafkaRuntime,
         kafka.Subtopology,

@@ -55,6 +55,15 @@ def http_client(
     return httpx.AsyncClient(verify=trusted, limits=bounds, mounts=mounts, trust_env=False, **more)
 
 
+def json_object(answer: httpx.Response) -> dict[str, Any]:
+    """Return the JSON object in an answer; empty where there is none."""
+    try:
+        said = answer.json()
+    except ValueError:
+        return {}
+    return said if isinstance(said, dict) else {}
+
+
 def authorities() -> ssl.SSLContext:
     """Return the authorities to trust: the environment's (SSL_CERT_FILE, SSL_CERT_DIR), else the system's.
 

@@ -14,7 +14,7 @@ from batonpass.api.access import Gate, WithAdmin, check, check_local
 from batonpass.api.app import ROUTERS, served
 from batonpass.api.calls import ADMIN, ROLES, Calls
 from batonpass.core.state.ids import GroupId
-from batonpass.runtime.access import AccessRole, Forbidden, NewToken, Principal, StoredToken
+from batonpass.runtime.access import AccessRole, Forbidden, Principal, StoredToken
 from batonpass.runtime.history import NOBODY_ASKED, Asked
 from batonpass.runtime.memory_store import MemoryTokens
 
@@ -91,7 +91,7 @@ class Guarded:
 
     async def secret(self, role: str, group: str | None = None) -> str:
         """Return the secret of a new token."""
-        wish = NewToken(f"a-{role}", AccessRole(role), None if group is None else GroupId(group))
+        wish = Principal(f"a-{role}", AccessRole(role), None if group is None else GroupId(group))
         secret: str = (await self.tokens.create(wish, NOBODY_ASKED))[1]
         return secret
 

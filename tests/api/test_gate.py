@@ -11,7 +11,7 @@ from tests.api.conftest import serving
 from batonpass.api.access import LOOKUPS_EACH_ADDRESS_MAX, LOOKUPS_MAX, TOKENS_MAX, Gate, Unauthenticated, WithAdmin
 from batonpass.core.state.errors import LimitExceeded
 from batonpass.core.state.ids import GroupId
-from batonpass.runtime.access import AccessRole, NewToken, Principal
+from batonpass.runtime.access import AccessRole, Principal
 from batonpass.runtime.history import NOBODY_ASKED
 from batonpass.runtime.memory_store import MemoryTokens
 from batonpass.runtime.ports import StoreUnavailable
@@ -58,7 +58,7 @@ class Access:
 
     async def token(self, role: str = "viewer", *, expires_ms: int | None = None, group: str | None = None) -> bytes:
         """Return the header of a new token."""
-        wish = NewToken("somebody", AccessRole(role), GroupId(group) if group else None, expires_ms)
+        wish = Principal("somebody", AccessRole(role), GroupId(group) if group else None, expires_ms)
         self.made, secret = await self.store.create(wish, NOBODY_ASKED)
         return b"Bearer " + secret.encode()
 
@@ -268,7 +268,7 @@ async def test_the_admin_of_a_setting_stands_beside_the_store() -> None:
     tokens = WithAdmin(ADMIN_SECRET, TokenStore())
     assert await tokens.find(ADMIN_SECRET) == Principal("admin", AccessRole.ADMIN)
     assert await tokens.find(ADMIN_SECRET[:-1]) is None
-    made, secret = await tokens.create(NewToken("x", AccessRole.VIEWER), NOBODY_ASKED)
+    made, secret = await tokens.create(Principal("x", AccessRole.VIEWER), NOBODY_ASKED)
     assert await tokens.find(secret) == Principal("x", AccessRole.VIEWER)
     assert await tokens.list() == (made,)
     assert await tokens.revoke(made.id, NOBODY_ASKED)

@@ -54,7 +54,7 @@ def folded(
     for one in rows:
         if one["group_id"] == plan.group:
             if one["what"] == GENERATION:
-                generations.append(Generation(*(one[name] for name in Generation._fields)))
+                generations.append(Generation(**{name: one.get(name, 0) for name in Generation._fields}))
             elif one["what"] == LAG and one["seq"] == 0:
                 lags[one["task"], one["member"]].append(Lag(one["ms"], one["number"]))
             else:
@@ -87,7 +87,7 @@ def found(rows: Sequence[Row], *, groups: Sequence[GroupPlan] = (), lawful: bool
             "at": list(one.at),
         }
         for plan in groups or [plan_of(rows, **bounds)]
-        for one, _ in folded(rows, plan, lawful=lawful).found()
+        for one in folded(rows, plan, lawful=lawful).kept.first()
         if one.law in LAWS or one.law == "unreadable-snapshot"
     ]
     return sorted(findings, key=lambda one: (one["sequences"][-1:], one["detail"]))

@@ -561,7 +561,7 @@ COLUMN_PLANTS: Final[Mapping[str, Plant]] = {
     "reason-of-placement": Plant(
         in_table("record_log", {"kind": "rebalance-scheduled"}, payload=other_trigger), "L2", "triggers"
     ),
-    "epoch-raised": Plant(raise_epoch, "L4", "appended after one of epoch 9", times=None),
+    "epoch-raised": Plant(raise_epoch, "L4", "records after one of epoch 9", times=2),
     "epoch-raised-at-the-end": Plant(raise_last_epoch, ""),
     "probe-later": Plant(in_payload_where({"kind": "probe-scheduled"}, _minute_later, _is_due), ""),
     "capacity-raised": Plant(in_payload_where({"kind": "member-joined"}, raise_capacity), "L2", "score", times=2),

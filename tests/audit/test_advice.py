@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,7 +17,6 @@ AUDIT = Audit("postgresql://nobody@127.0.0.1:9/nothing", DAY, what_if_s=60)
 
 def advised(monkeypatch: pytest.MonkeyPatch, recommend: Any) -> tuple[Any, list[str]]:
     """Return a result after other settings were tried, and what was told meanwhile."""
-    monkeypatch.setattr(job, "followed", lambda *_: contextlib.nullcontext())
     monkeypatch.setattr(whatif, "recommend", recommend)
     told: list[str] = []
     tables: Any = SimpleNamespace(spark=None)
@@ -43,5 +41,5 @@ def test_it_is_told_how_many_settings_there_was_no_time_for(monkeypatch: pytest.
 
     result, told = advised(monkeypatch, stop)
     assert seen == [60]
-    assert told[-1] == "stopped after 60 s: 3 trials left out"
+    assert told[-2:] == ["g: other settings were not tried: why", "stopped after 60 s: 3 trials left out"]
     assert [one.detail for one in result.findings] == ["other settings were not tried: why"]

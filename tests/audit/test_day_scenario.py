@@ -6,12 +6,11 @@ from functools import cache
 import pytest
 from tests.audit.small_day import BEGIN_MS, DAY_MS, MINUTE, NAMES, SCENARIO, Noted, lived
 
-from batonpass.audit.day_scenario import DayScenario, NoDayScenario, Sampled, day_scenario
-from batonpass.audit.restores import Restores, RestoreSpeed, first_sizes, restore_speed
-from batonpass.audit.trials import attempt, grid, present
+from batonpass.audit.day_scenario import DayScenario, NoDayScenario, Restore, Sampled, _restore_speed, day_scenario
+from batonpass.audit.trials import attempt, present
 from batonpass.core.state import records as r
 from batonpass.core.state.ids import GroupId, MemberId, TaskId
-from batonpass.core.state.model import Cause, Grant, Group, Role
+from batonpass.core.state.model import Cause, Group
 from batonpass.core.state.policy import GroupConfig
 from batonpass.simulate.scenario.model import RESTORE_PER_SECOND, Act
 
@@ -73,44 +72,10 @@ def test_playing_the_scenario_comes_to_the_same_as_the_day() -> None:
     assert not trial.missed
 
 
-def test_the_day_on_which_a_group_was_declared_can_be_played_again() -> None:
-    found, midnight_ms = noted(), BEGIN_MS - 60 * MINUTE
-    sampled = Sampled(found.lags, found.restored)
-    day = day_scenario(Group(GroupId("small")), found.records, sampled, begin_ms=midnight_ms, end_ms=BEGIN_MS + DAY_MS)
-    scenario = day.scenario
-    assert scenario.present == ()
-    assert [(step.act, step.worker) for step in scenario.steps[: len(NAMES)]] == [(Act.JOIN, name) for name in NAMES]
-    assert scenario.until_ms == BEGIN_MS + DAY_MS - found.records[0][1]
-    trial = attempt(scenario, present(scenario))
-    assert not trial.refused
-    assert not trial.missed
-    assert trial.moves > 0
-    assert any(one["num_standby_replicas"] == 2 for one in grid(scenario))
-
-
-def test_the_end_of_a_changelog_is_not_taken_for_state_that_was_restored_at_once() -> None:
-    """Offsets may begin anywhere; on a group's first day it is seen how long its tasks took to restore."""
-    found = noted()
-    far: list[tuple[int, int, r.Record]] = [
-        (epoch, at_ms, replace(one, final_position=tuple((name, end + 10**10) for name, end in one.final_position)))
-        if isinstance(one, r.TaskReleased)
-        else (epoch, at_ms, one)
-        for epoch, at_ms, one in found.records
-    ]
-    begin_ms, end_ms = BEGIN_MS - 60 * MINUTE, BEGIN_MS + DAY_MS
-    scenario = day_scenario(
-        Group(GroupId("small")), far, Sampled({}, found.restored), begin_ms=begin_ms, end_ms=end_ms
-    ).scenario
-    assert max(scenario.subtopologies[0].records) < 10**6
-    later = day_scenario(Group(GroupId("small")), far, Sampled(), begin_ms=BEGIN_MS, end_ms=end_ms).scenario
-    assert max(later.subtopologies[0].records) > 10**9
-
-
 def test_without_samples_the_speed_is_learnt_from_how_long_copies_took() -> None:
-    """A copy that begins with nothing takes as long as its state is large."""
     day = scenario_of(noted(), Sampled())
     assert all(5_000 < worker.restore_per_second < 15_000 for worker in day.scenario.workers)
-    assert any("as no sample fell into a restore" in one for one in day.left_out)
+    assert any("comes from how long copies took" in one for one in day.left_out)
     # That somebody came back without its disk only samples tell: what it ran need not move then.
     trial = attempt(day.scenario, present(day.scenario))
     assert 0 < trial.moves <= day.lived.moves
@@ -122,35 +87,30 @@ def test_without_samples_and_restores_it_is_said_what_is_not_known() -> None:
     early = replace(found, records=[one for one in found.records if one[1] < BEGIN_MS + 50 * MINUTE])
     day = scenario_of(early, Sampled())
     assert {worker.restore_per_second for worker in day.scenario.workers} == {RESTORE_PER_SECOND}
-    assert any("no restore was seen" in one and "once a minute" in one for one in day.left_out)
+    assert any("no sample fell into a restore" in one and "is assumed" in one for one in day.left_out)
 
 
-def test_state_on_a_disk_tells_no_speed() -> None:
-    """A member may have kept what it held before, so the time to come back to it is not counted."""
-    restores = Restores()
-    member, task = MemberId("a"), TaskId("0_0")
-
-    def picture(at_ms: int, role: Role | None) -> r.AssignmentChanged:
-        granted = {} if role is None else {task: Grant(role, 1, at_ms)}
-        return r.AssignmentChanged(member, 1, at_ms, granted, () if role else (task,))
-
-    for kept in ((), (task,)):
-        restores.granted(picture(1_000, Role.WARMUP), kept=kept)
-        restores.granted(picture(5_000, Role.STANDBY), kept=kept)
-        restores.granted(picture(6_000, None), kept=kept)
-        restores.granted(picture(7_000, Role.WARMUP), kept=kept)
-        restores.granted(picture(7_100, Role.STANDBY), kept=kept)
-    assert [(one.from_ms, one.to_ms) for one in restores.spans(with_first=True)] == [(1_000, 5_000)]
-    assert restore_speed(restores, lambda _task, _at_ms: 8_000.0, is_new=False) == RestoreSpeed(2_000.0, (member,), 1)
-    assert restore_speed(restores, lambda _task, _at_ms: 500.0, is_new=False) is None
+def test_restores_that_overlap_on_one_member_share_its_time() -> None:
+    members, tasks = [MemberId(one) for one in "ab"], [TaskId(f"0_{place}") for place in range(3)]
+    restores = [
+        Restore(members[0], tasks[0], 0, 2_000),
+        Restore(members[0], tasks[1], 1_000, 3_000),
+        Restore(members[1], tasks[2], 0, 1_000),
+    ]
+    assert _restore_speed(restores, lambda _task, _at_ms: 4_000.0) == 3_000.0
+    assert _restore_speed(restores, lambda _task, _at_ms: 300.0) is None
 
 
-def test_a_first_start_takes_as_long_as_it_did() -> None:
-    """The state that a new group begins with is what the start took, whatever the changelogs hold since."""
-    took = {TaskId("0_0"): 500.0, TaskId("0_1"): 250.0}
-    sizes = {"0_0": 10**9, "0_1": 0, "0_2": 10**9, "0_3": 7}
-    assert first_sizes(sizes, took, 1_000.0) == {"0_0": 500, "0_1": 250, "0_2": 500, "0_3": 7}
-    assert first_sizes(sizes, {}, 1_000.0) == sizes
+def test_the_day_on_which_a_group_was_declared_is_not_played() -> None:
+    """Nothing tells what its tasks had to restore when they first started."""
+    with pytest.raises(NoDayScenario, match="declared on this day"):
+        day_scenario(
+            Group(GroupId("small")),
+            noted().records,
+            Sampled(),
+            begin_ms=BEGIN_MS - 60 * MINUTE,
+            end_ms=BEGIN_MS + DAY_MS,
+        )
 
 
 def test_what_is_left_out_is_said() -> None:

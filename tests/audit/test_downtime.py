@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from operator import itemgetter
@@ -17,6 +16,7 @@ from batonpass.audit.entries import Entry, read_entries
 from batonpass.audit.fold import GroupFold
 from batonpass.audit.plan import GroupPlan
 from batonpass.codec.records import StoredRecord
+from batonpass.core.state.model import Subtopology, Topology
 from batonpass.core.state.policy import GroupConfig
 from batonpass.days.generate import rows_of
 from batonpass.days.rows import EPOCH
@@ -42,14 +42,11 @@ def day_of(first: int, group: str = "g") -> Row:
     return row(first, 0, BOUNDS, group_id=group)
 
 
-def settings(suspect_s: int | None = SUSPECT_S, *, seq: int = 1) -> list[Row]:
+def settings(suspect_s: int = SUSPECT_S, *, seq: int = 1) -> list[Row]:
     """Return the settings and the parts of a group: 0 has state, 1 has none."""
-    words = {
-        "session_timeout_ms": SESSION_S * 1_000,
-        "suspect_timeout_ms": None if suspect_s is None else suspect_s * 1_000,
-    }
-    topology = json.dumps([["0", 2, True], ["1", 2, False]])
-    return [row(seq, 0, "config", word=json.dumps(words)), row(seq, 0, "topology", place=1, word=topology)]
+    config = GroupConfig(session_timeout_ms=SESSION_S * 1_000, suspect_timeout_ms=suspect_s * 1_000)
+    topology = Topology(subtopologies=(Subtopology("0", 2), Subtopology("1", 2, stateful=False)))
+    return [row(seq, 0, "config", whole=config), row(seq, 0, "topology", place=1, whole=topology)]
 
 
 def measured(rows: Sequence[Row], end_ms: int = MIDNIGHT_MS + DAY_MS) -> dict[str, GroupFold]:
@@ -104,7 +101,7 @@ def gone(second: float, word: str | None, number: int | None = None) -> Row:
     return row(12, second, "gone", member="a.1", word=word, until_ms=until_ms, number=number)
 
 
-def second_gap(*rows: Row, suspect_s: int | None = SUSPECT_S, task: str = "0_0", up_s: float = 10) -> Row:
+def second_gap(*rows: Row, suspect_s: int = SUSPECT_S, task: str = "0_0", up_s: float = 10) -> Row:
     """Return the gap after a's run; the first one is there always."""
     first, then = gaps_of([*settings(suspect_s), *a_runs(task, up_s), *rows])
     assert (first["cause"], first["from"], first["to"]) == ("cold-start", 0, up_s)
@@ -207,8 +204,8 @@ def test_a_suspect_is_down_since_it_was_last_heard() -> None:
     assert (found["from"], found["cause"], found["why"]) == (170, "failover", "suspected")
 
 
-@pytest.mark.parametrize(("suspect_s", "from_s"), [(SUSPECT_S, 200 - SUSPECT_S), (None, 200)])
-def test_a_suspect_is_down_since_it_fell_silent(suspect_s: int | None, from_s: int) -> None:
+@pytest.mark.parametrize(("suspect_s", "from_s"), [(SUSPECT_S, 200 - SUSPECT_S), (0, 200)])
+def test_a_suspect_is_down_since_it_fell_silent(suspect_s: int, from_s: int) -> None:
     waived = [row(10, 199, "revoked", task="0_0", member="a.1"), row(11, 200, "waived", task="0_0", member="a.1")]
     found = second_gap(*waived, *taken(200), suspect_s=suspect_s)
     assert (found["from"], found["cause"], found["why"]) == (from_s, "failover", "suspected")
@@ -216,7 +213,7 @@ def test_a_suspect_is_down_since_it_fell_silent(suspect_s: int | None, from_s: i
 
 def test_the_longest_timeouts_of_the_day_count() -> None:
     """Settings that were lowered meanwhile do not make a silence shorter."""
-    lowered = row(7, 50, "config", word=json.dumps({"session_timeout_ms": 1_000, "suspect_timeout_ms": 1_000}))
+    lowered = row(7, 50, "config", whole=GroupConfig(session_timeout_ms=1_000, suspect_timeout_ms=1_000))
     assert second_gap(lowered, gone(200, "expired"), *taken(200))["from"] == 200 - SESSION_S
     waived = row(11, 200, "waived", task="0_0", member="a.1")
     assert second_gap(lowered, given(199)[0], waived, *taken(200))["from"] == 200 - SUSPECT_S

@@ -12,13 +12,14 @@ import pytest
 from typer.testing import CliRunner
 
 from batonpass.audit.findings import (
+    FINDINGS_PER_LAW,
     AuditResult,
     Finding,
     OwnershipInterval,
     Pictures,
     Severity,
     WarmupPoint,
-    cut,
+    kept_of,
     readable,
 )
 from batonpass.cli.audit import app
@@ -34,20 +35,18 @@ def test_findings_of_all_sources_are_in_the_order_of_the_log() -> None:
     late = finding("a", "L1", 9)
     first = [finding("b", "L1", 1), finding("a", "L2", 5), late]
     others = [finding("a", "L1", 3), finding("a", "L1", 1, severity=Severity.NOTICE)]
-    kept, left_out = cut([(one, 1) for one in first], others)
-    assert not left_out
+    kept, left_out = kept_of([*first, *others])
+    assert not +left_out
     assert kept == (others[0], late, others[1], first[1], first[0])
 
 
 def test_what_is_beyond_the_limit_is_counted() -> None:
-    kept, left_out = cut(
-        [(finding("a", "L1", at), 70) for at in range(3)], [finding("a", "L1", 100 + at) for at in range(4)], 5
-    )
-    assert [one.at[0] for one in kept] == [0, 1, 2, 100, 101]
-    assert left_out == {"L1": 69}
-    kept, left_out = cut([(finding("a", "L1", 1), 1), (finding("a", "L2", 1), 4)], [], 5)
-    assert len(kept) == 2
-    assert left_out == {"L2": 3}
+    """However many notices of a law there are, they do not hide that it was broken."""
+    many = [finding("a", "L1", at, severity=Severity.NOTICE) for at in range(20 * FINDINGS_PER_LAW)]
+    broken = [finding("a", "L1", 2_000 + at) for at in range(FINDINGS_PER_LAW + 1)]
+    kept, left_out = kept_of([*many, *broken, finding("a", "L2", 1)])
+    assert [one.at[0] for one in kept] == [*range(2_000, 2_000 + FINDINGS_PER_LAW), 1]
+    assert +left_out == {"L1": len(many) + 1}
 
 
 FIRST, SECOND, OTHER = (str(UUID(int=number)) for number in (1, 2, 3))

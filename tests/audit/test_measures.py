@@ -35,7 +35,7 @@ def found_in(rows: Sequence[Row], law: str, end_ms: int = MIDNIGHT_MS + DAY_MS) 
             "at": list(one.at),
         }
         for fold in measured(rows, end_ms).values()
-        for one, _ in fold.found()
+        for one in fold.kept.first()
         if one.law == law
     ]
 

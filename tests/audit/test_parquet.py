@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,18 @@ def test_a_day_is_few_files_sorted_by_group(spark: Any, tmp_path: Path) -> None:
     assert all(found == sorted(found) for found in each)
     assert set.intersection(*map(set, each)) == set() or len(files) == 1
     assert sorted(name for found in each for name in found) == sorted(row[0] for row in rows)
+
+
+def test_a_report_is_whole_or_as_it_was(tmp_path: Path) -> None:
+    out = tmp_path / "of the" / "night"
+    assert places.put(str(out), "day.html", b"first") == f"{out}/day.html"
+    files, root = places.located(str(out))
+    with suppress(RuntimeError), places.whole(files, f"{root}/day.html") as path:
+        Path(path).write_bytes(b"half")
+        raise RuntimeError("the disk is full")
+    assert ((out / "day.html").read_bytes(), names_in(out)) == (b"first", ["day.html"])
+    places.put(str(out), "day.html", b"second")
+    assert ((out / "day.html").read_bytes(), names_in(out)) == (b"second", ["day.html"])
 
 
 def test_one_group_is_written_beside_the_day_of_all() -> None:

@@ -83,7 +83,7 @@ def test_a_story_is_made_again_to_the_same(
 ) -> None:
     scene = story()
     again = made_again(scene.group.id, written, traced=traced)
-    assert [one for one in again.findings if not one.detail.startswith("when the day ended")] == []
+    assert [one for one in again.kept.first() if not one.detail.startswith("when the day ended")] == []
     assert again.replayed == (len(written) if traced else 0)
 
 
@@ -91,7 +91,7 @@ def test_a_story_is_made_again_to_the_same(
 @pytest.mark.parametrize("traced", [True, False])
 def test_whatever_happens_is_made_again_to_the_same(seed: int, *, traced: bool) -> None:
     scene = played(seed)
-    assert made_again(scene.group.id, scene.written, traced=traced).findings == []
+    assert made_again(scene.group.id, scene.written, traced=traced).kept.first() == []
 
 
 def test_other_words_of_another_version_are_no_fault() -> None:
@@ -106,9 +106,9 @@ def test_other_words_of_another_version_are_no_fault() -> None:
     reasons = tuple(one._replace(detail="in other words") for one in history.generation.reasons)
     other = replace(history, generation=history.generation._replace(reasons=reasons))
     written = [*scene.written[:place], replace(scene.written[place], history=other), *scene.written[place + 1 :]]
-    (fault,) = made_again(scene.group.id, written, traced=True).findings
+    (fault,) = made_again(scene.group.id, written, traced=True).kept.first()
     assert "in other words as shown" in fault.detail
-    assert made_again(scene.group.id, written, traced=True, code="code-2").findings == []
+    assert made_again(scene.group.id, written, traced=True, code="code-2").kept.first() == []
 
 
 def test_histories_of_a_version_that_did_not_tell_when_a_member_was_last_heard_are_no_fault(
@@ -121,8 +121,8 @@ def test_histories_of_a_version_that_did_not_tell_when_a_member_was_last_heard_a
         changes = tuple(change._replace(heard_ms=None) for change in one.history.changes if change.kind != "waived")
         earlier.append(replace(one, history=replace(one.history, changes=changes)))
     assert any(change.kind == "waived" for one in written for change in one.history.changes)
-    assert made_again(name, earlier, traced=True, code="code-0").findings == []
-    assert made_again(name, earlier, traced=True).findings != []
+    assert made_again(name, earlier, traced=True, code="code-0").kept.first() == []
+    assert made_again(name, earlier, traced=True).kept.first() != []
 
 
 @pytest.mark.parametrize("named", [(), (PROBE,), ("join",)])
@@ -137,7 +137,7 @@ def test_what_nothing_had_asked_for_a_probe_placed_also_where_no_trigger_is_name
         generation = one.history.generation
         shown = generation if generation is None else generation._replace(triggers=named)
         unasked.append(Written(records, replace(one.history, generation=shown), one.trace))
-    found = made_again(scene.group.id, unasked, traced=False).findings
+    found = made_again(scene.group.id, unasked, traced=False).kept.first()
     assert any("triggers" in one.detail for one in found) == (named == ("join",))
 
 
@@ -153,10 +153,10 @@ def test_what_follows_from_a_decision_that_comes_out_otherwise_is_not_found_agai
     decision = scene.written[place]
     altered = tuple(replace(one, at_ms=1) if one is record else one for one in decision.records)
     again = made_again(scene.group.id, [*scene.written[:place], replace(decision, records=altered)], traced=True)
-    (found,) = [one for one in again.findings if one.law == "L10"]
+    (found,) = [one for one in again.kept.first() if one.law == "L10"]
     assert f"probe-scheduled: at_ms 1 then, {record.at_ms} now (the same code)" in found.detail
     whole = [*scene.written[:place], replace(decision, records=altered), *scene.written[place + 1 :]]
-    assert [one.detail for one in made_again(scene.group.id, whole, traced=True).findings if one.law == "L10"] == [
+    assert [one.detail for one in made_again(scene.group.id, whole, traced=True).kept.first() if one.law == "L10"] == [
         found.detail
     ]
 
@@ -169,7 +169,7 @@ def rows() -> GroupRows:
 
 def test_a_clean_day_is_decided_again_to_the_same(rows: GroupRows) -> None:
     again = replayed(rows)
-    assert again.findings == []
+    assert again.kept.first() == []
     assert again.replayed == len(rows.tables["traces"]) > 50
     assert (again.differing, again.untraced) == (0, 0)
 
@@ -177,35 +177,35 @@ def test_a_clean_day_is_decided_again_to_the_same(rows: GroupRows) -> None:
 def test_records_without_a_trace_are_counted(rows: GroupRows) -> None:
     """A group is judged by the replay only where all of it was made again; here retention took the traces."""
     again = replayed(replace(rows, tables={**rows.tables, "traces": []}))
-    assert (again.findings, again.replayed, again.untraced) == ([], 0, rows.version)
+    assert (again.kept.first(), again.replayed, again.untraced) == ([], 0, rows.version)
 
 
 @pytest.mark.parametrize("fault", [Fault.TWO_OWNERS, Fault.COLD_PROMOTION])
 def test_what_no_core_decided_is_found(rows: GroupRows, fault: Fault) -> None:
     """A defective coordinator leaves no trace of such records; what it wrote beside them is as it would be."""
     again = replayed(plant(rows, [fault]))
-    (one,) = [one for one in again.findings if one.law == "L10"]
+    (one,) = [one for one in again.kept.first() if one.law == "L10"]
     assert one.detail.startswith("there is no trace of the decision that made records")
-    assert all("history" not in one.detail for one in again.findings)
+    assert all("history" not in one.detail for one in again.kept.first())
 
 
 def test_a_hole_ends_the_replay(rows: GroupRows) -> None:
     again = replayed(plant(rows, [Fault.SEQUENCE_HOLE]))
     assert again.replayed < len(rows.tables["traces"])
-    assert [one.law for one in again.findings] == ["replay-incomplete"]
+    assert [one.law for one in again.kept.first()] == ["replay-incomplete"]
 
 
 def test_of_many_findings_the_first_of_each_law_are_kept_and_the_others_counted(rows: GroupRows) -> None:
     lines = rows.tables["assignment_events"]
     kept = [one for one in lines if one[1] == lines[0][1]]
     again = replayed(replace(rows, tables={**rows.tables, "assignment_events": kept}))
-    assert [one.law for one in again.findings] == ["L2"] * FINDINGS_PER_LAW
-    assert sum(again.left_out.values()) == len(lines) - len(kept) - FINDINGS_PER_LAW > 0
+    assert [one.law for one in again.kept.first()] == ["L2"] * FINDINGS_PER_LAW
+    assert sum(again.kept.left_out.values()) == len(lines) - len(kept) - FINDINGS_PER_LAW > 0
 
 
 def test_histories_that_begin_late_are_one_finding(rows: GroupRows) -> None:
     lines = rows.tables["assignment_events"]
     last = [one for one in lines if one[1] == lines[-1][1]]
     again = replayed(replace(rows, tables={**rows.tables, "assignment_events": last}))
-    (one,) = again.findings
+    (one,) = again.kept.first()
     assert f"the log has {len(lines) - len(last)} changes" in one.detail

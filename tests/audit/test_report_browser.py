@@ -11,7 +11,9 @@ from tests.audit.sample import sample_result
 from tests.audit.test_report import NASTY, bad_day, named_so
 from tests.programs import chromium
 
-from batonpass.audit.report import write_report
+from batonpass.audit.findings import AuditResult
+from batonpass.audit.places import put
+from batonpass.audit.report import as_html
 
 pytestmark = pytest.mark.needs("chromium")
 PATIENCE_MS = 120_000
@@ -40,9 +42,14 @@ def opened(browser: Browser, path: Path, *, width: int = 1200, dark: bool = Fals
     return page, [one for one in messages if one != f"request: {path.as_uri()}"]
 
 
+def written(result: AuditResult, folder: Path) -> Path:
+    """Write the report of a result, and return where it is."""
+    return Path(put(str(folder), "day.html", as_html(result).encode()))
+
+
 @pytest.mark.parametrize(("width", "dark"), [(1200, False), (1200, True), (360, False)])
 def test_every_plot_is_drawn(browser: Browser, tmp_path: Path, width: int, dark: bool) -> None:  # noqa: FBT001
-    page, messages = opened(browser, write_report(sample_result(), tmp_path / "day.html"), width=width, dark=dark)
+    page, messages = opened(browser, written(sample_result(), tmp_path), width=width, dark=dark)
     assert messages == []
     marks = "Array.from(document.querySelectorAll('.plot'), p => p.querySelectorAll('.point').length)"
     found = page.evaluate(marks)
@@ -55,7 +62,7 @@ def test_every_plot_is_drawn(browser: Browser, tmp_path: Path, width: int, dark:
 
 
 def test_markup_of_users_stays_text(browser: Browser, tmp_path: Path) -> None:
-    page, messages = opened(browser, write_report(named_so(sample_result(), NASTY), tmp_path / "day.html"))
+    page, messages = opened(browser, written(named_so(sample_result(), NASTY), tmp_path))
     assert messages == []
     assert page.evaluate("window.hurt") is None
     assert page.evaluate("document.querySelectorAll('main img, main script, svg a, svg image[href^=x]').length") == 0
@@ -66,7 +73,7 @@ def test_markup_of_users_stays_text(browser: Browser, tmp_path: Path) -> None:
 
 def test_all_of_a_bad_day_is_said_on_two_screens(browser: Browser, tmp_path: Path) -> None:
     """Two screens of a large display; what is more is folded, and opens where it stands."""
-    page, messages = opened(browser, write_report(bad_day(), tmp_path / "day.html"), width=1920)
+    page, messages = opened(browser, written(bad_day(), tmp_path), width=1920)
     assert messages == []
     assert page.evaluate("document.querySelectorAll('.card[open]').length") == 0
     bottom = page.evaluate("document.querySelector('#findings').getBoundingClientRect().bottom")

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -48,7 +49,7 @@ def test_a_jvm_that_died_is_asked_no_more(monkeypatch: pytest.MonkeyPatch) -> No
     session: Any = SimpleNamespace(sparkContext=SimpleNamespace(statusTracker=lambda: tracker))
     lines: list[str] = []
     later = threading.Event()
-    with followed(session, lines.append, every_s=0.01):
+    with followed(session, lines.append, (), every_s=0.01):
         assert tracker.is_refused.wait(30)
         # Long enough for it to ask again, if it did.
         later.wait(0.2)
@@ -67,13 +68,40 @@ def test_progress_is_reported_while_parts_are_done(spark: SparkSession) -> None:
             yield batch
 
     lines: list[str] = []
-    with followed(spark, lines.append, every_s=0.05):
+    with followed(spark, lines.append, (), every_s=0.05):
         assert len(spark.range(0, 6, 1, 6).mapInArrow(slow, "id long").collect()) == 6
     assert any(line.endswith("of 6 parts") for line in lines)
     assert len(lines) == len(set(lines))
     before = len(lines)
     spark.range(0, 6, 1, 6).mapInArrow(slow, "id long").collect()
     assert len(lines) == before
+
+
+@pytest.mark.needs("spark")
+def test_a_part_that_takes_long_is_named_while_it_does(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from batonpass.audit import session  # noqa: PLC0415 - needs Spark
+
+    monkeypatch.setattr(session, "SLOW_S", 1.0)
+    is_told, lines = tmp_path / "told", list[str]()
+
+    def work(batches: Any) -> Any:
+        for batch in batches:
+            # The first part goes on until it was named twice.
+            while batch.column(0)[0].as_py() == 0 and not is_told.exists():
+                time.sleep(0.05)
+            yield batch
+
+    def tell(line: str) -> None:
+        lines.append(line)
+        if sum("group large" in one for one in lines) == 2:
+            is_told.touch()
+
+    with session.followed(spark, tell, ["group large", "group b", "group c"], every_s=0.05):
+        spark.range(0, 3, 1, 3).mapInArrow(work, "id long").collect()
+    named = [one for one in lines if "under way" in one]
+    assert [one.rpartition(" ")[0] for one in named] == ["group large: under way for 1", "group large: under way for 2"]
 
 
 @pytest.mark.needs("spark")

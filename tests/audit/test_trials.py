@@ -7,7 +7,7 @@ import msgspec
 from batonpass.audit.day_scenario import DayScenario
 from batonpass.audit.findings import GroupDay
 from batonpass.audit.trials import TUNED, Trial, Value, choose, grid, present, recommendation
-from batonpass.audit.whatif import NO_DAY, recommendations, worth_trying
+from batonpass.audit.whatif import recommendations, worth_trying
 from batonpass.core.state.policy import parse_config
 from batonpass.simulate.scenario.model import Act, Scenario, SimulatedSubtopology, Step, Worker
 from batonpass.simulate.scenario.tally import Counted
@@ -46,7 +46,8 @@ def test_the_present_settings_come_first() -> None:
 
 
 def test_the_grid_respects_the_group() -> None:
-    two = replace(SCENARIO, present=("a", "b"), config={"max_warmup_replicas": "10%", "num_standby_replicas": 1})
+    config: dict[str, object] = {"max_warmup_replicas": "10%", "num_standby_replicas": 1}
+    two = replace(SCENARIO, workers=SCENARIO.workers[:2], present=("a", "b"), config=config)
     tried = grid(two)
     assert {one["num_standby_replicas"] for one in tried} == {0, 1}
     assert {one["max_warmup_replicas"] for one in tried} == {"10%", 4, 8, 1, 2}
@@ -96,7 +97,6 @@ def test_a_close_simulation_is_called_so() -> None:
     close = recommendation("g", lived_day(66_000), trials)
     assert "1 min of downtime and 10 moves; the real day had 1 min 6 s and 10" in close.confidence
     assert "follows this day closely" in close.confidence
-    assert "roughly" in recommendation("g", lived_day(100_000), trials).confidence
     off = recommendation("g", lived_day(600_000, 10, "weights of tasks are left out"), trials)
     assert "does not follow this day" in off.confidence
     assert "Note: weights of tasks are left out." in off.confidence
@@ -124,24 +124,11 @@ def test_what_a_standby_cannot_change_is_not_held_against_it() -> None:
     assert "session_timeout_ms" not in recommendation("g", lived_day(60_000), [trial(60_000)]).confidence
 
 
-def test_where_the_simulation_does_not_follow_it_is_said_in_what_and_why() -> None:
-    """What differs is named; then what is not known, else that the day was short, else what a simulation lacks."""
-    now = trial(5_000)
-    known = lived_day(60_000)
-    day = replace(known.scenario, until_ms=86_400_000)
-
-    def confidence(one: DayScenario) -> str:
-        return recommendation("g", one, [now]).confidence
-
-    assert "does not follow this day in downtime: " in confidence(replace(known, scenario=day))
-    assert "slower to start and to stop" in confidence(replace(known, scenario=day))
-    short = replace(known, scenario=replace(day, until_ms=600_000))
-    assert "It lasted 10 min, in which a few seconds decide" in confidence(short)
-    unknown = confidence(replace(short, left_out=("no restore was seen",)))
-    assert "What is not known of it, or left out, may be why, and is said below." in unknown
-    assert "It lasted" not in unknown
+def test_where_the_simulation_does_not_follow_it_is_said_in_what() -> None:
+    now, known = trial(5_000), lived_day(60_000)
+    assert "does not follow this day in downtime." in recommendation("g", known, [now]).confidence
     moved = replace(known, lived=replace(known.lived, moves=now.moves + 30))
-    assert "does not follow this day in moves and downtime: " in confidence(moved)
+    assert "does not follow this day in moves and downtime." in recommendation("g", moved, [now]).confidence
 
 
 def test_what_the_recommendation_rests_on_says_how_sure_it_is() -> None:
@@ -207,21 +194,16 @@ def test_a_recommendation_shows_everything_that_was_tried() -> None:
     assert "No setting that was tried is enough better" in same.confidence
 
 
-def test_rows_come_back_in_any_order() -> None:
-    def row(group: str, place: int, one: Trial) -> tuple[str, int, str, str]:
-        kept = msgspec.json.encode(lived_day(60_000)).decode() if place == 0 else ""
-        return group, place, msgspec.json.encode(one).decode(), kept
-
-    better = trial(5_000, max_warmup_replicas=8)
-    rows = [row("b", 1, better), row("a", 0, replace(trial(0), refused="no")), row("b", 0, trial(60_000))]
-    rows.append(("c", NO_DAY, "record 7 is missing", ""))
-    (found,), left_out, _ = recommendations(rows)
+def test_groups_without_a_recommendation_have_a_reason() -> None:
+    days: dict[str, DayScenario | str] = {"b": lived_day(60_000), "a": lived_day(60_000), "c": "record 7 is missing"}
+    tried = {"b": [trial(60_000), trial(5_000, max_warmup_replicas=8)], "a": [replace(trial(0), refused="no")]}
+    (found,), left_out, late = recommendations(days, tried, {"d": "too large"})
     assert [(one.group, one.detail) for one in left_out] == [
         ("a", "other settings were not tried: simulated with the present settings, no"),
         ("c", "other settings were not tried: record 7 is missing"),
+        ("d", "other settings were not tried: too large"),
     ]
-    assert (found.group, found.recommended.downtime_ms) == ("b", 5_000.0)
-    assert recommendations(reversed(rows)) == ((found,), left_out, 0)
+    assert (found.group, found.recommended.downtime_ms, late) == ("b", 5_000.0, 0)
 
 
 def test_the_worst_groups_are_tried() -> None:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import math
 import zlib
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import msgspec
-import pyarrow as pa
 import pytest
 from tests.audit.small_day import BEGIN_MS, DAY, DAY_MS, SCENARIO
 
@@ -16,9 +14,10 @@ from batonpass.audit import database
 from batonpass.audit.day_scenario import DayScenario, Sampled
 from batonpass.audit.findings import GroupDay, Severity
 from batonpass.audit.plan import plan_day
-from batonpass.audit.tables import DayTables
+from batonpass.audit.reading import RECORD, SNAPSHOT, LogRow
+from batonpass.audit.spread import DayTables
 from batonpass.audit.trials import attempt, grid
-from batonpass.audit.whatif import DAYS, NO_DAY, TRIALS, Facts, PlayTrials, day_batch, recommend
+from batonpass.audit.whatif import NO_TIME, Day, day_of, play_trial, recommend
 from batonpass.codec.groups import GROUP_VERSION, encode_group
 from batonpass.codec.records import StoredRecord, decode_record
 from batonpass.core.state.evolve import evolve
@@ -39,69 +38,48 @@ def rows() -> GroupRows:
     return rows_of(SCENARIO, DAY)
 
 
-def facts(rows: GroupRows, *, first: int = 1) -> Facts:
-    """Return what the day's scenario is made from: the records from the ``first`` on, and no samples."""
-    records = [
-        (seq, int(at.timestamp() * 1_000), epoch, StoredRecord(kind, form, payload.encode()))
+def log(rows: GroupRows, *, first: int = 1) -> list[LogRow]:
+    """Return the records of the day from the ``first`` on."""
+    return [
+        LogRow(seq, RECORD, epoch, int(at.timestamp() * 1_000), kind, form, payload.encode())
         for _, seq, epoch, at, kind, form, payload in rows.tables["record_log"]
         if seq >= first
     ]
-    return Facts("small", Sampled(), None, records)
 
 
-def day_rows(found: Facts) -> list[dict[str, Any]]:
+def day_from(found: list[LogRow], sampled: Sampled | None = None) -> Day:
     """Return what the day of a group comes to."""
-    found_rows: list[dict[str, Any]] = day_batch(found, begin_ms=BEGIN_MS, end_ms=BEGIN_MS + DAY_MS).to_pylist()
-    return found_rows
-
-
-def test_a_day_becomes_one_row_for_each_set_of_settings(rows: GroupRows) -> None:
-    found = day_rows(facts(rows))
-    day = msgspec.json.decode(found[0]["day"], type=DayScenario)
-    assert {row["group_id"] for row in found} == {"small"}
-    assert [msgspec.json.decode(row["settings"]) for row in found] == [*grid(day.scenario)]
-    assert [row["place"] for row in found] == [*range(len(found))]
+    return day_of("small", found, sampled or Sampled(), begin_ms=BEGIN_MS, end_ms=BEGIN_MS + DAY_MS)
 
 
 def test_a_day_may_begin_with_a_snapshot(rows: GroupRows) -> None:
-    log = rows.tables["record_log"]
-    before = [row for row in log if row[3].timestamp() * 1_000 < BEGIN_MS]
+    before = [one for one in log(rows) if one.at_ms < BEGIN_MS]
     group = evolve(
-        Group(GroupId("small")), [decode_record(StoredRecord(row[4], row[5], row[6].encode())) for row in before]
+        Group(GroupId("small")), [decode_record(StoredRecord(one.kind, one.form, one.payload)) for one in before]
     )
-    base = (len(before), GROUP_VERSION, zlib.compress(encode_group(group)))
-    assert day_rows(facts(rows, first=len(before) + 1)._replace(snapshot=base)) == day_rows(facts(rows))
+    base = LogRow(len(before), SNAPSHOT, 0, 0, "", GROUP_VERSION, zlib.compress(encode_group(group)))
+    day = day_from([base, *log(rows, first=len(before) + 1)])
+    assert isinstance(day, DayScenario)
+    assert day == day_from(log(rows))
 
 
 def test_a_day_with_a_hole_has_a_reason_instead_of_a_scenario(rows: GroupRows) -> None:
-    whole = facts(rows)
-    records = list(whole.records)
-    strange = (*records[50][:3], records[50][3]._replace(payload=b"{"))
+    whole = log(rows)
     for found, why in (
-        (whole._replace(records=records[:50] + records[51:]), "record 51 is missing"),
-        (whole._replace(records=[*records[:50], strange, *records[51:]]), "record 51 cannot be read"),
-        (whole._replace(snapshot=(0, GROUP_VERSION, b"?")), "the snapshot of version 0 cannot be read"),
-        (whole._replace(records=records[:1]), "the group has no members all day"),
+        (whole[:50] + whole[51:], "record 51 is missing"),
+        ([*whole[:50], whole[50]._replace(payload=b"{"), *whole[51:]], "record 51 cannot be read"),
+        ([LogRow(0, SNAPSHOT, 0, 0, "", GROUP_VERSION, b"?"), *whole], "the snapshot of version 0 cannot be read"),
+        (whole[:1], "the group has no members all day"),
     ):
-        rows_of_it = day_rows(found)
-        assert rows_of_it == [{"group_id": "small", "place": NO_DAY, "settings": "", "day": why}]
-        (tried,) = PlayTrials(math.inf)([pa.RecordBatch.from_pylist(rows_of_it, schema=DAYS)])
-        assert tried.to_pylist() == [{"group_id": "small", "place": NO_DAY, "trial": why, "day": ""}]
+        assert day_from(found) == why
 
 
-def test_a_trial_carries_the_story_once(rows: GroupRows) -> None:
-    first, second = day_rows(facts(rows))[:2]
-    (one,) = (
-        batch.to_pylist()[0] for batch in PlayTrials(math.inf)([pa.RecordBatch.from_pylist([first], schema=DAYS)])
-    )
-    assert set(one) == set(TRIALS.names)
-    day = msgspec.json.decode(one["day"], type=DayScenario)
-    assert day.scenario.steps == ()
-    assert second["place"] == 1
-    whole = msgspec.json.decode(first["day"], type=DayScenario)
-    assert (
-        msgspec.json.decode(one["trial"])["downtime_ms"] == attempt(whole.scenario, grid(whole.scenario)[0]).downtime_ms
-    )
+def test_no_trial_is_begun_when_the_time_is_over(rows: GroupRows) -> None:
+    day = day_from(log(rows))
+    assert isinstance(day, DayScenario)
+    wanted = (day.scenario, grid(day.scenario)[0])
+    assert play_trial(0, wanted).refused == NO_TIME
+    assert play_trial(math.inf, wanted) == attempt(*wanted)
 
 
 @pytest.mark.needs("spark")
@@ -114,7 +92,9 @@ async def test_a_day_in_a_database_is_tried(
     tables = DayTables(spark, database_url, plan)
     day = GroupDay("small", {"downtime_ms": 1, "moves": 1, "records": rows.version})
     large = GroupDay("large", {"downtime_ms": 2, "records": 200_001})
-    (found,), (left_out,), late = recommend(tables, [day, large, GroupDay("gone", {"downtime_ms": 9})], budget_s=900)
+    told: list[str] = []
+    gone = GroupDay("gone", {"downtime_ms": 9})
+    (found,), (left_out,), late = recommend(tables, [day, large, gone], told.append, budget_s=900)
     assert late == 0
     assert left_out.group == "large"
     assert left_out.severity is Severity.NOTICE
@@ -127,8 +107,8 @@ async def test_a_day_in_a_database_is_tried(
     none = next(one for one in found.grid if one.settings["num_standby_replicas"] == 0)
     assert none.downtime_ms > found.present.downtime_ms
     assert found.recommended.downtime_ms <= found.present.downtime_ms
-    assert recommend(tables, []) == ((), (), 0)
-    nothing, reasons, late = recommend(tables, [day], budget_s=0)
+    assert recommend(tables, [], told.append) == ((), (), 0)
+    nothing, reasons, late = recommend(tables, [day], told.append, budget_s=0)
     assert (nothing, late) == ((), len(found.grid))
     assert "no time was left" in reasons[0].detail
-    assert recommend(tables, [GroupDay("small", {"downtime_ms": 0, "moves": 0})]) == ((), (), 0)
+    assert recommend(tables, [GroupDay("small", {"downtime_ms": 0, "moves": 0})], told.append) == ((), (), 0)

@@ -6,6 +6,7 @@ fold to the group that it says (L2), and the invariants find nothing wrong with 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TypeVar
 
 from tests.core.in_vain import done_in_vain
@@ -125,7 +126,14 @@ class Scene:
         found = {TaskId(task): report for task, report in (tasks or {}).items()}
         return self.ok(Join(MemberId(name), tasks=found, **fields), Answer)  # type: ignore[arg-type]
 
-    def beat(self, name: str, tasks: dict[str, TaskReport] | None = None, *, epoch: int | None = None) -> Reply:
+    def beat(
+        self,
+        name: str,
+        tasks: dict[str, TaskReport] | None = None,
+        *,
+        epoch: int | None = None,
+        numbers: Mapping[str, float] | None = None,
+    ) -> Reply:
         """Let a member heartbeat with its next ``seq``, at its present epoch unless another is given."""
         member_id = MemberId(name)
         self._seqs[member_id] = self._seqs.get(member_id, 0) + 1
@@ -133,7 +141,7 @@ class Scene:
             member = self.group.members.get(member_id)
             epoch = member.epoch if member is not None else 1
         found = None if tasks is None else {TaskId(task): report for task, report in tasks.items()}
-        return self.do(Heartbeat(member_id, self._seqs[member_id], epoch, found))
+        return self.do(Heartbeat(member_id, self._seqs[member_id], epoch, found, numbers=numbers or {}))
 
     def obey(self, *names: str, lag: int = 0) -> None:
         """Let members (default: all) report what their assignments say: actives run, copies are ``lag`` behind."""

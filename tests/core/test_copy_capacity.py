@@ -21,7 +21,7 @@ def test_a_full_member_keeps_what_is_wanted_of_it_and_gives_up_the_rest() -> Non
     copies = {"0_0": SnapshotCopy("standby", lag=0), "0_1": SnapshotCopy("standby", lag=0)}
     members = (member("m1", copies, max_tasks=1), member("m2", runs("0_0", "0_1")))
     group, soft = to_group(Snapshot(tasks=tasks(2), members=members))
-    view = View(group, soft, 0, Policy(), as_if_released=True)
+    view = View(group, soft, 0, Policy(), as_if_complete=True)
     wanted = group.tasks[TaskId("0_0")]._replace(target=group.tasks[TaskId("0_0")].target._replace(standbys=(M1,)))
     other = group.tasks[TaskId("0_1")]
     choice = Choice(M2, Why.STAYS)

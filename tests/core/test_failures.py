@@ -117,43 +117,95 @@ def test_a_pod_that_is_killed_again_and_again_parks_nothing(standbys: int, lost:
     assert all(len(scene.task(task).marks.failures) <= 1 for task in scene.group.table.ids)
 
 
-def test_a_host_that_died_twice_gets_nothing_new_for_a_while_that_grows() -> None:
-    scene = scene_of(2, 6, num_standby_replicas=1, max_warmup_replicas=6, max_warmups_per_member=6)
-    runs = iter(f"m3-{number}" for number in range(1, 10))
+class Pod:
+    """An instance ``pod-3`` that is killed again and again, and started again each time."""
 
-    def come_and_die() -> str:
-        run = next(runs)
-        scene.join(run, instance_id=InstanceId("pod-3"))
-        go(scene, 60)
-        assert on(scene, run) != []
-        die(scene, run)
-        run = next(runs)
-        scene.join(run, instance_id=InstanceId("pod-3"))
-        go(scene, 60)
-        return run
+    def __init__(self, scene: Scene, lost: OnLeaseLost = OnLeaseLost.STOP) -> None:
+        self.scene = scene
+        self.lost = lost
+        self.runs = 0
+        self.start()
 
-    last = come_and_die()
-    assert scene.view().distrusted == frozenset()
-    die(scene, last)
-    last = next(runs)
-    scene.join(last, instance_id=InstanceId("pod-3"))
-    go(scene, 60)
-    assert scene.view().distrusted == {last}
-    assert (on(scene, last), scene.held(last, Role.STANDBY)) == ([], [])
-    known = scene.group.hosts["pod-3"]  # type: ignore[index]
-    go(scene, (distrusted_until_ms(scene.group.config, known) - scene.now_ms) // 1_000 + 30)
-    assert scene.view().distrusted == frozenset()
-    assert on(scene, last) != []
-    die(scene, last)
-    last = next(runs)
-    scene.join(last, instance_id=InstanceId("pod-3"))
-    go(scene, 5)
-    known = scene.group.hosts["pod-3"]  # type: ignore[index]
-    assert known.times == 2
-    assert distrusted_until_ms(scene.group.config, known) == known.distrusted_ms + 2 * WINDOW_MS
-    # For as long as it is distrusted, the place is its own, and whatever else happens there changes nothing about it.
-    die(scene, last)
-    assert scene.group.hosts["pod-3"] == known  # type: ignore[index]
+    def start(self) -> None:
+        self.runs += 1
+        self.run = f"m3-{self.runs}"
+        self.scene.join(self.run, instance_id=InstanceId("pod-3"), on_lease_lost=self.lost)
+
+    def is_killed_and_starts(self) -> None:
+        if self.lost is OnLeaseLost.CONTINUE:
+            self.scene.do(PollBroken(MemberId(self.run)))
+        die(self.scene, self.run)
+        self.start()
+
+    def works_after(self, limit_s: int = 3_600) -> int:
+        """Return after how many seconds it runs something."""
+        for second in range(limit_s):
+            if any(self.scene.task(task).state is ActiveState.RUNNING for task in on(self.scene, self.run)):
+                return second
+            go(self.scene, 1)
+        raise AssertionError("it runs nothing")
+
+
+@pytest.mark.parametrize(("standbys", "stateless"), [(0, False), (1, False), (0, True)])
+@pytest.mark.parametrize("tasks", [3, 6])
+@pytest.mark.parametrize("lost", list(OnLeaseLost))
+def test_a_worker_that_somebody_kills_twice_gets_its_tasks_again_soon(
+    standbys: int, lost: OnLeaseLost, tasks: int, *, stateless: bool
+) -> None:
+    """Two deaths say little. It waits for a session timeout at most, besides what any joiner waits for.
+
+    With three tasks it is the same one that was there both times.
+    """
+    config = {"num_standby_replicas": standbys, "max_warmup_replicas": 6, "max_warmups_per_member": 6}
+    pod = Pod(scene_of(2, tasks, stateless=stateless, instances=True, **config), lost)
+    joiner_s = pod.works_after()
+    for _ in range(2):
+        go(pod.scene, 30)
+        pod.is_killed_and_starts()
+        assert pod.works_after() <= joiner_s + 15
+
+
+def test_a_host_that_dies_again_and_again_gets_nothing_new_for_a_while_that_grows() -> None:
+    """In an hour it would have its tasks 35 times if nobody remembered."""
+    pod = Pod(scene_of(2, 3, num_standby_replicas=1))
+    waits: list[int] = []
+    begun_ms = pod.scene.now_ms
+    while pod.scene.now_ms < begun_ms + 3_600_000:
+        waits.append(pod.works_after())
+        go(pod.scene, 90)
+        pod.is_killed_and_starts()
+        assert pod.scene.view().distrusted == ({pod.run} if len(waits) > 1 else set())
+    assert all(later > 1.8 * earlier for earlier, later in pairwise(waits[2:]))
+    assert len(waits) <= 11
+    assert parked(pod.scene) == []
+
+
+def test_deaths_of_a_host_that_ran_its_tasks_well_are_taken_back() -> None:
+    """Also how often it came to that, and what is left of the time."""
+    pod = Pod(scene_of(2, 3, num_standby_replicas=1))
+    for _ in range(6):
+        pod.works_after()
+        go(pod.scene, 30)
+        pod.is_killed_and_starts()
+    before = pod.scene.group.hosts[HostId("pod-3")]
+    assert before.times >= 3
+    pod.works_after()
+    go(pod.scene, 240)
+    pod.is_killed_and_starts()
+    assert pod.scene.view().distrusted == frozenset()
+    pod.works_after()
+    go(pod.scene, 60)
+    pod.is_killed_and_starts()
+    known = pod.scene.group.hosts[HostId("pod-3")]
+    assert (known.times, distrusted_until_ms(pod.scene.group.config, known)) == (1, known.distrusted_ms + 10_000)
+
+
+def test_a_task_that_failed_on_a_host_that_died_is_evidence_against_the_host() -> None:
+    config = GroupConfig(session_timeout_ms=10_000, heartbeat_interval_ms=1_000)
+    deaths = HostFaults((Fault(None, 1, MemberId("m1")), Fault(None, 5, MemberId("m2"))), 6, 1)
+    assert distrusted_until_ms(config, deaths) == 6 + 10_000
+    failed_too = charged(deaths, Fault(T0, 7), config, 8, 0)
+    assert distrusted_until_ms(config, failed_too) == 6 + WINDOW_MS
 
 
 def test_a_task_that_takes_down_hosts_that_are_replaced_at_once_is_parked_in_the_end() -> None:

@@ -24,7 +24,7 @@ from batonpass.core.state.inputs import (
     Started,
     Tick,
 )
-from batonpass.core.state.loads import STEP, SmoothedLoad, begun, least_load, new_step, weight_of_new
+from batonpass.core.state.loads import STEP, SmoothedLoad, begun, has_left, least_load, step_of, weight_of_new
 from batonpass.core.state.model import Group, LoadMove, Role, Subtopology
 from batonpass.core.state.policy import BalanceBy
 from batonpass.core.state.reasons import NoChange, Why
@@ -120,15 +120,14 @@ def test_a_recorded_load_is_where_the_average_begins() -> None:
 
 
 def test_a_step_is_left_when_the_load_is_more_than_a_whole_one_away() -> None:
-    first = new_step(None, 0.52, 0.0001)
-    assert first is not None
+    first = step_of(0.52, 0.0001)
     assert 0.52 / STEP**0.5 <= first <= 0.52 * STEP**0.5
-    assert new_step(first, first * 1.099, 0.0001) is None
-    assert new_step(first, first / 1.099, 0.0001) is None
-    above = new_step(first, first * 1.11, 0.0001)
-    assert above is not None
-    assert new_step(above, first * 1.02, 0.0001) is None, "what comes back a little stays on its new step"
-    steps = [new_step(None, STEP**power, 0.000_001) or 0.0 for power in range(-60, 60)]
+    assert has_left(None, first, 0.0001)
+    assert not has_left(first, first * 1.099, 0.0001)
+    assert not has_left(first, first / 1.099, 0.0001)
+    assert has_left(first, first * 1.11, 0.0001)
+    assert not has_left(step_of(first * 1.11, 0.0001), first * 1.02, 0.0001), "what comes back a little stays"
+    steps = [step_of(STEP**power, 0.000_001) for power in range(-60, 60)]
     assert all(high / low == pytest.approx(STEP, rel=1e-4) for low, high in pairwise(steps))
 
 
@@ -136,11 +135,20 @@ def test_next_to_nothing_may_jump_as_it_likes() -> None:
     recorded = {TaskId("0_0"): 1.0, TaskId("0_1"): 1.0}
     least = least_load(recorded)
     assert least == 0.01
-    step = new_step(None, 0.0, least)
-    assert step is not None
-    assert new_step(step, 0.009, least) is None
+    step = step_of(0.0, least)
+    assert not has_left(step, 0.009, least)
     assert least_load({}) > 0
-    assert new_step(0.01 * 1.1, 0.0, 0.0101) is None
+    assert not has_left(0.01 * 1.1, 0.0, 0.0101)
+
+
+def test_once_one_load_has_left_its_step_every_load_gets_the_nearest() -> None:
+    scene = begin()
+    loads = dict.fromkeys(scene.owners(), 0.5)
+    run(scene, loads, 5 * HALF_LIFE)
+    drifted = dict.fromkeys(loads, 0.54)
+    assert named(run(scene, drifted, 10 * HALF_LIFE), LoadsMeasured) == []
+    run(scene, drifted | {"0_0": 0.6}, 10 * HALF_LIFE)
+    assert set(scene.group.loads.values()) == {step_of(0.54, 0.001)} != {step_of(0.5, 0.001)}
 
 
 def test_a_new_task_weighs_the_median() -> None:
@@ -158,7 +166,7 @@ def test_a_task_is_measured_once_it_was_observed_for_a_half_life() -> None:
     measured = named(run(scene, loads, 30_000), LoadsMeasured)
     assert len(measured) == 1
     assert set(scene.group.loads) == set(scene.group.table.ids)
-    assert set(scene.group.table.weight) == {new_step(None, 0.5, 0.001)}
+    assert set(scene.group.table.weight) == {step_of(0.5, 0.001)}
 
 
 def test_a_steady_fleet_writes_nothing() -> None:

@@ -134,13 +134,13 @@ def test_a_member_unheard_since_a_start_is_overdue_after_as_long() -> None:
     scene.now_ms += 1_000
     scene.soft = type(scene.soft)()
     scene.do(Started())
-    assert not View(scene.group, scene.soft, scene.now_ms, scene.policy).is_any_member_overdue()
+    assert not View(scene.group, scene.soft, scene.now_ms, scene.policy).is_any_member_overdue
     scene.now_ms += 2 * HEARTBEAT_MS + 1
-    assert View(scene.group, scene.soft, scene.now_ms, scene.policy).is_any_member_overdue()
+    assert View(scene.group, scene.soft, scene.now_ms, scene.policy).is_any_member_overdue
     scene.obey("m1", "m2")
-    assert View(scene.group, scene.soft, scene.now_ms, scene.policy).is_any_member_overdue()
+    assert View(scene.group, scene.soft, scene.now_ms, scene.policy).is_any_member_overdue
     scene.obey("m3")
-    assert not View(scene.group, scene.soft, scene.now_ms, scene.policy).is_any_member_overdue()
+    assert not View(scene.group, scene.soft, scene.now_ms, scene.policy).is_any_member_overdue
 
 
 def test_a_member_that_always_speaks_more_slowly_is_not_overdue_in_between() -> None:
@@ -150,10 +150,10 @@ def test_a_member_that_always_speaks_more_slowly_is_not_overdue_in_between() -> 
         scene.wait(10_000)
         scene.obey("m1", "m2", "m3", "m4")
     scene.wait(15_000)
-    assert not View(scene.group, scene.soft, scene.now_ms, scene.policy).is_any_member_overdue()
+    assert not View(scene.group, scene.soft, scene.now_ms, scene.policy).is_any_member_overdue
     scene.wait(6_000)
-    assert View(scene.group, scene.soft, scene.now_ms, scene.policy).is_any_member_overdue()
+    assert View(scene.group, scene.soft, scene.now_ms, scene.policy).is_any_member_overdue
     # Once it is on time again, so is what is expected of it.
     live(scene, "m1", "m2", "m3", "m4", ms=6 * HEARTBEAT_MS)
     scene.wait(7_000)
-    assert View(scene.group, scene.soft, scene.now_ms, scene.policy).is_any_member_overdue()
+    assert View(scene.group, scene.soft, scene.now_ms, scene.policy).is_any_member_overdue

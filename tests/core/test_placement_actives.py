@@ -317,3 +317,8 @@ def test_in_a_pause_only_what_has_no_home_moves() -> None:
     assert {home for home, _ in moved(group, placed).values()} == {"m00"}
     assert counts(group, placed) == {"m01": 6, "m02": 6, "zz": 6}
     assert placed.moves == placed.lower_bound == 6
+
+
+def test_of_several_that_are_alike_none_goes_where_its_lag_is_unknown_while_another_could() -> None:
+    warm = {task_index: {"m00": Warmth(Readiness.UNKNOWN, 0)} for task_index in range(2)}
+    assert sorted(Group(tasks(3), seats(3), warm=warm).place().owner[:2]) == [1, 2]

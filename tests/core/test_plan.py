@@ -325,6 +325,15 @@ def test_who_is_missing_keeps_what_it_has_and_gets_nothing_new(count: int) -> No
     assert "0_3" in plan_of(there, replace(away, missing=False), count=4).target[M2]["active"]
 
 
+def test_an_owner_goes_on_while_the_member_that_its_task_is_pinned_to_is_missing() -> None:
+    """The copy there is ready, but nobody would run the task until its member is heard."""
+    there, away = member("m1", runs("0_0")), member("m2", {"0_0": SnapshotCopy("standby", lag=0)}, missing=True)
+    task = TaskId("0_0")
+    plan = plan_of(there, away, count=1, target={task: (M2, ())}, pins={task: M2})
+    assert plan.assignment[M1]["active"] == ("0_0",)
+    assert [reason.code for reason in plan.reasons] == ["member-overdue"]
+
+
 def test_a_plan_for_which_placement_finds_no_answer_keeps_the_target_and_says_why() -> None:
     """A plan is asked for above all when something is wrong."""
     members = (member("m1", runs("0_0", "0_1", "0_2")), member("m2", runs("0_3")))

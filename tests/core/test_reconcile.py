@@ -188,7 +188,7 @@ def test_of_more_than_a_member_has_room_for_it_is_granted_the_active() -> None:
         TaskPlan(first, Choice(other, Why.STAYS), {one: Role.STANDBY}),
         TaskPlan(second, Choice(one, Why.STAYS), {other: Role.STANDBY}),
     ]
-    changes = reconcile(View(group, soft, 0, Policy(), as_if_released=True), task_plans)
+    changes = reconcile(View(group, soft, 0, Policy()), task_plans)
     granted = {
         change.member_id: {task: grant.role for task, grant in change.granted.items()}
         for change in changes

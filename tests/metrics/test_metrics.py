@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import re
 from pathlib import Path
+from typing import Annotated
 
 import httpx2 as httpx
+import msgspec
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_metrics
 from prometheus_client.parser import text_string_to_metric_families as prometheus_text
@@ -16,9 +18,16 @@ from tests.core.test_open_transactions import ready_to_move
 from tests.metrics.scraping import Series, scrape
 
 from batonpass import bootstrap
+from batonpass.codec import requests
+from batonpass.codec.bodies import HeartbeatBody
+from batonpass.codec.requests import OWN_NUMBERS
+from batonpass.codec.shape import Shape, optional_numbers
+from batonpass.codec.views import member_body
+from batonpass.core.handover.view import View
 from batonpass.core.state.ids import GroupId, InstanceId, MemberId, TaskId
 from batonpass.core.state.inputs import StreamsProcess, StreamsRebalance, Tick
 from batonpass.core.state.model import Role
+from batonpass.core.state.policy import Policy
 from batonpass.invariants import Violation
 from batonpass.metrics.counts import HANDOVERS, LOOP_EVERY_S, Counts
 from batonpass.metrics.groups import FAMILIES, OF_MEMBERS, PREFIX, GroupGauges, add_up
@@ -126,7 +135,10 @@ async def test_what_happens_is_counted(counted: Api) -> None:
     await counted.declare()
     await hand_over(counted)
     seen = await scrape(counted)
-    assert seen["batonpass_heartbeats_total{group=orders}"] == 5
+    heartbeats = [
+        value for name, value in seen.items() if name.startswith("batonpass_decisions_total{input=Heartbeat,")
+    ]
+    assert sum(heartbeats) == 5
     assert seen["batonpass_generations_total{group=orders}"] == 2
     assert seen["batonpass_moves_total{group=orders}"] == 3
     assert seen["batonpass_moves_lower_bound_total{group=orders}"] == 3
@@ -305,8 +317,36 @@ def test_every_family_says_what_it_is() -> None:
         assert labels[0] == "group"
 
 
+class PlantedBody(HeartbeatBody):
+    """A heartbeat with a number that a member says of itself."""
+
+    cpu_share: Annotated[float, msgspec.Meta(ge=0, le=1)] | msgspec.UnsetType = msgspec.UNSET
+
+
+async def test_a_number_that_a_member_says_of_itself_is_declared_once(
+    counted: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its body declares it, and a family says what it means. A wrong one counts as left out (protocol 4.9)."""
+    monkeypatch.setattr(requests, "_HEARTBEAT", Shape(PlantedBody, lenient=True))
+    monkeypatch.setattr(requests, "OWN_NUMBERS", optional_numbers(PlantedBody))
+    monkeypatch.setitem(OF_MEMBERS, "member_cpu_share", ("How busy.", ("group", "member")))
+    await counted.declare()
+    epoch = (await counted.join("m1")).json()["member_epoch"]
+    for seq, said, known in ((1, {}, None), (2, {"cpu_share": 0.5}, 0.5), (3, {"cpu_share": -1}, 0.5), (4, {}, 0.5)):
+        body = {"seq": seq, "member_epoch": epoch, **said}
+        answer = await counted.call("POST", "/orders/members/m1/heartbeat", body)
+        assert answer.status_code == 200
+        is_wrong = said.get("cpu_share", 0) < 0
+        assert [one["detail"] for one in answer.json()["status"] if one["code"] == "invalid-number"] == (
+            ["cpu_share: Expected `float` >= 0.0; it was ignored"] if is_wrong else []
+        )
+        view = View(*await counted.coordinator.look(GroupId("orders")), counted.clock.at_ms, Policy())
+        assert member_body(view, view.members[MemberId("m1")], frozenset()).get("cpu_share") == known
+        assert (await scrape(counted)).get("batonpass_member_cpu_share{group=orders,member=m1}") == known
+
+
 def test_every_gauge_of_groups_is_shown_somewhere() -> None:
-    """So that no family is described and then forgotten."""
+    """So that no family is described and then forgotten, nor a number that members say of themselves."""
     scene = Scene()
     scene.declare(topology(6), max_warmup_replicas=1)
     scene.join("m1", max_disk_bytes=1_000)
@@ -314,6 +354,7 @@ def test_every_gauge_of_groups_is_shown_somewhere() -> None:
     scene.join("m2")
     scene.obey("m2")
     scene.beat("m1", {task: running(input_lag=3, disk_bytes=70) for task in scene.held("m1", Role.ACTIVE)})
+    scene.beat("m1", numbers=dict.fromkeys(OWN_NUMBERS, 1))
     streams = Scene("streams")
     streams.do(StreamsRebalance(topology(1), {}, (StreamsProcess(InstanceId("p")),)))
     groups = [(one.group, one.soft) for one in (scene, streams)]

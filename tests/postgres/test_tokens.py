@@ -11,12 +11,12 @@ from batonpass.core.state.ids import GroupId
 from batonpass.postgres.archive import PostgresArchive
 from batonpass.postgres.connect import connect
 from batonpass.postgres.tokens import PostgresTokens
-from batonpass.runtime.access import AccessRole, NewToken, Principal
+from batonpass.runtime.access import AccessRole, Principal
 from batonpass.runtime.history import Asked
 from batonpass.runtime.ports import StoreUnavailable
 
 ANN = Asked("ann", "new worker", "c-1", "create-token")
-WORKER = NewToken("orders workers", AccessRole.WORKER, GroupId("orders"))
+WORKER = Principal("orders workers", AccessRole.WORKER, GroupId("orders"))
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ async def test_a_secret_is_not_kept(tokens: PostgresTokens, engine: AsyncEngine)
 
 async def test_a_revoked_token_is_worth_nothing(tokens: PostgresTokens) -> None:
     first, secret = await tokens.create(WORKER, ANN)
-    second, other = await tokens.create(NewToken("ops", AccessRole.OPERATOR), ANN)
+    second, other = await tokens.create(Principal("ops", AccessRole.OPERATOR), ANN)
     assert await tokens.revoke(first.id, ANN)
     revoked = (await tokens.list())[0].revoked_ms
     assert revoked is not None
@@ -59,7 +59,7 @@ async def test_a_revoked_token_is_worth_nothing(tokens: PostgresTokens) -> None:
 
 async def test_a_token_expires(tokens: PostgresTokens) -> None:
     soon_ms = int(time.time() * 1_000) + 700
-    made, secret = await tokens.create(NewToken("short", AccessRole.VIEWER, expires_ms=soon_ms), ANN)
+    made, secret = await tokens.create(Principal("short", AccessRole.VIEWER, expires_ms=soon_ms), ANN)
     assert made.expires_ms == soon_ms
     assert await tokens.find(secret) == Principal("short", AccessRole.VIEWER, None, soon_ms)
     await asyncio.sleep(1)

@@ -354,6 +354,8 @@ SOFT = Soft(
     listens_since_ms=10,
     placed_without=frozenset({MemberId("m3")}),
     refused=Refused("the topology has 4 tasks", 11, 12, 3, is_another=True),
+    loads_read_ms=13,
+    load_tried_ms=14,
 )
 
 

@@ -18,6 +18,7 @@ from tests.worker.scripted import Scripted, assignment, joined
 from batonpass import schemas
 from batonpass.audit.findings import Outcome, Recommendation
 from batonpass.codec import bodies
+from batonpass.codec.requests import OWN_NUMBERS
 from batonpass.codec.views import member_body
 from batonpass.core.handover.view import View
 from batonpass.core.state.ids import GroupId, MemberId, TaskId
@@ -346,8 +347,9 @@ def test_a_report_has_the_fields_that_its_schema_describes() -> None:
 def test_a_member_whose_reports_say_everything_is_described() -> None:
     """What is always in an answer is seen by the tests of the API; a report leaves out what was not said."""
     measured = MeasuredReport(EVERYTHING, at_ms=0, lag=2, rate=20.5)
-    soft = Soft(members=PMap({MemberId("m1"): MemberSoft(0, reports={TaskId("0_0"): measured})}))
-    body = member_body(View(Group(GroupId("g")), soft, 0, Policy()), Member(MemberId("m1"), joined_ms=0), frozenset())
+    known = MemberSoft(0, reports={TaskId("0_0"): measured}, numbers=dict.fromkeys(OWN_NUMBERS, 1))
+    view = View(Group(GroupId("g")), Soft(members=PMap({MemberId("m1"): known})), 0, Policy())
+    body = member_body(view, Member(MemberId("m1"), joined_ms=0), frozenset())
     assert (faults("member_get", body), unnamed("member_get", body)) == ([], [])
 
 

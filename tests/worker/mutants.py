@@ -113,8 +113,8 @@ def replaces_nobody() -> None:
 
 def does_not_listen() -> None:
     """Open no long-poll."""
-    settings = options.Options.settings
-    put(options.Options, "settings", lambda self: replace(settings(self), listen=False))
+    made = options.Options.__init__
+    put(options.Options, "__init__", lambda self, **given: made(self, **{"listen": False} | given))
 
 
 def polls_in_a_tight_loop() -> None:

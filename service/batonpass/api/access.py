@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 from batonpass.core.state.errors import LimitExceeded, ProtocolError
-from batonpass.runtime.access import AccessRole, Forbidden, NewToken, Principal, StoredToken, Tokens, digest_of
+from batonpass.runtime.access import AccessRole, Forbidden, Principal, StoredToken, Tokens, digest_of
 from batonpass.runtime.ports import StoreUnavailable
 
 if TYPE_CHECKING:
@@ -52,12 +52,8 @@ _OF_NO_GROUP: Final = frozenset({"/livez", "/readyz", "/openapi.json", "/docs", 
 _BEARER: Final = b"bearer "
 
 
-class Unauthenticated(ProtocolError):
+class Unauthenticated(ProtocolError, type="unauthenticated", status=401, title="No valid token"):
     """The call carries no token, or an invalid one."""
-
-    type = "unauthenticated"
-    status = 401
-    title = "No valid token"
 
 
 class _Known(NamedTuple):
@@ -273,7 +269,7 @@ class WithAdmin:
             return self._admin
         return await self._behind.find(secret)
 
-    async def create(self, wanted: NewToken, asked: Asked) -> tuple[StoredToken, str]:
+    async def create(self, wanted: Principal, asked: Asked) -> tuple[StoredToken, str]:
         """Make a token in the store."""
         return await self._behind.create(wanted, asked)
 

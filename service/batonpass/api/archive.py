@@ -25,7 +25,6 @@ from batonpass.core.arrivals.answers import no_such_task
 from batonpass.core.handover.view import View
 from batonpass.core.state.ids import GroupId, TaskId
 from batonpass.core.state.model import Group, Task
-from batonpass.core.state.reasons import Reason
 from batonpass.explain.group import explain_group
 from batonpass.explain.task import copies_of, explain_task
 from batonpass.runtime.history import StoredCommand
@@ -209,17 +208,7 @@ def generation_body(generation: Generation) -> dict[str, Any]:
         "warmups": generation.warmups,
         "imbalance": {"before": generation.score_before, "after": generation.score},
         "decide_ms": round(generation.decide_ms, 3),
-        "reasons": [_reason_body(one) for one in generation.reasons],
-    }
-
-
-def _reason_body(reason: Reason) -> dict[str, Any]:
-    return {
-        "code": str(reason.code),
-        "task": reason.task,
-        "to": reason.to,
-        "detail": reason.detail,
-        "tasks": reason.tasks,
+        "reasons": [one._asdict() for one in generation.reasons],
     }
 
 

@@ -34,11 +34,6 @@ if TYPE_CHECKING:
 
 router = APIRouter(prefix="/v1", tags=["history"])
 _POSITION: Final = re.compile(r"\d{1,19}", re.ASCII)
-_ANSWERS: Final = {
-    200: "Events, oldest first, or newest first; with `Accept: text/event-stream`, live until either side ends it."
-}
-
-
 EVENT_STREAM: Final = "text/event-stream"
 KEEP_ALIVE_S: Final = 15.0
 """How long a stream is silent at most: shorter than proxies let an idle connection live."""
@@ -55,32 +50,27 @@ _HEADERS: Final = [
     (b"x-accel-buffering", b"no"),
 ]
 
-
-@route(
+_served_at: Final = partial(
+    route,
     router,
     "GET",
-    "/groups/{group}/events",
     query=EventsQuery,
-    answers=_ANSWERS,
+    answers={
+        200: "Events, oldest first, or newest first; with `Accept: text/event-stream`, live until either side ends it."
+    },
     schema="events_get",
-    texts=("text/event-stream",),
+    texts=(EVENT_STREAM,),
     headers=("Last-Event-ID",),
 )
+
+
+@_served_at("/groups/{group}/events")
 async def group_events(request: Request) -> Response:
     """Tell what happened to a group: a page of events after a position, or a stream that goes on."""
     return await _events(request, await known_group_of(request))
 
 
-@route(
-    router,
-    "GET",
-    "/events",
-    query=EventsQuery,
-    answers=_ANSWERS,
-    schema="events_get",
-    texts=("text/event-stream",),
-    headers=("Last-Event-ID",),
-)
+@_served_at("/events")
 async def all_events(request: Request) -> Response:
     """Tell what happened to all groups: a page of events after a position, or a stream that goes on."""
     return await _events(request, None)

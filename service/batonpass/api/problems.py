@@ -18,37 +18,27 @@ if TYPE_CHECKING:
 PROBLEM_JSON = "application/problem+json"
 
 
-class BadHead(ProtocolError):
+class BadHead(ProtocolError, type="invalid-request", status=400, title="The head of the request cannot be understood"):
     """The request line or a header is invalid HTTP, or asks for something that is not supported."""
 
-    type = "invalid-request"
-    status = 400
-    title = "The head of the request cannot be understood"
 
-
-class UnknownPath(ProtocolError):
+class UnknownPath(ProtocolError, type="not-found", status=404, title="Not found"):
     """Nothing is served under this path."""
 
-    type = "not-found"
-    status = 404
-    title = "Not found"
 
-
-class TooManyConnections(ProtocolError):
+class TooManyConnections(
+    ProtocolError,
+    type="coordinator-loading",
+    status=503,
+    action="retry",
+    title="The coordinator has too many connections",
+):
     """More connections are open than allowed. The caller's connection ends; another coordinator may have room."""
 
-    type = "coordinator-loading"
-    status = 503
-    action = "retry"
-    title = "The coordinator has too many connections"
 
-
-class MethodNotAllowed(ProtocolError):
+class MethodNotAllowed(ProtocolError, type="method-not-allowed", status=405, title="Method not allowed"):
     """The path exists, but not with this method."""
 
-    type = "method-not-allowed"
-    status = 405
-    title = "Method not allowed"
     allowed: tuple[str, ...] = ()
 
 

@@ -15,7 +15,7 @@ from batonpass.codec.answers import rfc3339
 from batonpass.codec.bodies import ReasonBody, ReasonQuery, TokenBody
 from batonpass.codec.shape import refusal
 from batonpass.core.state.ids import GroupId
-from batonpass.runtime.access import AccessRole, NewToken, StoredToken
+from batonpass.runtime.access import AccessRole, Principal, StoredToken
 
 router = APIRouter(prefix="/v1/tokens", tags=["tokens"])
 
@@ -41,7 +41,7 @@ async def create_token(request: Request) -> Response:
         raise refusal([("group", "an admin's token is bound to no group")])
     now_ms = service.coordinator.now_ms()
     expires_ms = None if said.expires_in_ms is None else now_ms + said.expires_in_ms
-    wanted = NewToken(said.name, role, None if said.group is None else GroupId(said.group), expires_ms)
+    wanted = Principal(said.name, role, None if said.group is None else GroupId(said.group), expires_ms)
     command = asked_of(request)._replace(command="create-token", reason=said.reason or asked.reason)
     made, secret = await service.tokens.create(wanted, command)
     service.commanded(made.group or "", command)

@@ -9,12 +9,11 @@ again (``replay``).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
 from batonpass.audit.entries import UNREADABLE, Entry
-from batonpass.audit.facts import Assigned, Dated, Decision, Fact, Follows, Granted, Handovers, Noted, Run
-from batonpass.audit.findings import END_MISSING, Finding, Severity
+from batonpass.audit.facts import Assigned, Dated, Decision, Deposed, Fact, Follows, Granted, Handovers, Noted, Run
+from batonpass.audit.findings import END_MISSING, Finding, Severity, time_of
 from batonpass.audit.ledger import ASTRAY_MS, Ledger, drift
 from batonpass.audit.plan import Ask, DayPlan, batched, quoted
 
@@ -35,14 +34,6 @@ def wrong(detail: str, *proof: Entry | None, task: str | None = None, member: st
     """Return what entries prove, as far as they are there."""
     there = [one for one in proof if one is not None]
     return Wrong(detail, tuple(one.seq for one in there), tuple(one.at_ms for one in there), task, member)
-
-
-def time_of(ms: int) -> str:
-    """Return an instant as a sentence has it."""
-    try:
-        return f"{datetime.fromtimestamp(ms // 1_000, UTC):%Y-%m-%d %H:%M:%S}.{ms % 1_000:03}"
-    except (OverflowError, ValueError):
-        return "an unknown time"
 
 
 def one_owner(fact: Granted, _: Ledger) -> Iterator[Wrong]:
@@ -135,15 +126,16 @@ def epochs_grow_by_one(fact: Assigned, _: Ledger) -> Iterator[Wrong]:
         yield wrong(detail, fact.told, entry, member=entry.member)
 
 
-def only_the_newest_coordinator_writes(fact: Follows, _: Ledger) -> Iterator[Wrong]:
-    """L4: no record is of a lower coordinator epoch than one before it."""
-    record = fact.record
-    if fact.highest is not None and record.coordinator_epoch < fact.highest:
-        yield _beside(
-            f"a coordinator of epoch {record.coordinator_epoch} appended after one of epoch {fact.highest}"
-            f" at {time_of(record.at_ms)}",
-            fact,
-        )
+def only_the_newest_coordinator_writes(fact: Deposed, _: Ledger) -> Iterator[Wrong]:
+    """L4: no record is of a lower coordinator epoch than one before it. What one coordinator wrote has one cause."""
+    first, last = fact.first.record, fact.last
+    what = "" if fact.records == 1 else f" {fact.records:,} records"
+    when = f"at {time_of(first.at_ms)}" + ("" if fact.records == 1 else f", the last one at {time_of(last.at_ms)}")
+    detail = f"a coordinator of epoch {first.coordinator_epoch} appended{what} after one of epoch {fact.highest} {when}"
+    found = _beside(detail, fact.first)
+    if fact.records > 1:
+        found = found._replace(sequences=(*found.sequences, last.seq), at=(*found.at, last.at_ms))
+    yield found
 
 
 def caught_up_copies_take_over(run: Run, ledger: Ledger) -> Iterator[Wrong]:
@@ -219,10 +211,8 @@ Law = Callable[[Any, Ledger], Iterator[Wrong]]
 
 LAWS: Final[Mapping[type, tuple[tuple[str, Law], ...]]] = {
     Granted: (("L1", one_owner), ("L1", tokens_grow)),
-    Follows: (
-        *(("L2", nothing_is_missing), ("L2", nothing_is_there_twice)),
-        ("L4", only_the_newest_coordinator_writes),
-    ),
+    Follows: (("L2", nothing_is_missing), ("L2", nothing_is_there_twice)),
+    Deposed: (("L4", only_the_newest_coordinator_writes),),
     Dated: (("L2", dates_are_those_of_the_log), ("L2", records_tell_the_time_of_their_rows)),
     Noted: (("L2", records_can_be_read),),
     Assigned: (("L2", epochs_grow_by_one),),

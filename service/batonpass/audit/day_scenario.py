@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from statistics import median
-from typing import Final
+from typing import Final, NamedTuple
 
-from batonpass.audit.restores import Restores, RestoreSpeed, first_sizes, restore_speed
 from batonpass.core.handover.room import has_limits
 from batonpass.core.state import records as r
 from batonpass.core.state.evolve import evolve
 from batonpass.core.state.ids import MemberId, TaskId
-from batonpass.core.state.model import ActiveState, Cause, Group, Member, OnLeaseLost
+from batonpass.core.state.model import ActiveState, Cause, Group, Member, OnLeaseLost, Role
 from batonpass.core.state.policy import GroupConfig
 from batonpass.simulate.scenario.model import RESTORE_PER_SECOND, Act, Scenario, SimulatedSubtopology, Step, Worker
 from batonpass.simulate.scenario.tally import Counted, Tally
@@ -29,6 +28,9 @@ RECORDS_UNKNOWN: Final = 100_000
 LOST_SHARE: Final = 0.9
 LOST_LEAST: Final = 1_000
 """A copy that a member had before and that lacks this share of its state, and so many records, began from nothing."""
+
+RESTORED_LEAST: Final = 1_000
+"""The speed of restores cannot be told from fewer records."""
 
 _SLOPE_LEAST_MS: Final = 60_000
 
@@ -58,6 +60,15 @@ class DayScenario:
     so_far: bool = False
 
 
+class Restore(NamedTuple):
+    """A task of which a member had no state: from its grant until it ran, or was a standby."""
+
+    member_id: MemberId
+    task: TaskId
+    from_ms: int
+    to_ms: int
+
+
 class NoDayScenario(Exception):
     """The day of a group cannot be played again; the text says why."""
 
@@ -67,19 +78,15 @@ def day_scenario(
 ) -> DayScenario:
     """Return the day from ``begin_ms`` to ``end_ms``; ``base`` is the group as it was before the first record.
 
-    The day of a group that was declared in it begins then, without members: those that join restore what there is.
-
     ``records`` have the coordinator epoch and the instant with which each of them was appended.
 
     Raises:
-        NoDayScenario: when there is nothing to play: no members, no tasks, a deleted group, or one of Kafka Streams.
+        NoDayScenario: when there is nothing to play: no members, no tasks, a deleted group, one of Kafka Streams, or
+            one that was declared on that day: nothing tells what its tasks had to restore then.
     """
     before = [one for _, at_ms, one in records if at_ms < begin_ms]
     day = [entry for entry in records if entry[1] >= begin_ms]
     start = evolve(base, before)
-    is_new = not start.declared and bool(day)
-    if is_new:
-        begin_ms = day[0][1]
     builder = _DayBuilder(start, begin_ms)
     tally = Tally(start, begin_ms=begin_ms, end_ms=end_ms)
     for epoch, at_ms, record in day:
@@ -90,28 +97,30 @@ def day_scenario(
         raise NoDayScenario("the group is not declared when the day ends")
     if end.config.kafka_streams:
         raise NoDayScenario("the rebalances of a Kafka Streams application are not simulated")
+    if not start.declared:
+        raise NoDayScenario("the group was declared on this day, and what its tasks had to restore is not known")
     if not builder.workers:
         raise NoDayScenario("the group has no members all day")
     growth, sizes = _sizes(builder.ends, sampled, begin_ms)
-    found = restore_speed(
-        builder.restores, lambda task, at_ms: _size_at(growth, sizes, task, at_ms - begin_ms), is_new=is_new
-    )
-    sampled, slow = _with_speed(sampled, found)
-    if is_new:
-        sizes = first_sizes(sizes, builder.restores.first_ms, _median_speed(sampled))
     subtopologies, unknown = _subtopologies(end, growth, sizes)
+    speed = RESTORE_PER_SECOND
+    if not sampled.speeds:
+        seen = _restore_speed(builder.restores, lambda task, at_ms: _size_at(growth, sizes, task, at_ms - begin_ms))
+        speed = seen or speed
+        source = "comes from how long copies took" if seen else "is assumed"
+        unknown.append(f"no sample fell into a restore; a speed of {speed:,.0f} records a second {source}")
     builder.look_at_disks(sampled, lambda task, at_ms: _size_at(growth, sizes, task, at_ms - begin_ms))
     scenario = Scenario(
         name=f"day of {end.id}",
         group=end.id,
         subtopologies=tuple(subtopologies),
-        workers=_workers(builder, sampled),
+        workers=_workers(builder, sampled, speed),
         present=tuple(builder.present),
         config=_config(end.config),
         steps=tuple(sorted(builder.steps, key=lambda one: one.at_ms)),
         until_ms=end_ms - begin_ms,
     )
-    return DayScenario(scenario, tally.counted(), (*builder.left_out(), *unknown, *slow, *_left_out(end)))
+    return DayScenario(scenario, tally.counted(), (*builder.left_out(), *unknown, *_left_out(end)))
 
 
 class _DayBuilder:
@@ -123,14 +132,15 @@ class _DayBuilder:
         self.names: dict[MemberId, str] = {}
         self._up: dict[str, MemberId] = {}
         self._draining: set[str] = set()
-        self._seen: set[str] = set()
-        self._suspected_ms: dict[MemberId, int] = {}
         self._had: dict[str, set[TaskId]] = {}
         # The step with which each run came back, and the tasks that its worker had had before.
         self._returns: dict[MemberId, tuple[int, frozenset[TaskId]]] = {}
         # The step with which each worker left that may have been restarting.
         self._left: dict[str, int] = {}
-        self.restores = Restores()
+        # Tasks that each worker has ever had, and when it was granted those of which it had no state.
+        self._ever: set[tuple[str, TaskId]] = set()
+        self._cold: dict[tuple[MemberId, TaskId], int] = {}
+        self.restores: list[Restore] = []
         self._epoch: int | None = None
         self._unusual: dict[str, int] = {}
         self.workers: dict[str, Member] = {}
@@ -142,7 +152,7 @@ class _DayBuilder:
             name = self._name(member)
             self.workers[name] = member
             self._had[name] = set(member.assignment)
-            self._seen.add(name)
+            self._ever |= {(name, task) for task in member.assignment}
             if member.away_until_ms is None:
                 self._up[name] = member_id
                 self.present.append(name)
@@ -166,16 +176,12 @@ class _DayBuilder:
                 self._gone(record)
             case r.MemberAway(member_id=member_id):
                 self._ended(member_id, Act.RESTART, record.at_ms)
-            case r.MemberSuspected(member_id=member_id):
-                self._suspected_ms[member_id] = at_ms
-            case r.SuspicionCleared(member_id=member_id):
-                self._suspected_ms.pop(member_id, None)
             case r.DrainStarted(member_id=member_id):
                 self._drains(record)
             case r.AssignmentChanged():
                 self._assignment_changed(record)
             case r.ActiveReported(task=task, member_id=member_id, state=ActiveState.RUNNING):
-                self.restores.runs(member_id, task, record.at_ms)
+                self._restored(member_id, task, record.at_ms)
             case r.TaskReleased(task=task, final_position=final) if final:
                 self.ends.setdefault(task, []).append((record.at_ms or at_ms, sum(end for _, end in final)))
             case r.ConfigChanged(config=config):
@@ -211,12 +217,11 @@ class _DayBuilder:
         if name in self._up:
             # The run before it ended unseen.
             self._crashed(name, member.joined_ms - TAKEN_OVER_AFTER_MS)
-        act = Act.RETURN if name in self._seen else Act.JOIN
+        act = Act.RETURN if name in self.workers else Act.JOIN
         if act is Act.RETURN:
             self._restarted(name, member)
             self._returns[member.id] = len(self.steps), frozenset(self._had.get(name, ()))
         self._step(member.joined_ms, act, name)
-        self._seen.add(name)
         self._up[name] = member.id
         self._draining.discard(name)
         self.workers[name] = member
@@ -234,10 +239,10 @@ class _DayBuilder:
     def _gone(self, record: r.MemberGone) -> None:
         match record.cause:
             case Cause.EXPIRED | Cause.FENCED:
-                since = self._suspected_ms.pop(record.member_id, None)
-                heard_ms = record.at_ms - self._config.session_timeout_ms
-                broke_ms = None if since is None else since - self._config.suspect_timeout_ms
-                self._ended(record.member_id, Act.CRASH, heard_ms if broke_ms is None else max(heard_ms, broke_ms))
+                heard_ms = (
+                    record.at_ms - self._config.session_timeout_ms if record.heard_ms is None else record.heard_ms
+                )
+                self._ended(record.member_id, Act.CRASH, heard_ms)
             case Cause.REPLACED | Cause.TAKEN_OVER:
                 self._ended(record.member_id, Act.CRASH, record.at_ms - TAKEN_OVER_AFTER_MS)
             case Cause.EVICTED:
@@ -267,13 +272,26 @@ class _DayBuilder:
             self._step(record.since_ms, Act.DRAIN, name, deadline_ms=deadline_ms)
 
     def _assignment_changed(self, record: r.AssignmentChanged) -> None:
-        _, had_before = self._returns.get(record.member_id, (0, frozenset()))
-        self.restores.granted(record, kept=had_before)
         name = self.names.get(record.member_id)
         if name is not None:
+            for task in record.revoked:
+                self._cold.pop((record.member_id, task), None)
+            for task, grant in record.granted.items():
+                if grant.role is Role.STANDBY:
+                    self._restored(record.member_id, task, record.at_ms)
+                # What a worker had before may still be on its disk, and says nothing of its speed.
+                begins = grant.role is Role.WARMUP or (grant.role is Role.ACTIVE and task not in record.ready)
+                if begins and (name, task) not in self._ever:
+                    self._cold[record.member_id, task] = record.at_ms
+                self._ever.add((name, task))
             had = self._had.setdefault(name, set())
             had.update(record.granted)
             had.difference_update(record.revoked)
+
+    def _restored(self, member_id: MemberId, task: TaskId, at_ms: int) -> None:
+        since = self._cold.pop((member_id, task), None)
+        if since is not None:
+            self.restores.append(Restore(member_id, task, since, at_ms))
 
     def look_at_disks(self, sampled: Sampled, size_at: Callable[[str, int], float]) -> None:
         """Mark a return as one without disk if the member had to restore from the beginning what it had before."""
@@ -353,31 +371,24 @@ def _slope(said: Sequence[tuple[int, int]]) -> float | None:
     return (last - first) * 1_000 / (last_ms - first_ms)
 
 
-def _with_speed(sampled: Sampled, found: RestoreSpeed | None) -> tuple[Sampled, list[str]]:
-    """Return what was sampled, with how fast members restore, and a note if that is not from samples."""
-    if sampled.speeds:
-        return sampled, []
-    if found is None:
-        said = f"no restore was seen; {RESTORE_PER_SECOND:,.0f} records a second are assumed"
-        return sampled, [f"{said} (samples are taken once a minute: a restore that takes longer tells the speed)"]
-    copies = "1 copy" if found.copies == 1 else f"{found.copies:,} copies"
-    said = f"how fast members restore, {found.speed:,.0f} records a second, is taken from how long {copies} took"
-    everybody = {str(member_id): found.speed for member_id in found.members}
-    return replace(sampled, speeds=everybody), [f"{said}, as no sample fell into a restore"]
+def _restore_speed(restores: Sequence[Restore], size_at: Callable[[str, int], float]) -> float | None:
+    """Return how many records a second members restored, all their copies together; None if too few tell it."""
+    records = sum(size_at(one.task, one.to_ms) for one in restores)
+    busy_ms, until_ms = 0, {one.member_id: 0 for one in restores}
+    for one in sorted(restores, key=lambda one: one.from_ms):
+        busy_ms += max(0, one.to_ms - max(one.from_ms, until_ms[one.member_id]))
+        until_ms[one.member_id] = max(until_ms[one.member_id], one.to_ms)
+    return records * 1_000 / busy_ms if busy_ms and records >= RESTORED_LEAST else None
 
 
-def _median_speed(sampled: Sampled) -> float:
-    return median(sampled.speeds.values()) if sampled.speeds else RESTORE_PER_SECOND
-
-
-def _workers(builder: _DayBuilder, sampled: Sampled) -> tuple[Worker, ...]:
-    """Return the workers, with how fast they restore."""
+def _workers(builder: _DayBuilder, sampled: Sampled, speed: float) -> tuple[Worker, ...]:
+    """Return the workers, with how fast they restore; ``speed``: as is assumed if no sample tells it."""
     speeds: dict[str, float] = {}
-    for member_id, speed in sampled.speeds.items():
+    for member_id, sampled_speed in sampled.speeds.items():
         name = builder.names.get(MemberId(member_id))
         if name is not None:
-            speeds[name] = max(speeds.get(name, 0.0), speed)
-    median_speed = median(speeds.values()) if speeds else RESTORE_PER_SECOND
+            speeds[name] = max(speeds.get(name, 0.0), sampled_speed)
+    median_speed = median(speeds.values()) if speeds else speed
     return tuple(
         Worker(
             name,

@@ -7,12 +7,9 @@ audit looks at all groups. Runs on the executors.
 
 from __future__ import annotations
 
-import json
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final, NamedTuple, TypedDict, Unpack
-
-import msgspec
+from typing import Any, Final, NamedTuple
 
 from batonpass.codec.groups import UnreadableGroup, decode_group
 from batonpass.codec.records import StoredRecord, UnreadableRecord, decode_record
@@ -54,7 +51,7 @@ class Entry(NamedTuple):
     | gone, away, deleted | ``until_ms``: when the lease, or the grace, ends. Of gone ``word``: the cause |
     | inherited | ``word``: the successor |
     | drain, undrain, suspected, cleared | of a drain ``until_ms``: its deadline |
-    | config, topology | ``word``: as JSON |
+    | config, topology | ``whole``: it |
     | probe | ``until_ms``: when it is due |
     | other, unreadable | ``word``: the kind of record; why it cannot be read |
     """
@@ -72,6 +69,7 @@ class Entry(NamedTuple):
     until_ms: int | None = None
     ready: bool | None = None
     word: str | None = None
+    whole: GroupConfig | Topology | None = None
 
 
 LAG: Final = "lag"
@@ -178,76 +176,65 @@ def read_standing(version: int, at_ms: int, form: int, payload: bytes) -> list[E
     return entries
 
 
-class _Said(TypedDict, total=False):
-    task: str | None
-    member: str | None
-    number: int | None
-    token: int | None
-    until_ms: int | None
-    ready: bool | None
-    word: str | None
-
-
-def _line(what: str, ms: int, **said: Unpack[_Said]) -> Said:
-    get = said.get
-    numbers = (get("number"), get("token"), get("until_ms"))
-    return (what, get("task"), get("member"), ms, *numbers, get("ready"), get("word"))
+def _said(  # noqa: PLR0913 - the columns of an entry
+    what: str,
+    ms: int,
+    task: str | None = None,
+    member: str | None = None,
+    *,
+    number: int | None = None,
+    token: int | None = None,
+    until_ms: int | None = None,
+    ready: bool | None = None,
+    word: str | None = None,
+    whole: GroupConfig | Topology | None = None,
+) -> Said:
+    return what, task, member, ms, number, token, until_ms, ready, word, whole
 
 
 def _assignment_changed(record: r.AssignmentChanged, _at_ms: int) -> list[Said]:
     member, epoch, ms = record.member_id, record.epoch, record.at_ms
-    rows: list[Said] = [("revoked", task, member, ms, epoch, None, None, None, None) for task in record.revoked]
-    rows += [("demoted", task, member, ms, epoch, None, None, None, None) for task in record.demoted]
-    ready = record.ready
-    for task, grant in record.granted.items():
-        rows.append((grant.role.value, task, member, ms, epoch, grant.token, None, task in ready, None))
-    rows += [(LAG, task, member, ms, lag, None, None, None, None) for task, lag in record.lags.items()]
-    return rows
+    return [
+        *(_said("revoked", ms, task, member, number=epoch) for task in record.revoked),
+        *(_said("demoted", ms, task, member, number=epoch) for task in record.demoted),
+        *(
+            _said(grant.role.value, ms, task, member, number=epoch, token=grant.token, ready=task in record.ready)
+            for task, grant in record.granted.items()
+        ),
+        *(_said(LAG, ms, task, member, number=lag) for task, lag in record.lags.items()),
+    ]
 
 
 def _placed(record: r.TargetPlaced, _at_ms: int) -> list[Said]:
-    ms, number = record.at_ms, record.generation
-    rows: list[Said] = [
-        _line(
-            "placed", ms, number=number, token=len(record.changes), until_ms=record.moves, word=str(record.lower_bound)
-        )
+    ms, number, bound, changes = record.at_ms, record.generation, str(record.lower_bound), record.changes
+    return [
+        _said("placed", ms, number=number, token=len(changes), until_ms=record.moves, word=bound),
+        *(_said("target", ms, task, to[0], number=number, word=to[2]) for task, to in changes.items()),
     ]
-    rows += [("target", task, to[0], ms, number, None, None, None, to[2]) for task, to in record.changes.items()]
-    return rows
 
 
 def _adopted(record: r.TasksAdopted, _at_ms: int) -> list[Said]:
-    member, ms = record.member_id, record.at_ms
-    rows: list[Said] = [("dropped", task, member, ms, None, None, None, None, None) for task in record.dropped]
-    for task, token in record.tokens.items():
-        rows.append(("adopted", task, member, ms, None, token, None, True, ActiveState.RUNNING.value))
-    return rows
+    member, ms, runs = record.member_id, record.at_ms, ActiveState.RUNNING.value
+    return [
+        *(_said("dropped", ms, task, member) for task in record.dropped),
+        *(_said("adopted", ms, task, member, token=one, ready=True, word=runs) for task, one in record.tokens.items()),
+    ]
 
 
 def _joined(record: r.MemberJoined, _at_ms: int) -> list[Said]:
     member, drain = record.member, record.member.drain
-    joined = _line("joined", member.joined_ms, member=member.id, number=member.epoch, word=member.instance_id)
-    return [joined] if drain is None else [joined, _line("drain", drain.since_ms, member=member.id)]
+    joined = _said("joined", member.joined_ms, member=member.id, number=member.epoch, word=member.instance_id)
+    return [joined] if drain is None else [joined, _said("drain", drain.since_ms, member=member.id)]
 
 
 def _raised(record: r.EpochsRaised, at_ms: int) -> list[Said]:
-    return [_line("raised", at_ms, member=member, number=epoch) for member, epoch in record.epochs.items()]
-
-
-def config_word(config: GroupConfig) -> str:
-    """Return the settings of a group as JSON."""
-    return msgspec.json.encode(config).decode()
-
-
-def topology_word(topology: Topology) -> str:
-    """Return the parts of a topology as JSON: id, partitions, whether it has state."""
-    return json.dumps([[one.id, one.partitions or 0, one.stateful] for one in topology.subtopologies])
+    return [_said("raised", at_ms, member=member, number=epoch) for member, epoch in record.epochs.items()]
 
 
 def _declared(record: r.GroupDeclared, _at_ms: int) -> list[Said]:
     return [
-        _line("config", record.at_ms, word=config_word(record.config)),
-        _line("topology", record.at_ms, word=topology_word(record.topology)),
+        _said("config", record.at_ms, whole=record.config),
+        _said("topology", record.at_ms, whole=record.topology),
     ]
 
 
@@ -258,11 +245,11 @@ _ENTRIES: Final[Mapping[type[Any], Callable[[Any, int], list[Said]]]] = {
     r.MemberJoined: _joined,
     r.EpochsRaised: _raised,
     r.GroupDeclared: _declared,
-    r.ConfigChanged: lambda one, at: [_line("config", at, word=config_word(one.config))],
-    r.TopologyChanged: lambda one, at: [_line("topology", at, word=topology_word(one.topology))],
-    r.GroupDeleted: lambda one, _: [_line("deleted", one.at_ms, until_ms=one.lease_end_ms)],
+    r.ConfigChanged: lambda one, at: [_said("config", at, whole=one.config)],
+    r.TopologyChanged: lambda one, at: [_said("topology", at, whole=one.topology)],
+    r.GroupDeleted: lambda one, _: [_said("deleted", one.at_ms, until_ms=one.lease_end_ms)],
     r.MemberGone: lambda one, _: [
-        _line(
+        _said(
             "gone",
             one.at_ms,
             member=one.member_id,
@@ -271,56 +258,54 @@ _ENTRIES: Final[Mapping[type[Any], Callable[[Any, int], list[Said]]]] = {
             word=one.cause.value,
         )
     ],
-    r.MemberAway: lambda one, _: [_line("away", one.at_ms, member=one.member_id, until_ms=one.until_ms)],
-    r.PlaceInherited: lambda one, at: [_line("inherited", at, member=one.member_id, word=one.successor)],
-    r.DrainStarted: lambda one, _: [_line("drain", one.since_ms, member=one.member_id, until_ms=one.deadline_ms)],
-    r.DrainCancelled: lambda one, at: [_line("undrain", at, member=one.member_id)],
-    r.MemberSuspected: lambda one, at: [_line("suspected", at, member=one.member_id)],
-    r.SuspicionCleared: lambda one, at: [_line("cleared", at, member=one.member_id)],
-    r.TaskReleased: lambda one, at: [_line("released", one.at_ms or at, task=one.task, member=one.member_id)],
-    r.ReleaseWaived: lambda one, at: [_line("waived", at, task=one.task, member=one.member_id, number=one.heard_ms)],
-    r.NextOwnerChosen: lambda one, at: [_line("next-owner", at, task=one.task, member=one.next_owner)],
-    r.ActiveReported: lambda one, _: [
-        ("reported", one.task, one.member_id, one.at_ms, None, None, None, None, one.state.value)
-    ],
-    r.WarmupStalled: lambda one, at: [_line("stalled", at, task=one.task, member=one.member_id, until_ms=one.until_ms)],
-    r.TaskParked: lambda one, at: [_line("parked", at, task=one.task)],
+    r.MemberAway: lambda one, _: [_said("away", one.at_ms, member=one.member_id, until_ms=one.until_ms)],
+    r.PlaceInherited: lambda one, at: [_said("inherited", at, member=one.member_id, word=one.successor)],
+    r.DrainStarted: lambda one, _: [_said("drain", one.since_ms, member=one.member_id, until_ms=one.deadline_ms)],
+    r.DrainCancelled: lambda one, at: [_said("undrain", at, member=one.member_id)],
+    r.MemberSuspected: lambda one, at: [_said("suspected", at, member=one.member_id)],
+    r.SuspicionCleared: lambda one, at: [_said("cleared", at, member=one.member_id)],
+    r.TaskReleased: lambda one, at: [_said("released", one.at_ms or at, task=one.task, member=one.member_id)],
+    r.ReleaseWaived: lambda one, at: [_said("waived", at, task=one.task, member=one.member_id, number=one.heard_ms)],
+    r.NextOwnerChosen: lambda one, at: [_said("next-owner", at, task=one.task, member=one.next_owner)],
+    r.ActiveReported: lambda one, _: [_said("reported", one.at_ms, one.task, one.member_id, word=one.state.value)],
+    r.WarmupStalled: lambda one, at: [_said("stalled", at, task=one.task, member=one.member_id, until_ms=one.until_ms)],
+    r.TaskParked: lambda one, at: [_said("parked", at, task=one.task)],
     # What an application has no longer is granted to nobody, like what is parked.
-    r.TasksEnded: lambda one, at: [_line("parked", at, task=task) for task in one.tasks],
-    r.ProbeScheduled: lambda one, at: [_line("probe", at, until_ms=one.at_ms)],
+    r.TasksEnded: lambda one, at: [_said("parked", at, task=task) for task in one.tasks],
+    r.ProbeScheduled: lambda one, at: [_said("probe", at, until_ms=one.at_ms)],
 }
 
 
 def _standing(group: Group, at_ms: int) -> Iterator[Said]:
     """Yield the state at a snapshot, in the words of the records that would have led to it."""
-    yield _line("config", at_ms, word=config_word(group.config))
-    yield _line("topology", at_ms, word=topology_word(group.topology))
+    yield _said("config", at_ms, whole=group.config)
+    yield _said("topology", at_ms, whole=group.topology)
     if group.next_probe_ms is not None:
-        yield _line("probe", at_ms, until_ms=group.next_probe_ms)
-    yield _line("placed", at_ms, number=group.generation, token=0, until_ms=0, word="0")
+        yield _said("probe", at_ms, until_ms=group.next_probe_ms)
+    yield _said("placed", at_ms, number=group.generation, token=0, until_ms=0, word="0")
     for task_id, task in sorted(group.tasks.items()):
         # A task without an owner keeps the state of its last one.
         runs, stop = task.owner is not None and task.state is ActiveState.RUNNING, task.handover.stop
         if stop is not None and stop.at_ms is not None and not runs:
             heard_ms, cause = stop.heard_ms, stop.cause
-            yield _line("stopped", stop.at_ms, task=task_id, member=stop.member_id, number=heard_ms, word=cause)
+            yield _said("stopped", stop.at_ms, task=task_id, member=stop.member_id, number=heard_ms, word=cause)
         if task.marks.parked:
-            yield _line("parked", at_ms, task=task_id)
+            yield _said("parked", at_ms, task=task_id)
     for member_id, member in sorted(group.members.items()):
-        yield _line("joined", member.joined_ms, member=member_id, number=member.epoch, word=member.instance_id)
+        yield _said("joined", member.joined_ms, member=member_id, number=member.epoch, word=member.instance_id)
         if member.drain is not None:
-            yield _line("drain", member.drain.since_ms, member=member_id, until_ms=member.drain.deadline_ms)
+            yield _said("drain", member.drain.since_ms, member=member_id, until_ms=member.drain.deadline_ms)
         if member.suspected:
-            yield _line("suspected", at_ms, member=member_id)
+            yield _said("suspected", at_ms, member=member_id)
         for task_id, grant in sorted(member.assignment.items()):
-            yield (grant.role.value, task_id, member_id, grant.since_ms, None, grant.token, None, True, None)
+            yield _said(grant.role.value, grant.since_ms, task_id, member_id, token=grant.token, ready=True)
             owned = group.tasks.get(task_id)
             if grant.role is Role.ACTIVE and owned is not None and owned.state is not ActiveState.GRANTED:
-                yield _line("reported", owned.since_ms, task=task_id, member=member_id, word=owned.state.value)
+                yield _said("reported", owned.since_ms, task=task_id, member=member_id, word=owned.state.value)
     for task_id, task in sorted(group.tasks.items()):
         for entry in task.handover.unreleased:
-            yield _line("unreleased", at_ms, task=task_id, member=entry.member_id, until_ms=entry.free_at_ms)
+            yield _said("unreleased", at_ms, task=task_id, member=entry.member_id, until_ms=entry.free_at_ms)
         if task.target.owner is not None:
-            yield _line("target", at_ms, task=task_id, member=task.target.owner)
+            yield _said("target", at_ms, task=task_id, member=task.target.owner)
         if task.handover.next_owner is not None:
-            yield _line("next-owner", at_ms, task=task_id, member=task.handover.next_owner)
+            yield _said("next-owner", at_ms, task=task_id, member=task.handover.next_owner)

@@ -12,12 +12,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
-from uuid import uuid4
 
 import pyarrow as pa
 
 from batonpass.audit.database import DATE, TEXT, bind, connected
-from batonpass.audit.places import exists, located, write_batches
+from batonpass.audit.places import located, whole, write_batches
 from batonpass.audit.plan import GROUPS_AT_ONCE, GroupPlan, MissingDay, plan_day, quoted
 from batonpass.audit.runs import to_json
 
@@ -180,13 +179,5 @@ def write(files: Any, folder: str, batches: pa.RecordBatchReader) -> int:
     Raises:
         OSError: when it cannot be written; what was there stays.
     """
-    # Readers skip names that begin with a dot.
-    unfinished = f"{folder}/.rows.{uuid4().hex}"
-    try:
-        count = write_batches(files, unfinished, batches.schema, (batch for batch in batches if batch.num_rows))
-        files.move(unfinished, f"{folder}/rows.parquet")
-    except BaseException:
-        if exists(files, unfinished):
-            files.delete_file(unfinished)
-        raise
-    return count
+    with whole(files, f"{folder}/rows.parquet") as unfinished:
+        return write_batches(files, unfinished, batches.schema, (batch for batch in batches if batch.num_rows))

@@ -87,14 +87,25 @@ class Follows(NamedTuple):
     """A record that is out of place behind the one before it.
 
     ``before`` is the record before, if it was read; ``after`` is the number of the one before, or where reading began
-    (``base``), and None if that record is lost. ``highest`` is the highest coordinator epoch so far.
+    (``base``), and None if that record is lost.
     """
 
     record: Entry
     before: Entry | None
     base: int
     after: int | None
-    highest: int | None
+
+
+class Deposed(NamedTuple):
+    """Records of the day by a coordinator of a lower epoch than that of a record before them, ``highest``.
+
+    The first of them is ``first``, with its place; the last is ``last``; ``records`` says how many there are.
+    """
+
+    first: Follows
+    highest: int
+    last: Entry
+    records: int
 
 
 class Dated(NamedTuple):
@@ -173,4 +184,4 @@ class Noted(NamedTuple):
     entry: Entry
 
 
-Fact = Follows | Dated | Assigned | Granted | Run | Handovers | Warmup | Interval | Decision | Probe | Noted
+Fact = Follows | Deposed | Dated | Assigned | Granted | Run | Handovers | Warmup | Interval | Decision | Probe | Noted

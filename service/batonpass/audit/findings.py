@@ -244,22 +244,18 @@ STUCK: Final = frozenset({"stuck-task", "stuck-warmup"})
 """The findings about something that did not end."""
 
 
-def without_consequences(
-    kept: Iterable[tuple[Finding, int]], others: Iterable[Finding]
-) -> tuple[list[tuple[Finding, int]], list[Finding]]:
-    """Return findings without the consequences of a missing end of a group's log, which is reported once.
-
-    ``kept`` are as ``cut`` takes them.
-    """
-    found = list(others)
-    ended: dict[str, Finding] = {}
-    for one in found:
+def without_consequences(findings: Sequence[Finding]) -> list[Finding]:
+    """Return findings without the consequences of a missing end of a group's log, which is reported once."""
+    first: dict[str, Finding] = {}
+    for one in findings:
         if one.detail.startswith(END_MISSING):
-            ended.setdefault(one.group, one)
-    return (
-        [(one, count) for one, count in kept if one.group not in ended or one.law not in STUCK],
-        [one for one in found if not one.detail.startswith(END_MISSING) or one is ended[one.group]],
-    )
+            first.setdefault(one.group, one)
+    return [
+        one
+        for one in findings
+        if one.group not in first
+        or (one is first[one.group] if one.detail.startswith(END_MISSING) else one.law not in STUCK)
+    ]
 
 
 RANK: Final = {name: rank for rank, name in enumerate((*BROKEN, *NOTICES))}
@@ -280,31 +276,49 @@ def ordered(findings: Sequence[Finding]) -> list[Finding]:
     )
 
 
-def cut(
-    kept: Iterable[tuple[Finding, int]], others: Iterable[Finding], limit: int = FINDINGS_PER_LAW
-) -> tuple[tuple[Finding, ...], Counter[str]]:
-    """Return the first findings of each group and law, in the order of the log, and by law how many were left out.
+class Kept:
+    """The first findings of each law in one group, fatal ones first and then in the order of the log.
 
-    ``kept`` has the first findings of each part of the day, each with how many its part found of that group and law;
-    ``others`` has all of its kind.
+    ``left_out`` says how many more there are, by law.
     """
-    of_law: defaultdict[tuple[str, str], list[Finding]] = defaultdict(list)
-    counts: defaultdict[tuple[str, str], int] = defaultdict(int)
-    for one, count in kept:
-        of_law[one.group, one.law].append(one)
-        counts[one.group, one.law] = count
-    for one in others:
-        of_law[one.group, one.law].append(one)
-        counts[one.group, one.law] += 1
-    whole = {key: sorted(found, key=place_of)[:limit] for key, found in sorted(of_law.items())}
-    left_out: Counter[str] = Counter()
-    for (group, law), found in whole.items():
-        left_out[law] += counts[group, law] - len(found)
-    return tuple(one for found in whole.values() for one in found), +left_out
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self.left_out: Counter[str] = Counter()
+        self._findings: defaultdict[str, list[Finding]] = defaultdict(list)
+
+    def add(self, *found: Finding) -> None:
+        """Add findings."""
+        for one in found:
+            of_law = self._findings[one.law]
+            of_law.append(one)
+            if len(of_law) >= 10 * FINDINGS_PER_LAW:
+                self._cut(one.law)
+
+    def first(self) -> list[Finding]:
+        """Return what is kept."""
+        for law in self._findings:
+            self._cut(law)
+        return [one for _, of_law in sorted(self._findings.items()) for one in of_law]
+
+    def _cut(self, law: str) -> None:
+        of_law = self._findings[law]
+        of_law.sort(key=_place_of)
+        self.left_out[law] += len(of_law[FINDINGS_PER_LAW:])
+        del of_law[FINDINGS_PER_LAW:]
 
 
-def place_of(one: Finding) -> tuple[object, ...]:
+def _place_of(one: Finding) -> tuple[object, ...]:
     return (one.severity.value, one.at[-1] if one.at else -1, one.task or "", one.member or "", one.detail)
+
+
+def kept_of(findings: Iterable[Finding]) -> tuple[tuple[Finding, ...], Counter[str]]:
+    """Return the first findings of each group and law, and by law how many were left out."""
+    of_group: defaultdict[str, Kept] = defaultdict(Kept)
+    for one in findings:
+        of_group[one.group].add(one)
+    found = tuple(one for _, kept in sorted(of_group.items()) for one in kept.first())
+    return found, sum((kept.left_out for kept in of_group.values()), Counter())
 
 
 def named(result: AuditResult) -> str:
@@ -346,6 +360,14 @@ def untraced(result: AuditResult) -> list[str]:
     if not result.records_untraced:
         return []
     return [f"What made {amount(result.records_untraced, 'record')} was not decided again: no trace tells of it."]
+
+
+def time_of(ms: int) -> str:
+    """Return an instant as a sentence has it."""
+    try:
+        return f"{datetime.fromtimestamp(ms // 1_000, UTC):%Y-%m-%d %H:%M:%S}.{ms % 1_000:03}"
+    except (OverflowError, ValueError):
+        return "an unknown time"
 
 
 def amount(count: int, one: str) -> str:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from batonpass.audit.checks import BEHIND, broken, unreadable_snapshot
 from batonpass.audit.downtime import Gap, gap_after
 from batonpass.audit.entries import Entry
 from batonpass.audit.facts import Fact, Interval, Lag, Noted, Probe, Run, Warmup
-from batonpass.audit.findings import FINDINGS_PER_LAW, Finding, GroupDay, place_of
+from batonpass.audit.findings import Finding, GroupDay, Kept
 from batonpass.audit.ledger import Ledger
 from batonpass.audit.measures import (
     Generation,
     Measures,
-    flapping_member,
+    WorstHour,
     lag_of,
     stalled_warmup,
     stuck_task,
@@ -66,44 +65,14 @@ class NameRow(NamedTuple):
     run: int
 
 
-class Kept:
-    """The first findings of each law, in the order of the log, and how many there are in all."""
-
-    def __init__(self) -> None:
-        """Begin with none."""
-        self._findings: defaultdict[str, list[Finding]] = defaultdict(list)
-        self._counts: Counter[str] = Counter()
-
-    def add(self, *found: Finding) -> None:
-        """Add findings."""
-        for one in found:
-            of_law = self._findings[one.law]
-            of_law.append(one)
-            self._counts[one.law] += 1
-            if len(of_law) >= _KEPT_AT_ONCE:
-                _cut(of_law)
-
-    def first(self) -> Iterator[tuple[Finding, int]]:
-        """Yield the first findings of each law, each with how many there are of that law."""
-        for law, of_law in self._findings.items():
-            _cut(of_law)
-            yield from ((one, self._counts[law]) for one in of_law)
-
-
-def _cut(findings: list[Finding]) -> None:
-    findings.sort(key=place_of)
-    del findings[FINDINGS_PER_LAW:]
-
-
-_KEPT_AT_ONCE: Final = 10 * FINDINGS_PER_LAW
-
-
 class GroupFold:
     """Takes the entries of one group's day in the order of the log.
 
     Attributes:
+        kept: what the laws found.
         gaps, warmups, intervals: those of the day that were found since these lists were emptied last.
         day: the measures; None before the end, and for the remains of a deleted group.
+        worst_hour: the one with the most downtime, if any.
     """
 
     def __init__(
@@ -116,11 +85,12 @@ class GroupFold:
         generations: Sequence[Generation] = (),
     ) -> None:
         """Begin. ``lags`` are what samples say of warmups, by task and member; ``generations`` those of the day."""
+        self.kept = Kept()
         self.gaps: list[Gap] = []
         self.warmups: list[WarmupRow] = []
         self.intervals: list[IntervalRow] = []
         self.day: GroupDay | None = None
-        self._kept = Kept()
+        self.worst_hour: WorstHour | None = None
         self._behind: list[Finding] = []
         self.ledger = Ledger(plan)
         self._group = plan.group
@@ -146,14 +116,11 @@ class GroupFold:
         for fact in self.ledger.end():
             self._learn(fact)
         if not lawful:
-            self._kept.add(*self._behind)
+            self.kept.add(*self._behind)
         flapping = self._measures.flapping()
-        self._kept.add(*(flapping_member(one, self._group) for one in flapping))
+        self.kept.add(*flapping)
         self.day = self._measures.day(len(flapping), self._generations)
-
-    def found(self) -> Iterator[tuple[Finding, int]]:
-        """Yield the first findings of each law, each with how many there are of that law."""
-        yield from self._kept.first()
+        self.worst_hour = self._measures.worst_hour()
 
     def names(self) -> list[NameRow]:
         """Return what people call the members that have an instance id; the others have only their member id."""
@@ -165,12 +132,12 @@ class GroupFold:
             if one.law == "L7" and one.detail.endswith(BEHIND):
                 self._behind.append(one)
             else:
-                self._kept.add(one)
+                self.kept.add(one)
         if isinstance(fact, Run):
             self._learn_run(fact)
         elif isinstance(fact, Noted):
             self._measures.told(fact.entry)
-            self._kept.add(*unreadable_snapshot(fact, self.ledger), *stalled_warmup(fact.entry, self.ledger))
+            self.kept.add(*unreadable_snapshot(fact, self.ledger), *stalled_warmup(fact.entry, self.ledger))
         elif isinstance(fact, Warmup):
             self._learn_warmup(fact)
         elif isinstance(fact, Interval):
@@ -182,7 +149,7 @@ class GroupFold:
         gap = gap_after(run, self.ledger, self._begin_ms, self._end_ms)
         if gap is not None:
             self._measures.gap(gap)
-            self._kept.add(*stuck_task(gap, self._group))
+            self.kept.add(*stuck_task(gap, self._group))
             self.gaps.append(gap)
 
     def _learn_warmup(self, one: Warmup) -> None:
@@ -190,7 +157,7 @@ class GroupFold:
         task, member = began.task or "", began.member or ""
         lags = [*one.lags, *self._lags.get((task, member), ())]
         self._measures.warmup(one)
-        self._kept.add(*stuck_warmup(one, lags, self._group, self._begin_ms, self._end_ms))
+        self.kept.add(*stuck_warmup(one, lags, self._group, self._begin_ms, self._end_ms))
         self.warmups.append(
             WarmupRow(
                 task=task,

@@ -22,7 +22,6 @@ compared: not reasons and times.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -40,7 +39,7 @@ from batonpass.audit.comparison import (
     wrong_history,
 )
 from batonpass.audit.entries import DAMAGE, read_group, unpacked
-from batonpass.audit.findings import END_MISSING, FINDINGS_PER_LAW, Finding, Severity
+from batonpass.audit.findings import END_MISSING, Finding, Kept, Severity
 from batonpass.audit.plan import GroupPlan
 from batonpass.codec.changes import Change, changes_of
 from batonpass.codec.generations import PROBE, Generation, generation_of, why_of
@@ -110,16 +109,13 @@ class GroupReplay:
         replayed: how many decisions were made again.
         differing: how many of them came out differently, and not only because an earlier one did.
         untraced: how many records of the day have no trace: their decisions were not made again.
-        findings: what is wrong, in the order in which it was found; at most ``FINDINGS_PER_LAW`` per law and severity.
-        left_out: how many findings there were beyond these, by law.
+        kept: what is wrong.
     """
 
     def __init__(self, plan: GroupPlan, *, begin_ms: int, code: str, has_histories: bool) -> None:
         """Begin with nothing. ``code``: that of this program. ``has_histories``: task histories of the day are kept."""
         self.replayed = self.differing = self.untraced = 0
-        self.left_out: dict[str, int] = {}
-        self.findings: list[Finding] = []
-        self._found: Counter[tuple[str, Severity]] = Counter()
+        self.kept = Kept()
         self._plan = plan
         self._begin_ms = begin_ms
         self._code = code
@@ -257,7 +253,7 @@ class GroupReplay:
     @property
     def is_lawful(self) -> bool:
         """Whether every decision of the day was made again, and nothing was found."""
-        return bool(self.replayed) and not self.untraced and not self.findings
+        return bool(self.replayed) and not self.untraced and not self.kept.first()
 
     @property
     def _version(self) -> int | None:
@@ -485,13 +481,8 @@ class GroupReplay:
         *,
         subject: _Subject = (None, None),
     ) -> None:
-        # By severity too: many notices of a law must not hide that it was broken.
-        self._found[law, severity] += 1
-        if self._found[law, severity] > FINDINGS_PER_LAW:
-            self.left_out[law] = self.left_out.get(law, 0) + 1
-            return
         evidence = tuple(dict.fromkeys(sequences)), (at_ms,) if at_ms else ()
-        self.findings.append(Finding(self._plan.group, law, severity, *subject, detail, *evidence))
+        self.kept.add(Finding(self._plan.group, law, severity, *subject, detail, *evidence))
 
 
 def _of_snapshot(version: int, detail: str) -> str:

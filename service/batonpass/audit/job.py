@@ -15,7 +15,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyspark import StorageLevel
@@ -30,18 +29,17 @@ from batonpass.audit.findings import (
     GroupDay,
     Pictures,
     amount,
-    cut,
+    kept_of,
     named,
     summary,
     without_consequences,
 )
 from batonpass.audit.measures import notices
-from batonpass.audit.pictures import Frames, pictures
+from batonpass.audit.pictures import pictures
 from batonpass.audit.places import put
 from batonpass.audit.plan import MissingDay, partitions_for, plan_day
 from batonpass.audit.session import UnfitSpark, end_now, followed, opened
-from batonpass.audit.spread import GroupResult
-from batonpass.audit.tables import DayTables
+from batonpass.audit.spread import DayTables, GroupResult
 from batonpass.codec.code import code_version
 from batonpass.database_url import DatabaseUrl
 from batonpass.terminal import say, say_on_stderr
@@ -153,22 +151,19 @@ def run(audit: Audit, tell: Tell = lambda _: None, hear: Callable[[AuditResult],
 
 def _page(result: AuditResult, out: str | None) -> str | None:
     """Write the report, and return where it is; None: nowhere."""
-    if out is None:
-        return None
-    if "://" in out:
-        return put(out, f"report-{result.day}.html", report.as_html(result).encode())
-    return str(report.write_report(result, Path(out) / f"report-{result.day}.html").absolute())
+    return None if out is None else put(out, f"report-{result.day}.html", report.as_html(result).encode())
 
 
 def _advised(tables: DayTables, audit: Audit, result: AuditResult, note: Tell) -> AuditResult:
     """Return the result with what to set. The verdict stands: a failure here is told, and changes nothing of it."""
     note("trying other settings")
     try:
-        with followed(tables.spark, note):
-            tried = whatif.recommend(tables, result.groups, budget_s=audit.what_if_s)
+        tried = whatif.recommend(tables, result.groups, note, budget_s=audit.what_if_s)
     except Exception as error:  # noqa: BLE001 - many kinds, of Spark, its JVM, the database
         note(f"other settings were not tried: {runs.reason_of(error, audit.database_url)}")
         return result
+    for one in tried.findings:
+        note(f"{one.group}: {one.detail}")
     if tried.left_out:
         note(f"stopped after {audit.what_if_s:.0f} s: {amount(tried.left_out, 'trial')} left out")
     return replace(result, recommendations=tried.recommendations, findings=(*result.findings, *tried.findings))
@@ -214,7 +209,7 @@ class _Auditor:
         days = {one.day.group: one.day for one in groups if one.day is not None}
         findings, left_out = self._findings(groups, days)
         out = self._audit.place
-        drawn = self._drawn(frames, findings, out) if out is not None else Pictures()
+        drawn = Pictures() if out is None else self._drawn(frames, findings, groups, out)
         return AuditResult(
             day=self._plan.day,
             started_at_ms=self._started_ms,
@@ -237,8 +232,9 @@ class _Auditor:
         again = ", deciding it again" if self._audit.replay else ""
         self._note(f"following every task, holding the day to the laws{again}")
         has_frames = self._audit.place is not None
-        results = spread.day_results(self._tables, frames=has_frames, replay=self._audit.replay)
-        with followed(self._session, self._note):
+        parts = spread.parts_of(self._plan.groups)
+        results = spread.day_results(self._tables, parts, frames=has_frames, replay=self._audit.replay)
+        with followed(self._session, self._tell, list(map(spread.name_of, parts))):
             if has_frames:
                 # Results are computed once and kept, in memory or on the executors' disks. If an executor is lost, its
                 # parts are read and computed again. PySpark's plain MEMORY_AND_DISK serializes every row, twice the
@@ -251,22 +247,22 @@ class _Auditor:
     ) -> tuple[tuple[Finding, ...], Counter[str]]:
         """Return the findings that are kept, and by law how many were left out."""
         ends = [*log_ends(self._plan), *beyond_heads(self._tables.rows, self._plan)]
-        kept = [one for group in groups for one in group.found]
-        replay = [one for group in groups for one in group.replay]
-        others = (*ends, *replay, *notices(days, self._audit.objective))
-        findings, left_out = cut(*without_consequences(kept, others))
+        every = [*ends, *(one for group in groups for one in group.found), *notices(days, self._audit.objective)]
+        findings, left_out = kept_of(without_consequences(every))
         for one in groups:
             left_out.update(one.left_out)
         return findings, left_out
 
-    def _drawn(self, results: DataFrame, findings: tuple[Finding, ...], out: str) -> Pictures:
+    def _drawn(
+        self, results: DataFrame, findings: tuple[Finding, ...], groups: Sequence[GroupResult], out: str
+    ) -> Pictures:
         """Write what grows with the day, and return samples of it for pictures."""
         self._note("drawing")
-        frames = Frames(*(spread.frame_of(results, kind) for kind in ("gap", "warmup", "interval", "name")))
-        drawn = pictures(frames, self._tables, findings)
+        down = {one.day.group: one.worst_hour for one in groups if one.day is not None and one.worst_hour is not None}
+        drawn = pictures(results, self._plan, findings, down)
         self._note("writing Parquet")
-        for name, frame in (("intervals", frames.intervals), ("gaps", frames.gaps), ("warmups", frames.warmups)):
-            parquet.write_day(frame, out, name, self._plan.day)
+        for kind in ("interval", "gap", "warmup"):
+            parquet.write_day(spread.frame_of(results, kind), out, f"{kind}s", self._plan.day)
         return drawn
 
 

@@ -8,14 +8,13 @@ it is a witness. Its memory grows with tasks, copies and members, never with rec
 
 from __future__ import annotations
 
-import json
 import re
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import ceil
-from typing import Any, Final
+from typing import Final
 
 from batonpass.audit.entries import LAG, UNREADABLE, Entry
 from batonpass.audit.facts import (
@@ -24,6 +23,7 @@ from batonpass.audit.facts import (
     Counted,
     Dated,
     Decision,
+    Deposed,
     Edge,
     Fact,
     Follows,
@@ -37,6 +37,8 @@ from batonpass.audit.facts import (
     Warmup,
 )
 from batonpass.audit.plan import GroupPlan
+from batonpass.core.state.model import Topology
+from batonpass.core.state.policy import GroupConfig
 
 ASTRAY_MS: Final = 60_000
 """By how much a record may be dated before its predecessor, as servers' clocks differ."""
@@ -165,8 +167,9 @@ class Ledger:
         self._record: Entry | None = None
         self._earlier: Entry | None = None
         self._highest: int | None = plan.base_epoch
+        self._deposed: dict[int, Deposed] = {}
         self._instances: Counter[str] = Counter()
-        self._config: dict[str, Any] | None = None
+        self._config: GroupConfig | None = None
         self._stateful = 0
         self.budgets: Budgets | None = None
         self._draining: set[str] = set()
@@ -219,6 +222,7 @@ class Ledger:
         record, earlier = self._record, self._earlier
         if record is not None and _is_dated_oddly(record, earlier, None):
             self._facts.append(Dated(record, earlier, None))
+        self._facts += self._deposed.values()
         for task in self.tasks.values():
             self._end_run(task)
             self._end_handovers(task)
@@ -251,16 +255,19 @@ class Ledger:
         base = self.plan.base
         after = before.seq if before is not None else base if self.plan.base_epoch is not None else None
         seq = record.seq
-        is_next = seq == (base if after is None else after) + 1
-        if not is_next or (self._highest is not None and record.coordinator_epoch < self._highest):
-            self._facts.append(Follows(record, before, base, after, self._highest))
-            if seq > (base if after is None else after) + 1:
+        follows, due = Follows(record, before, base, after), (base if after is None else after) + 1
+        if seq != due:
+            self._facts.append(follows)
+            if seq > due:
                 self._lost.append(seq)
                 self._raised_seq = seq
+        epoch = record.coordinator_epoch
+        if self._highest is not None and epoch < self._highest and seq >= self.plan.first:
+            known = self._deposed.get(epoch, Deposed(follows, self._highest, record, 0))
+            self._deposed[epoch] = known._replace(last=record, records=known.records + 1)
         if before is not None and _is_dated_oddly(before, earlier, record):
             self._facts.append(Dated(before, earlier, record))
-        if self._highest is None or record.coordinator_epoch > self._highest:
-            self._highest = record.coordinator_epoch
+        self._highest = epoch if self._highest is None else max(self._highest, epoch)
         self._record, self._earlier = record, before
         if record.what != "probe":
             self._instant.changed = True
@@ -367,30 +374,29 @@ class Ledger:
         self._draining.discard(self._member(entry.member).id)
 
     def _take_config(self, entry: Entry) -> None:
-        self._config = json.loads(entry.word or "{}")
-        assert self._config is not None  # noqa: S101 - for the type checker
-        self.session_ms = max(self.session_ms, _whole(self._config.get("session_timeout_ms")) or 0)
-        self.suspect_ms = max(self.suspect_ms, _whole(self._config.get("suspect_timeout_ms")) or 0)
-        self.kafka_streams |= self._config.get("kafka_streams") is True
+        config = entry.whole
+        assert isinstance(config, GroupConfig)  # noqa: S101 - for the type checker
+        self._config = config
+        self.session_ms = max(self.session_ms, config.session_timeout_ms)
+        self.suspect_ms = max(self.suspect_ms, config.suspect_timeout_ms)
+        self.kafka_streams |= config.kafka_streams
         self._budget()
 
     def _take_topology(self, entry: Entry) -> None:
-        parts = json.loads(entry.word or "[]")
+        assert isinstance(entry.whole, Topology)  # noqa: S101 - for the type checker
+        parts = entry.whole.subtopologies
         self.has_topology = True
-        self.stateless |= {name for name, _, stateful in parts if not stateful}
-        self._stateful = sum(partitions for _, partitions, stateful in parts if stateful)
+        self.stateless |= {one.id for one in parts if not one.stateful}
+        self._stateful = sum(one.partitions or 0 for one in parts if one.stateful)
         self._budget()
 
     def _budget(self) -> None:
         """Read the budgets. One that is a share is a share of the stateful tasks that there are by now."""
-        if self._config is None:
-            return
-        # A share for drains counts as at least two.
-        normal, drains = (
-            _copies(self._config.get(name), self._stateful, least)
-            for name, least in (("max_warmup_replicas", 1), ("max_drain_warmups", 2))
-        )
-        self.budgets = Budgets(normal, drains, _whole(self._config.get("max_warmups_per_member")))
+        config = self._config
+        if config is not None:
+            normal = _copies(config.max_warmup_replicas, self._stateful, least=1)
+            drains = _copies(config.max_drain_warmups, self._stateful, least=2)
+            self.budgets = Budgets(normal, drains, config.max_warmups_per_member)
 
     def _take_probe(self, entry: Entry) -> None:
         """A probe took place if it was set for an instant and is set anew, or given up, at that instant or later."""
@@ -610,12 +616,8 @@ def subtopology_of(task: str) -> str:
     return found[1] if found else ""
 
 
-def _copies(setting: Any, stateful: int, least: int) -> int:
+def _copies(setting: int | str, stateful: int, least: int) -> int:
     """Return how many warmups a setting allows: a number, or a share of the stateful tasks and at least ``least``."""
-    if isinstance(setting, str) and setting.endswith("%"):
+    if isinstance(setting, str):
         return max(least, ceil(float(setting.rstrip("%")) * stateful / 100 - 1e-9))
-    return max(1, _whole(setting) or 1)
-
-
-def _whole(value: Any) -> int | None:
-    return None if value is None else int(value)
+    return max(1, setting)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_left
-from collections import defaultdict
+from bisect import bisect_left, bisect_right
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from batonpass.audit.checks import time_of
 from batonpass.audit.downtime import STUCK_MS, Gap, distributions, lifetime_ms
 from batonpass.audit.entries import NUMBER_MOST, Entry
 from batonpass.audit.facts import Lag, Probe, Warmup
-from batonpass.audit.findings import DowntimeCause, Finding, GroupDay, Severity
+from batonpass.audit.findings import DowntimeCause, Finding, GroupDay, Severity, time_of
 from batonpass.audit.ledger import Ledger
+from batonpass.audit.plan import HOUR_MS
 
 NOTICE = Severity.NOTICE
 
@@ -45,22 +45,15 @@ class Generation(NamedTuple):
     members: int
     tasks: int
     score: float | None
+    moves: int
+    lower_bound: int
 
 
-class Departure(NamedTuple):
-    """A member that went by itself: expired, fenced, restarted, or suspected and back."""
+class WorstHour(NamedTuple):
+    """When an hour began, and how much downtime it has."""
 
-    at_ms: int
-    seq: int
-
-
-class Flapping(NamedTuple):
-    """The worst hour of a member that came and went again and again, with its first departures."""
-
-    identity: str
-    times: int
-    until_ms: int
-    departures: Sequence[Departure]
+    begin_ms: int
+    down_ms: int
 
 
 WENT: Final = frozenset({"expired", "fenced", "replaced", "taken-over"})
@@ -76,6 +69,7 @@ class Measures:
         self._counts: defaultdict[str, int] = defaultdict(int)
         self._gaps: defaultdict[str, array[int]] = defaultdict(lambda: array("q"))
         self._longest_unowned_ms = 0
+        self._down_ms: Counter[int] = Counter()
         self._departures: list[Entry] = []
 
     def record(self, entry: Entry) -> None:
@@ -99,6 +93,7 @@ class Measures:
         """Count a gap."""
         self._gaps[gap.cause].append(gap.gap_ms)
         self._longest_unowned_ms = max(self._longest_unowned_ms, gap.unowned_ms)
+        self._down_ms[(gap.from_ms - self._begin_ms) // HOUR_MS] += gap.gap_ms
 
     def warmup(self, warmup: Warmup) -> None:
         """Count a warmup that existed during some part of the day."""
@@ -112,17 +107,21 @@ class Measures:
             self._counts["probes"] += 1
             self._counts["futile_probes"] += probe.futile
 
-    def flapping(self) -> list[Flapping]:
-        """Return who came and went again and again, each with its worst hour: of equally bad ones the last."""
+    def flapping(self) -> list[Finding]:
+        """Return a notice for each member that came and went again and again (flapping-member)."""
         suspected = {one.member for one in self._departures if one.what == "suspected"}
-        of_identity: defaultdict[str, list[Departure]] = defaultdict(list)
-        for one in self._departures:
+        of_identity: defaultdict[str, list[Entry]] = defaultdict(list)
+        for one in sorted(self._departures, key=lambda one: (one.at_ms, one.seq)):
             # Who expires after a suspicion has gone once, not twice.
             if one.what == "suspected" or one.member not in suspected:
                 # Where the record of its joining is missing, a member is known by its id alone.
-                identity = self._ledger.identity_of(one.member) or one.member or ""
-                of_identity[identity].append(Departure(one.at_ms, one.seq))
-        return [found for name, went in of_identity.items() if (found := _worst_hour(name, sorted(went))) is not None]
+                of_identity[self._ledger.identity_of(one.member) or one.member or ""].append(one)
+        return [found for name, went in of_identity.items() for found in _flapping(name, went, self._ledger.plan.group)]
+
+    def worst_hour(self) -> WorstHour | None:
+        """Return the first of the hours in which gaps with the most downtime began; None: there are no gaps."""
+        worst = max(self._down_ms.items(), key=lambda one: (one[1], -one[0]), default=None)
+        return None if worst is None else WorstHour(self._begin_ms + worst[0] * HOUR_MS, worst[1])
 
     def day(self, flapping: int, generations: Sequence[Generation]) -> GroupDay | None:
         """Return the results; None for the remains of a deleted group, which has no tasks and no day."""
@@ -165,19 +164,23 @@ OF_CAUSES: Final = {
 """The measures that are numbers of gaps."""
 
 
-def _worst_hour(identity: str, went: Sequence[Departure]) -> Flapping | None:
-    """Return the worst hour of a member, if it went often enough in it; ``went`` is in order."""
-    worst: tuple[int, int] = (0, 0)
-    for number, one in enumerate(went):
-        if number + 1 < len(went) and went[number + 1].at_ms == one.at_ms:
-            continue
-        times = number + 1 - bisect_left(went, (one.at_ms - FLAPPING_WITHIN_MS, -1))
-        worst = max(worst, (times, one.at_ms))
-    times, until_ms = worst
-    if times < FLAPS:
-        return None
-    first = bisect_left(went, (until_ms - FLAPPING_WITHIN_MS, -1))
-    return Flapping(identity, times, until_ms, went[first : first + times][:FLAPS_SHOWN])
+def _flapping(identity: str, went: Sequence[Entry], group: str) -> Iterator[Finding]:
+    """Yield the notice of the worst hour of a member, if it went often enough in it: of equally bad ones the last."""
+
+    def hour_up_to(last: Entry) -> Sequence[Entry]:
+        begin = bisect_left(went, last.at_ms - FLAPPING_WITHIN_MS, key=_when)
+        return went[begin : bisect_right(went, last.at_ms, key=_when)]
+
+    worst = max(map(hour_up_to, went), key=lambda some: (len(some), some[-1].at_ms))
+    if len(worst) >= FLAPS:
+        until, shown = time_of(worst[-1].at_ms), worst[:FLAPS_SHOWN]
+        detail = f"went and came back {len(worst)} times within an hour, until {until}"
+        proof = tuple(one.seq for one in shown), tuple(one.at_ms for one in shown)
+        yield Finding(group, "flapping-member", NOTICE, None, identity, detail, *proof)
+
+
+def _when(one: Entry) -> int:
+    return one.at_ms
 
 
 def balance(generations: Sequence[Generation], end_ms: int) -> dict[str, float | int | None]:
@@ -193,13 +196,6 @@ def balance(generations: Sequence[Generation], end_ms: int) -> dict[str, float |
         "members_max": max((one.members for one in in_order), default=None),
         "tasks_max": max((one.tasks for one in in_order), default=None),
     }
-
-
-def flapping_member(one: Flapping, group: str) -> Finding:
-    """Return the notice of a member that came and went again and again (flapping-member)."""
-    detail = f"went and came back {one.times} times within an hour, until {time_of(one.until_ms)}"
-    sequences, moments = tuple(went.seq for went in one.departures), tuple(went.at_ms for went in one.departures)
-    return Finding(group, "flapping-member", NOTICE, None, one.identity, detail, sequences, moments)
 
 
 def stuck_warmup(warmup: Warmup, lags: Sequence[Lag], group: str, begin_ms: int, end_ms: int) -> Iterator[Finding]:

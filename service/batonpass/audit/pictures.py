@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow as pa
 from pyspark.sql import Window
 from pyspark.sql import functions as f
+from pyspark.sql import types as t
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from batonpass.audit.findings import (
     GIVEN_ID,
@@ -21,13 +23,12 @@ from batonpass.audit.findings import (
     Severity,
     WarmupPoint,
 )
+from batonpass.audit.measures import WorstHour
 from batonpass.audit.plan import HOUR_MS, DayPlan
-from batonpass.audit.tables import small
+from batonpass.audit.spread import frame_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-    from batonpass.audit.tables import DayTables
+    from pyspark.sql import DataFrame, SparkSession
 
 GROUPS_SHOWN: Final = 20
 """How many groups have samples: those with the most fatal findings first, then those with the most downtime.
@@ -36,29 +37,35 @@ The report draws fewer (``report.GROUPS_PICTURED``).
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Frames:
-    """The results that grow with the day; the step that makes each defines its columns."""
+def pictures(results: DataFrame, plan: DayPlan, findings: Sequence[Finding], down: Mapping[str, WorstHour]) -> Pictures:
+    """Return the samples; everything that is collected is bounded.
 
-    gaps: DataFrame
-    warmups: DataFrame
-    intervals: DataFrame
-    names: DataFrame
-
-
-def pictures(frames: Frames, tables: DayTables, findings: Sequence[Finding]) -> Pictures:
-    """Return the samples; everything that is collected is bounded. ``findings`` say which hours matter most."""
+    ``results`` are those of ``spread.day_results``. ``findings`` say which hours matter most, then ``down``, the hour
+    of each group that has the most downtime.
+    """
     fatal = [one for one in findings if one.severity is Severity.FATAL]
-    plan = tables.plan
     broken = broken_hours(fatal, plan.begin_ms, plan.end_ms)
-    worst = (broken + [one for one in _worst_hours(frames.gaps, plan) if one[0] not in dict(broken)])[:GROUPS_SHOWN]
+    others = sorted((-one.down_ms, group, one.begin_ms) for group, one in down.items() if group not in dict(broken))
+    worst = (broken + [(group, begin_ms) for _, group, begin_ms in others])[:GROUPS_SHOWN]
     marked = sorted({(one.group, one.task) for one in fatal if one.task})
-    owned = _ownership(frames.intervals, plan, worst, marked)
-    warmed = _warmups(frames.warmups, plan)
+    owned = _ownership(frame_of(results, "interval"), plan, worst, marked)
+    warmed = _warmups(frame_of(results, "warmup"), plan)
     drawn = {(one.group, one.member) for one in owned} | {(one.group, one.member) for one in warmed}
     named = {one for one in drawn | set(mentioned(findings)) if GIVEN_ID.fullmatch(one[1])}
-    hours = {row[0]: row[1] for row in worst}
-    return Pictures(hours, owned, warmed, _generations(tables), names_of(frames.names, sorted(named)))
+    points = _generations(frame_of(results, "generation"))
+    return Pictures(dict(worst), owned, warmed, points, names_of(frame_of(results, "name"), sorted(named)))
+
+
+def _small(spark: SparkSession, rows: Sequence[tuple[Any, ...]], schema: str) -> DataFrame:
+    """Return a few rows of the driver as a frame; they are sent as Arrow, for which no worker has to be started."""
+    wanted = t.StructType.fromDDL(schema)
+    assert isinstance(wanted, t.StructType)  # noqa: S101 - for the type checker
+    arrow = to_arrow_schema(wanted)
+    columns = list(zip(*rows, strict=True)) or [()] * len(arrow)
+    arrays = [pa.array(column, kind) for column, kind in zip(columns, arrow.types, strict=True)]
+    whole: Any = pa.Table.from_arrays(arrays, schema=arrow)
+    frame: DataFrame = spark.createDataFrame(whole, wanted)
+    return frame
 
 
 def mentioned(findings: Sequence[Finding]) -> Iterator[tuple[str, str]]:
@@ -70,7 +77,7 @@ def mentioned(findings: Sequence[Finding]) -> Iterator[tuple[str, str]]:
 
 def names_of(known: DataFrame, members: Sequence[tuple[str, str]]) -> dict[tuple[str, str], str]:
     """Return what people call these members: the instance id, and which of its runs it is from the second one on."""
-    wanted = small(known.sparkSession, members, "group_id string, member string")
+    wanted = _small(known.sparkSession, members, "group_id string, member string")
     return {
         (row["group_id"], row["member"]): row["name"] if row["run"] == 1 else f"{row['name']}, run {row['run']}"
         for row in known.join(f.broadcast(wanted), ["group_id", "member"]).collect()
@@ -91,33 +98,18 @@ def broken_hours(fatal: Sequence[Finding], begin_ms: int, end_ms: int) -> list[t
     return [(group, min(hours, key=lambda hour: (-hours[hour], hour))) for group, hours in ranked]
 
 
-def _worst_hours(gaps: DataFrame, plan: DayPlan) -> list[tuple[str, int]]:
-    """Return the hour of each group that has the most downtime, for the groups that have the most."""
-    hour = f.floor((f.col("from_ms") - plan.begin_ms) / HOUR_MS) * HOUR_MS + plan.begin_ms
-    of_group = Window.partitionBy("group_id").orderBy(f.desc("down_ms"), "hour")
-    hours = gaps.groupBy("group_id", hour.alias("hour")).agg(f.sum("gap_ms").alias("down_ms"))
-    rows = (
-        hours.withColumn("place", f.row_number().over(of_group))
-        .where(f.col("place") == 1)
-        .orderBy(f.desc("down_ms"), "group_id")
-        .limit(GROUPS_SHOWN)
-        .collect()
-    )
-    return [(row["group_id"], int(row["hour"])) for row in rows]
-
-
 def _ownership(
     intervals: DataFrame, plan: DayPlan, worst: list[tuple[str, int]], broken: Sequence[tuple[str, str]]
 ) -> tuple[OwnershipInterval, ...]:
     """Return the intervals of the groups' hours; where they are too many, those of ``broken`` tasks come first."""
     if not worst:
         return ()
-    hours = small(intervals.sparkSession, worst, "group_id string, hour long")
+    hours = _small(intervals.sparkSession, worst, "group_id string, hour long")
     end = f.lit(plan.end_ms)
     touching = intervals.join(f.broadcast(hours), "group_id").where(
         (f.col("from_ms") < f.col("hour") + HOUR_MS) & (f.coalesce("to_ms", end) > f.col("hour"))
     )
-    marked = small(intervals.sparkSession, list(broken), "group_id string, task string")
+    marked = _small(intervals.sparkSession, list(broken), "group_id string, task string")
     of_group = Window.partitionBy("group_id").orderBy("after", "from_ms", "task", "member")
     rows = (
         touching.join(f.broadcast(marked.withColumn("before", f.lit(True))), ["group_id", "task"], "left")
@@ -158,7 +150,10 @@ def _warmups(warmups: DataFrame, plan: DayPlan) -> tuple[WarmupPoint, ...]:
     return tuple(WarmupPoint(*row) for row in rows)
 
 
-def _generations(tables: DayTables) -> tuple[GenerationPoint, ...]:
+def _generations(generations: DataFrame) -> tuple[GenerationPoint, ...]:
     """Return the generations that moved most."""
-    points = [GenerationPoint(*row) for row in tables.generations(POINTS_PER_PICTURE)]
-    return tuple(sorted(points, key=lambda one: (one.group, one.number)))
+    columns = ("group_id", "number", "at_ms", "moves", "lower_bound")
+    rows = (
+        generations.orderBy(f.desc("moves"), "group_id", "number").limit(POINTS_PER_PICTURE).select(*columns).collect()
+    )
+    return tuple(GenerationPoint(*row) for row in rows)

@@ -7,7 +7,8 @@ there. In a folder that is one rename; in a store, where renaming is copying, th
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
@@ -37,15 +38,31 @@ def located(out: str) -> tuple[Any, str]:
 
 
 def put(out: str, name: str, content: bytes) -> str:
-    """Write a file into a store, in place of what was there; return its address.
+    """Write a file, in place of what was there, whole or not at all; return its path or address.
 
     Raises:
         OSError: when it cannot be written.
     """
     files, root = located(out)
-    with files.open_output_stream(f"{root}/{name}") as sink:
+    files.create_dir(root, recursive=True)
+    with whole(files, f"{root}/{name}") as unfinished, files.open_output_stream(unfinished) as sink:
         sink.write(content)
-    return f"{out.rstrip('/')}/{name}"
+    return f"{out.rstrip('/') if '://' in out else root}/{name}"
+
+
+@contextmanager
+def whole(files: Any, path: str) -> Iterator[str]:
+    """Lend a path to write to, whose file comes to ``path`` when it is whole; if that fails, what was there stays."""
+    folder, _, name = path.rpartition("/")
+    # Readers skip names that begin with a dot.
+    unfinished = f"{folder}/.{name}.{uuid4().hex}"
+    try:
+        yield unfinished
+        files.move(unfinished, path)
+    except BaseException:
+        if exists(files, unfinished):
+            files.delete_file(unfinished)
+        raise
 
 
 def write_batches(files: Any, path: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> int:

@@ -16,7 +16,7 @@ from batonpass.audit.entries import INSTANT_MOST
 from batonpass.audit.facts import Lag
 from batonpass.audit.measures import Generation
 from batonpass.audit.plan import Ask, DayPlan, GroupPlan, quoted
-from batonpass.audit.tables import SELECTS
+from batonpass.codec.groups import GROUP_VERSION
 
 RECORD, SNAPSHOT, TRACE, HISTORY, GENERATION = range(5)
 """The order in which rows of one version are taken: the last record up to it, a snapshot of what the records come to,
@@ -35,14 +35,49 @@ class LogRow(NamedTuple):
     payload: bytes
 
 
-_COLUMNS: Final[Mapping[int, tuple[str, str]]] = {
-    SNAPSHOT: ("snapshots", "version, 0, at_ms, '', format, payload"),
-    RECORD: ("records", "seq, coordinator_epoch, at_ms, kind, version, convert_to(payload, 'UTF8')"),
-    TRACE: ("traces", "version, 0, at_ms, '', format, convert_to(payload, 'UTF8')"),
-    HISTORY: ("histories", "version, 0, at_ms, '', 0, convert_to(payload, 'UTF8')"),
-    GENERATION: ("whole_generations", "version, 0, at_ms, '', 0, convert_to(payload, 'UTF8')"),
+COPIES: Final = "json_array_elements(case when json_typeof(copies) = 'array' then copies else '[]' end)"
+"""The copies of a sample; a sample that is not an array has none."""
+WHOLE_LAG: Final = r"case when copy ->> 4 ~ '^\d{1,18}$' then (copy ->> 4)::bigint end"
+"""The lag of a copy; null if it is not known, or not a whole number."""
+
+
+def _ms(column: str) -> str:
+    # "infinity" becomes an impossible instant, so that it is found in the row that has it (``entries``).
+    ms = f"(date_part('epoch', {column}) * 1000)::bigint"
+    return f"case when isfinite({column}) then {ms} when {column} is not null then {2**63 - 1} end"
+
+
+def _text(json: str) -> str:
+    return f"convert_to({json}::text, 'UTF8')"
+
+
+_AT_MS: Final = _ms("at")
+_GENERATION: Final = (
+    f"number, group_epoch, {_AT_MS}, triggers, members, tasks, moves, lower_bound, warmups, score_before, score, decide_ms,"
+    " moved, reasons"
+)
+_CHANGE: Final = (
+    "task_id, member_id, kind, role_before, role, at_ms, generation, member_epoch, token, state, warm, why, heard_ms"
+)
+# The changes of a large commit stand in another table for some seconds.
+_CHANGES: Final = " union all ".join(
+    f"select *, {_AT_MS} as at_ms, {_ms('heard_at')} as heard_ms from {table} where {{where}} and {{within}}"  # noqa: S608
+    for table in ("assignment_events", "fresh_changes")
+)
+QUERIES: Final[Mapping[int, str]] = {
+    RECORD: f"select seq, coordinator_epoch, {_AT_MS}, kind, version::int, {_text('payload')} from record_log"  # noqa: S608
+    " where {where}",
+    SNAPSHOT: f"select version, 0, {_AT_MS}, '', format::int, payload from snapshots"  # noqa: S608
+    f" where {{where}} and format <= {GROUP_VERSION}",
+    TRACE: f"select version, 0, {_AT_MS}, '', format::int, {_text('payload')} from traces where {{where}}",  # noqa: S608
+    # Task histories and generations whole, as the codec has them (``codec.changes``, ``codec.generations``): a row for
+    # each decision.
+    HISTORY: f"select version, 0, min(at_ms), '', 0, {_text(f'json_agg(json_build_array({_CHANGE}) order by place)')}"  # noqa: S608
+    f" from ({_CHANGES}) as shown group by version",
+    GENERATION: f"select version, 0, {_AT_MS}, '', 0, {_text(f'json_build_array({_GENERATION})')} from generations"  # noqa: S608
+    " where {where}",
 }
-"""For each rank the name of what is read (``tables.SELECTS``), and the columns of ``LogRow`` that are read of it."""
+"""For each rank the query of the other columns of ``LogRow``. A test holds them against the schema in migrations/."""
 
 # The chain of traces begins with the last trace before the day that was started from empty soft state, else with the
 # first one of the day.
@@ -87,19 +122,19 @@ def log_rows(read: Read, plan: DayPlan, one: GroupPlan, *, replayed: bool, has_h
 
 
 def _read(read: Read, rank: int, one: GroupPlan, versions: tuple[int, int], within: str = "") -> Iterator[LogRow]:
-    name, columns = _COLUMNS[rank]
-    select = SELECTS[name].replace("{within}", within)
     number = "seq" if rank == RECORD else "version"
     where = f"group_id = {quoted(one.group)} and {number} between {versions[0]} and {versions[1]}"
-    for version, *rest in read(f"select {columns} from ({select}) as whole where {where}"):  # noqa: S608 - our own words
+    for version, *rest in read(QUERIES[rank].replace("{where}", where).replace("{within}", within)):
         yield LogRow(version, rank, *rest)
 
 
 def warmup_lags(read: Read, plan: DayPlan, one: GroupPlan) -> Mapping[tuple[str, str], list[Lag]]:
     """Return what the day's samples say of a group's warmups, by task and member."""
     lags: defaultdict[tuple[str, str], list[Lag]] = defaultdict(list)
-    where = f"{plan.within()} and group_id = {quoted(one.group)}"
-    sql = f"select task, member, at_ms, lag from ({SELECTS['warmups']}) as whole where {where}"  # noqa: S608 - our own words
+    sql = (
+        f"select copy ->> 0, copy ->> 1, {_AT_MS}, {WHOLE_LAG} from samples cross join lateral {COPIES} as copy"  # noqa: S608 - our own words
+        f" where copy ->> 2 = 'warmup' and {plan.within()} and group_id = {quoted(one.group)}"
+    )
     for task, member, at_ms, lag in read(sql):
         lags[task, member].append(Lag(at_ms, lag))
     return lags
@@ -107,8 +142,10 @@ def warmup_lags(read: Read, plan: DayPlan, one: GroupPlan) -> Mapping[tuple[str,
 
 def generations(read: Read, one: GroupPlan) -> list[Generation]:
     """Return the generations of a group's day, as readers are shown them; one of an impossible date is left out."""
-    where = f"group_id = {quoted(one.group)} and version between {one.first - 1} and {one.last - 1}"
-    sql = f"select number, at_ms, members, tasks, score from ({SELECTS['generations']}) as whole where {where}"  # noqa: S608 - our own words
+    sql = (
+        f"select number, {_AT_MS}, members, tasks, score, moves, lower_bound from generations"  # noqa: S608 - our own words
+        f" where group_id = {quoted(one.group)} and version between {one.first - 1} and {one.last - 1}"
+    )
     return [found for row in read(sql) if abs((found := Generation(*row)).at_ms) < INSTANT_MOST]
 
 

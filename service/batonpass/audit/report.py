@@ -8,16 +8,13 @@ that it draws.
 
 from __future__ import annotations
 
-import os
 import re
-import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime
 from html import escape
 from importlib.resources import files
 from math import log10
-from pathlib import Path
 from shlex import quote
 from typing import Any, Final
 
@@ -27,7 +24,6 @@ from plotly.offline import get_plotlyjs
 from rich.filesize import decimal
 
 from batonpass.audit.findings import (
-    GIVEN_ID,
     RANK,
     AuditResult,
     DowntimeCause,
@@ -43,6 +39,7 @@ from batonpass.audit.findings import (
     headline,
     ordered,
     readable,
+    time_of,
     untraced,
 )
 from batonpass.audit.plan import HOUR_MS
@@ -83,11 +80,6 @@ def clock(at_ms: int) -> str:
     """Return the time of day of an instant, in UTC."""
     at = datetime.fromtimestamp(at_ms / 1_000, UTC)
     return f"{at:%H:%M:%S}" + (f".{at.microsecond // 1_000:03}" if at.microsecond else "")
-
-
-def instant(at_ms: int) -> str:
-    """Return an instant, in UTC, as plots and sentences have it."""
-    return f"{datetime.fromtimestamp(at_ms / 1_000, UTC):%Y-%m-%d %H:%M:%S.%f}"[:-3]
 
 
 def long_day(day: date) -> str:
@@ -133,36 +125,10 @@ WORK: Final[Columns] = {
 }
 
 
-def write_report(result: AuditResult, path: str | Path) -> Path:
-    """Write the report of an audit to a file, in place of what was there, whole or not at all; return where.
-
-    Raises:
-        OSError: when it cannot be written.
-    """
-    wanted = Path(path)
-    wanted.parent.mkdir(parents=True, exist_ok=True)
-    handle, unfinished = tempfile.mkstemp(dir=wanted.parent, prefix=f".{wanted.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(as_html(result))
-        # Everyone who may read the folder may read the report; a temporary file is for its owner alone.
-        Path(unfinished).chmod(0o644)
-        Path(unfinished).replace(wanted)
-    except BaseException:
-        Path(unfinished).unlink(missing_ok=True)
-        raise
-    return wanted
-
-
 def as_html(result: AuditResult) -> str:
     """Return the report of an audit, which calls members by their names where they have some."""
     result = readable(result)
-    environment = Environment(
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters |= {
         "duration": duration, "share": share, "size": size, "number": number, "clock": clock,
     }  # fmt: skip
@@ -196,7 +162,6 @@ def _context(result: AuditResult, shown: dict[str, Any]) -> dict[str, Any]:
         "headline": headline(result),
         "verdict": "bad" if result.fatal else "good" if result.groups else "quiet",
         "in_short": in_short(result),
-        "advice": [_advice(one) for one in result.recommendations if _changes(one)][:GROUPS_PICTURED],
         "tiles": _tiles(whole),
         "laws": _laws(result),
         "trend": _trend(result, whole),
@@ -208,7 +173,7 @@ def _context(result: AuditResult, shown: dict[str, Any]) -> dict[str, Any]:
         "result": result,
         "records": amount(result.records, "record"),
         "places": frozenset(shown),
-        "began": instant(result.started_at_ms)[:19],
+        "began": time_of(result.started_at_ms)[:19],
         "took": duration(result.finished_at_ms - result.started_at_ms),
     }
 
@@ -221,10 +186,8 @@ def in_short(result: AuditResult) -> list[str]:
         times = "once" if broken[law] == 1 else f"{broken[law]:,} times"
         meaning = f" ({LAWS[law]})" if law in LAWS else ""
         said.append(f"{law}{meaning} was broken {times}.")
-    unread = result.unread
-    said += _cost_in_words([one for one in result.groups if one.group not in unread])
-    if unread:
-        said.append(f"{amount(len(unread), 'group')} could not be read whole; no sum on this page has them.")
+    if result.unread:
+        said.append(f"{amount(len(result.unread), 'group')} could not be read whole; no sum on this page has them.")
     if result.decisions_replayed:
         again = amount(result.decisions_replayed, "decision")
         same = "every one came out the same" if not result.decisions_differing else ""
@@ -233,54 +196,20 @@ def in_short(result: AuditResult) -> list[str]:
     return [*said, *untraced(result)]
 
 
-def _cost_in_words(groups: Sequence[GroupDay]) -> list[str]:
-    said = []
-    total = sum(_of(one, "downtime_ms") for one in groups)
-    if total:
-        causes: Counter[str] = Counter()
-        for one in groups:
-            for cause, of in one.downtime_by_cause.items():
-                causes[cause] += float(of.get("total_ms", 0) or 0)  # type: ignore[assignment]
-        least = min(
-            (one for one in groups if one.measures.get("availability") is not None), default=None, key=_available
-        )
-        sentence = f"Added up over all tasks, nobody ran them for {duration(total)}"
-        if causes:
-            cause, most = max(causes.items(), key=lambda item: (item[1], item[0]))
-            sentence += f", {duration(most)} of it by {cause}"
-        if least is not None:
-            sentence += f"; {least.group} was available {share(least.measures['availability'])} of the time"
-        said.append(sentence + ".")
-    moved, bound = sum(_of(one, "moves") for one in groups), sum(_of(one, "lower_bound") for one in groups)
-    if moved:
-        over = (
-            f"{moved - bound:,.0f} more than any balanced assignment needs" if moved > bound else "no more than needed"
-        )
-        said.append(f"{amount(int(moved), 'task')} moved, {over}.")
-    for many, few, name, verb in (
-        ("warmups", "wasted_warmups", "warmup", "led to no takeover"),
-        ("probes", "futile_probes", "probe", "changed nothing"),
-    ):
-        count, idle = sum(_of(one, many) for one in groups), sum(_of(one, few) for one in groups)
-        if idle:
-            said.append(f"{idle:,.0f} of {amount(int(count), name)} {verb}.")
-    return said
-
-
-def _available(one: GroupDay) -> float:
-    return _of(one, "availability")
-
-
 def _of(one: GroupDay, name: str) -> float:
     return float(one.measures.get(name) or 0)
 
 
+def _least_available(groups: Sequence[GroupDay]) -> float | None:
+    known = (one.measures.get("availability") for one in groups)
+    return min((one for one in known if one is not None), default=None)
+
+
 def _tiles(groups: Sequence[GroupDay]) -> list[tuple[str, str]]:
-    known = [_available(one) for one in groups if one.measures.get("availability") is not None]
     longest = [_of(one, "longest_unowned_ms") for one in groups]
     total = {name: sum(_of(one, name) for one in groups) for name in (*COSTS, *WORK)}
     return [
-        ("least available group", share(min(known, default=None))),
+        ("least available group", share(_least_available(groups))),
         ("downtime of all tasks", duration(total["downtime_ms"])),
         ("longest without an owner", duration(max(longest, default=None))),
         ("handovers", number(total["handovers"])),
@@ -295,17 +224,18 @@ def _trend(result: AuditResult, whole: Sequence[GroupDay]) -> list[tuple[str, st
     """Return the availability of the least available group, by day, the audited day last; empty without another day."""
     if not result.before.availability:
         return []
-    today = [_available(one) for one in whole if one.measures.get("availability") is not None]
-    days = dict(result.before.availability) | ({result.day: min(today)} if today else {})
+    today = _least_available(whole)
+    days = dict(result.before.availability) | ({} if today is None else {result.day: today})
     return [(day.isoformat(), share(value)) for day, value in sorted(days.items())]
 
 
 def cause_of(one: Finding) -> str:
     """Return what findings of one cause have in common: their sentence without numbers, tasks and members."""
-    said = GIVEN_ID.sub("MEMBER", one.detail)
+    said = one.detail
     for name in sorted({one.member or "", one.task or ""} - {""}, key=len, reverse=True):
-        said = said.replace(name, "ONE")
-    return re.sub(r"\b\d[\w:.,-]*", "0", said)
+        said = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", "0", said)
+    # A word with a digit is a number, a time, a task or a member, mostly another one than the finding is about.
+    return re.sub(r"[^\s,;:()]*\d[^\s,;()]*", "0", said)
 
 
 def _laws(result: AuditResult) -> list[dict[str, Any]]:
@@ -405,60 +335,39 @@ def _pictured(result: AuditResult, ranked: Sequence[GroupDay], shown: dict[str, 
     advised = {one.group: one for one in result.recommendations}
     made = []
     for number, one in enumerate(ranked[:GROUPS_PICTURED]):
-        begin_ms = result.pictures.worst_hour_ms.get(one.group)
-        advice = advised.get(one.group)
-        part: dict[str, Any] = {
-            "group": one.group,
-            "number": number,
-            "advice": None,
-            "timeline": None,
-            "frontier": None,
-        }
+        begin_ms, advice = result.pictures.worst_hour_ms.get(one.group), advised.get(one.group)
+        part: dict[str, Any] = {"group": one.group, "number": number, "timeline": None, "frontier": None}
+        part |= {"advice": advice, "change": None if advice is None else _change(advice)}
         if begin_ms is not None:
             of_group = [finding for finding in result.findings if finding.group == one.group]
             drawn, tasks, there = timeline_figure(intervals[one.group], of_group, begin_ms, result.so_far_ms)
             if drawn is not None:
                 part |= {"timeline": f"timeline-{number}", "tasks": tasks, "tasks_there": there, "hour": begin_ms}
                 shown[part["timeline"]] = drawn
-        if advice is not None:
-            part["advice"] = _advised(advice)
-            drawn = frontier_figure(advice)
-            if drawn is not None:
-                part["frontier"] = f"frontier-{number}"
-                shown[part["frontier"]] = drawn
-        if part["timeline"] or part["advice"]:
+        if advice is not None and (drawn := frontier_figure(advice)) is not None:
+            part["frontier"] = f"frontier-{number}"
+            shown[part["frontier"]] = drawn
+        if part["timeline"] or advice is not None:
             made.append(part)
     return made
 
 
-def _changes(advice: Recommendation) -> list[tuple[str, str, str]]:
-    """Return each setting that should change: its name, what it is, and what it should be."""
-    was, better = advice.present.settings, advice.recommended.settings
-    return [
-        (name, str(was.get(name, "")), str(better[name])) for name in sorted(better) if was.get(name) != better[name]
-    ]
-
-
-def _advice(advice: Recommendation) -> str:
-    changes = ", ".join(f"{name} from {was} to {better}" for name, was, better in _changes(advice))
+def _change(advice: Recommendation) -> str | None:
+    """Return what to change and what to expect of it; None: nothing."""
     now, then = advice.present, advice.recommended
+    changes = ", ".join(
+        f"{name} from {now.settings.get(name, '')} to {better}"
+        for name, better in sorted(then.settings.items())
+        if now.settings.get(name) != better
+    )
     pairs = [
         ("downtime", duration(now.downtime_ms), duration(then.downtime_ms)),
+        ("the time of tasks away from their target", duration(now.waiting_ms), duration(then.waiting_ms)),
         ("the number of moves", number(now.moves), number(then.moves)),
         ("what is copied", size(now.bytes), size(then.bytes)),
     ]
     expected = [f"{name} should go from {was} to {better}" for name, was, better in pairs if was != better]
-    return f"For {advice.group}, change {changes}: {', '.join(expected) or 'that costs nothing'}. {advice.confidence}"
-
-
-def _advised(advice: Recommendation) -> dict[str, Any]:
-    return {
-        "changes": _changes(advice),
-        "present": advice.present,
-        "recommended": advice.recommended,
-        "confidence": advice.confidence,
-        "tried": len(advice.grid),
-    }
+    return f"Change {changes}: {', '.join(expected) or 'that costs nothing'}." if changes else None
 
 
 Figure = dict[str, Any]
@@ -515,44 +424,34 @@ def figure(data: list[dict[str, Any]], x: dict[str, Any], y: dict[str, Any], hei
     return {"data": data, "layout": layout | more}
 
 
+POINTS: Final = {"type": "scatter", "mode": "markers"}
+BARS: Final = {"type": "bar", "orientation": "h"}
+
+
+def trace(  # noqa: PLR0917 - what a plot needs
+    kind: dict[str, str], name: str, x: list[Any], y: list[Any], told: list[list[Any]], hover: str, **more: Any
+) -> dict[str, Any]:
+    """Return points or bars of a plot; ``told`` has for each the values that ``hover`` shows."""
+    return kind | {"name": name, "x": x, "y": y, "customdata": told, "hovertemplate": f"{hover}<extra></extra>"} | more
+
+
 def downtime_figure(groups: Sequence[GroupDay]) -> Figure | None:
     """Return how long no member ran tasks, by cause; the groups with the most each have a part of the bars."""
-    totals = {one.group: sum(_total(one, cause) for cause in CAUSES) for one in groups}
-    worst = sorted((name for name in totals if totals[name]), key=lambda name: (-totals[name], name))
+    totals = {one.group: [_total(one, cause) for cause in CAUSES] for one in groups}
+    worst = sorted((name for name in totals if any(totals[name])), key=lambda name: (-sum(totals[name]), name))
     if not worst:
         return None
-    of = {one.group: one for one in groups}
-    named = worst[:GROUPS_STACKED]
-    data = [
-        {
-            "type": "bar",
-            "orientation": "h",
-            "name": escape(name),
-            "y": list(CAUSES),
-            "x": [_total(of[name], cause) / 1_000 for cause in CAUSES],
-            "customdata": [
-                [escape(name), duration(_total(of[name], cause)), _count(of[name], cause)] for cause in CAUSES
-            ],
-            "hovertemplate": "%{customdata[0]}: %{customdata[1]} in %{customdata[2]}<extra></extra>",
-            "marker": {"color": colour(index)},
-        }
-        for index, name in enumerate(named)
-    ]
+    parts = [(escape(name), colour(index), [name]) for index, name in enumerate(worst[:GROUPS_STACKED])]
     others = worst[GROUPS_STACKED:]
     if others:
-        sums = [sum(_total(of[name], cause) for name in others) for cause in CAUSES]
-        data.append(
-            {
-                "type": "bar",
-                "orientation": "h",
-                "name": amount(len(others), "other group"),
-                "y": list(CAUSES),
-                "x": [total / 1_000 for total in sums],
-                "customdata": [[duration(total)] for total in sums],
-                "hovertemplate": "other groups: %{customdata[0]}<extra></extra>",
-                "marker": {"color": "--quiet"},
-            }
-        )
+        parts.append((amount(len(others), "other group"), "--quiet", others))
+    data = []
+    for title, shade, names in parts:
+        sums = [sum(of_cause) for of_cause in zip(*(totals[name] for name in names), strict=True)]
+        told = [[title, duration(total)] for total in sums]
+        hover = "%{customdata[0]}: %{customdata[1]}"
+        lasted = [total / 1_000 for total in sums]
+        data.append(trace(BARS, title, lasted, list(CAUSES), told, hover, marker={"color": shade}))
     rows = axis("", autorange="reversed", categoryorder="array", categoryarray=list(CAUSES))
     return figure(data, axis("seconds that nobody ran a task"), rows, 320, barmode="stack")
 
@@ -561,73 +460,56 @@ def _total(group: GroupDay, cause: str) -> float:
     return float(group.downtime_by_cause.get(cause, {}).get("total_ms", 0.0) or 0.0)
 
 
-def _count(group: GroupDay, cause: str) -> str:
-    count = int(group.downtime_by_cause.get(cause, {}).get("count", 0) or 0)
-    return "1 case" if count == 1 else f"{count:,} cases"
-
-
-def moves_figure(points: Sequence[GenerationPoint]) -> Figure | None:
+def moves_figure(generations: Sequence[GenerationPoint]) -> Figure | None:
     """Return the moves of each generation beside the fewest that would have sufficed; a stem is the excess."""
-    if not points:
+    if not generations:
         return None
-    ordered = sorted(points, key=lambda one: (one.at_ms, one.group, one.number))
-    at = [instant(one.at_ms) for one in ordered]
+    ordered = sorted(generations, key=lambda one: (one.at_ms, one.group, one.number))
+    at = [time_of(one.at_ms) for one in ordered]
     over = [one for one in ordered if one.moves > one.lower_bound]
-    stems: dict[str, list[Any]] = {"x": [], "y": []}
-    for one in over:
-        stems["x"] += [instant(one.at_ms)] * 2 + [None]
-        stems["y"] += [one.lower_bound, one.moves, None]
+    stems = {
+        "x": [at for one in over for at in (time_of(one.at_ms), time_of(one.at_ms), None)],
+        "y": [count for one in over for count in (one.lower_bound, one.moves, None)],
+        "line": {"color": "--bad", "width": 2},
+    }
     told = [[escape(one.group), one.number, one.moves, one.lower_bound] for one in ordered]
-    hover = "%{customdata[0]}, generation %{customdata[1]}: %{customdata[2]} moves, at least %{customdata[3]}<extra></extra>"
+    hover = "%{customdata[0]}, generation %{customdata[1]}: %{customdata[2]} moves, at least %{customdata[3]}"
+    least = {"color": "--ink", "size": 10, "symbol": "line-ew-open", "line": {"width": 2, "color": "--ink"}}
     data: list[dict[str, Any]] = [
-        {"type": "scatter", "mode": "lines", "name": "more than needed", "line": {"color": "--bad", "width": 2}}
-        | {"hoverinfo": "skip", "showlegend": bool(over)}
+        {"type": "scatter", "mode": "lines", "name": "more than needed", "hoverinfo": "skip", "showlegend": bool(over)}
         | stems,
-        {"type": "scatter", "mode": "markers", "name": "moves", "x": at, "y": [one.moves for one in ordered]}
-        | {"customdata": told, "hovertemplate": hover, "marker": {"color": colour(0), "size": 8}},
-        {"type": "scatter", "mode": "markers", "name": "fewest possible", "x": at}
-        | {"y": [one.lower_bound for one in ordered], "customdata": told, "hovertemplate": hover}
-        | {"marker": {"color": "--ink", "size": 10, "symbol": "line-ew-open", "line": {"width": 2, "color": "--ink"}}},
+        trace(POINTS, "moves", at, [one.moves for one in ordered], told, hover, marker={"color": colour(0), "size": 8}),
+        trace(POINTS, "fewest possible", at, [one.lower_bound for one in ordered], told, hover, marker=least),
     ]
     return figure(data, axis("", type="date"), axis("tasks moved", rangemode="tozero"))
 
 
-def warmups_figure(points: Sequence[WarmupPoint]) -> Figure | None:
+def warmups_figure(warmups: Sequence[WarmupPoint]) -> Figure | None:
     """Return how long warmups took by how much they had to restore, both on logarithmic scales."""
-    known = [one for one in points if one.lag is not None]
+    known = [one for one in warmups if one.lag is not None]
     if not known:
         return None
     data = []
     for outcomes, name, symbol, shade in WARMUP_OUTCOMES:
         chosen = [one for one in known if one.outcome in outcomes]
-        if not chosen:
-            continue
-        told = [
-            [
-                escape(one.group),
-                escape(one.task),
-                escape(one.member),
-                number(one.lag),
-                duration(one.duration_ms),
-                one.outcome,
+        if chosen:
+            told = [
+                [
+                    *map(escape, (one.task, one.group, one.member)),
+                    number(one.lag),
+                    duration(one.duration_ms),
+                    one.outcome,
+                ]
+                for one in chosen
             ]
-            for one in chosen
-        ]
-        data.append(
-            {
-                "type": "scatter",
-                "mode": "markers",
-                "name": name,
-                "showlegend": True,
-                # A logarithmic scale has no place for 0.
-                "x": [max(one.lag or 0, 1) for one in chosen],
-                "y": [max(one.duration_ms, 1) / 1_000 for one in chosen],
-                "customdata": told,
-                "hovertemplate": "%{customdata[1]} of %{customdata[0]} on %{customdata[2]}: %{customdata[3]} records in"
-                " %{customdata[4]}, %{customdata[5]}<extra></extra>",
-                "marker": {"color": shade, "size": 8, "symbol": symbol, "opacity": 0.75},
-            }
-        )
+            hover = (
+                "%{customdata[0]} of %{customdata[1]} on %{customdata[2]}: %{customdata[3]} records in"
+                " %{customdata[4]}, %{customdata[5]}"
+            )
+            # A logarithmic scale has no place for 0.
+            lags, took_s = [max(one.lag or 0, 1) for one in chosen], [max(one.duration_ms, 1) / 1_000 for one in chosen]
+            marker = {"color": shade, "size": 8, "symbol": symbol, "opacity": 0.75}
+            data.append(trace(POINTS, name, lags, took_s, told, hover, marker=marker, showlegend=True))
     lag = axis("records to restore", type="log", tickformat="~s", range=_around([one.lag or 1 for one in known], TENS))
     marks = {"tickvals": TICKS_S, "ticktext": [duration(one * 1_000) for one in TICKS_S]}
     took = _around([one.duration_ms / 1_000 for one in known], TICKS_S)
@@ -648,18 +530,27 @@ def frontier_figure(advice: Recommendation) -> Figure | None:
     if len(tried) < 3:
         return None
 
-    def cost(one: Outcome) -> float:
-        return float(one.bytes or 0) / 1e9 if by_bytes else float(one.moves)
+    def dots(name: str, outcomes: Sequence[Outcome], mode: str = "markers", **marker: Any) -> dict[str, Any]:
+        told = [
+            [_settings(one.settings), duration(one.downtime_ms), number(one.moves), size(one.bytes)] for one in outcomes
+        ]
+        hover = "%{customdata[0]}<br>downtime %{customdata[1]}, %{customdata[2]} moves, %{customdata[3]} copied"
+        cost = [float(one.bytes or 0) / 1e9 if by_bytes else float(one.moves) for one in outcomes]
+        down_s = [one.downtime_ms / 1_000 for one in outcomes]
+        return trace(POINTS, name, cost, down_s, told, hover, mode=mode, marker=marker, line={"color": marker["color"]})
 
-    best = unbeaten(tried, by_bytes=by_bytes)
     data = [
-        _dots("tried", tried, cost, {"color": "--quiet", "size": 7}),
-        _dots("nothing beats these", best, cost, {"color": colour(0), "size": 8}) | {"mode": "lines+markers"},
-        _dots("as it was", [advice.present], cost, {"color": "--ink", "size": 14, "symbol": "square-open"}),
-        _dots("recommended", [advice.recommended], cost, {"color": "--good", "size": 15, "symbol": "star"}),
+        dots("tried", tried, color="--quiet", size=7),
+        dots("nothing beats these", unbeaten(tried, by_bytes=by_bytes), "lines+markers", color=colour(0), size=8),
+        dots("as it was", [advice.present], color="--ink", size=14, symbol="square-open"),
+        dots("recommended", [advice.recommended], color="--good", size=15, symbol="star"),
     ]
     across = axis("GB copied" if by_bytes else "moves", rangemode="tozero")
     return figure(data, across, axis("seconds of downtime", rangemode="tozero"))
+
+
+def _settings(settings: Mapping[str, object]) -> str:
+    return "<br>".join(f"{escape(str(name))} {escape(str(value))}" for name, value in sorted(settings.items()))
 
 
 def unbeaten(tried: Iterable[Outcome], *, by_bytes: bool) -> list[Outcome]:
@@ -669,29 +560,6 @@ def unbeaten(tried: Iterable[Outcome], *, by_bytes: bool) -> list[Outcome]:
         if not found or one.downtime_ms < found[-1].downtime_ms:
             found.append(one)
     return found
-
-
-def _dots(name: str, outcomes: Sequence[Outcome], cost: Any, marker: dict[str, Any]) -> dict[str, Any]:
-    told = [
-        ["<br>".join(_settings(one.settings)), duration(one.downtime_ms), number(one.moves), size(one.bytes)]
-        for one in outcomes
-    ]
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "name": name,
-        "x": [cost(one) for one in outcomes],
-        "y": [one.downtime_ms / 1_000 for one in outcomes],
-        "customdata": told,
-        "hovertemplate": "%{customdata[0]}<br>downtime %{customdata[1]}, %{customdata[2]} moves,"
-        " %{customdata[3]} copied<extra></extra>",
-        "marker": marker,
-        "line": {"color": marker["color"]},
-    }
-
-
-def _settings(settings: Mapping[str, object]) -> list[str]:
-    return [f"{escape(str(name))} {escape(str(value))}" for name, value in sorted(settings.items())]
 
 
 def timeline_figure(
@@ -716,21 +584,15 @@ def timeline_figure(
     data = _bars([one for one in within if one.task in set(rows)], begin_ms, known_ms)
     shown = [(one, at) for one, at in marks if one.task in set(rows)]
     if shown:
+        told = [[escape(one.law), time_of(at)[11:]] for one, at in shown]
+        marker = {"color": "--bad", "size": 13, "symbol": "diamond", "line": {"color": "--paper", "width": 2}}
+        at, tasks_of = [time_of(at) for _, at in shown], [escape(str(one.task)) for one, _ in shown]
         data.append(
-            {
-                "type": "scatter",
-                "mode": "markers",
-                "name": "law broken",
-                "x": [instant(at) for _, at in shown],
-                "y": [escape(str(one.task)) for one, _ in shown],
-                "customdata": [[escape(one.law), instant(at)[11:]] for one, at in shown],
-                "hovertemplate": "%{customdata[0]} at %{customdata[1]}<extra></extra>",
-                "marker": {"color": "--bad", "size": 13, "symbol": "diamond", "line": {"color": "--paper", "width": 2}},
-            }
+            trace(POINTS, "law broken", at, tasks_of, told, "%{customdata[0]} at %{customdata[1]}", marker=marker)
         )
     names = [escape(task) for task in rows]
     down = axis("", type="category", autorange="reversed", categoryorder="array", categoryarray=names, showgrid=False)
-    across = axis("", type="date", range=[instant(begin_ms), instant(end_ms)])
+    across = axis("", type="date", range=[time_of(begin_ms), time_of(end_ms)])
     height = 110 + 20 * max(len(rows), 5)
     made = figure(data, across, down | {"dtick": 1}, height, barmode="overlay", bargap=0.25)
     return made, len(rows), len(happened)
@@ -749,27 +611,20 @@ def _bars(intervals: Sequence[OwnershipInterval], begin_ms: int, end_ms: int) ->
         clipped = [(max(one.from_ms, begin_ms), min(one.to_ms or end_ms, end_ms)) for one in chosen]
         pattern = {"shape": HATCHED.get(state, ""), "fillmode": "overlay", "solidity": 0.35, "size": 6}
         line = {"color": "--paper", "width": 1}
-        trace = {
-            "type": "bar",
-            "orientation": "h",
-            "name": escape(member),
+        told = [[escape(member), escape(state or UNKNOWN), time_of(one.from_ms)[11:], _until(one)] for one in chosen]
+        lasted, tasks = [end - begin for begin, end in clipped], [escape(one.task) for one in chosen]
+        hover = "%{y} on %{customdata[0]}: %{customdata[1]} from %{customdata[2]} %{customdata[3]}"
+        marker = {"color": colour(members.index(member)), "line": line, "pattern": pattern}
+        drawn = trace(BARS, escape(member), lasted, tasks, told, hover, marker=marker) | {
             "legendgroup": escape(member),
             "showlegend": has_legend and member not in named,
-            "base": [instant(begin) for begin, _ in clipped],
-            "x": [end - begin for begin, end in clipped],
-            "y": [escape(one.task) for one in chosen],
-            "customdata": [
-                [escape(member), escape(state or UNKNOWN), instant(one.from_ms)[11:], _until(one)] for one in chosen
-            ],
-            "hovertemplate": "%{y} on %{customdata[0]}: %{customdata[1]} from %{customdata[2]} %{customdata[3]}"
-            "<extra></extra>",
-            "marker": {"color": colour(members.index(member)), "line": line, "pattern": pattern},
+            "base": [time_of(begin) for begin, _ in clipped],
             # The second owner's bar covers the lower half of the first one's.
             "width": 0.4 if is_second else 0.8,
             "offset": 0.0 if is_second else -0.4,
         }
         named.add(member)
-        data.append(trace)
+        data.append(drawn)
     return data
 
 
@@ -788,7 +643,7 @@ def clashing(intervals: Iterable[OwnershipInterval]) -> frozenset[OwnershipInter
 
 
 def _until(one: OwnershipInterval) -> str:
-    return "until the end of what was read" if one.to_ms is None else f"to {instant(one.to_ms)[11:]}"
+    return "until the end of what was read" if one.to_ms is None else f"to {time_of(one.to_ms)[11:]}"
 
 
 def _in_order(task: str) -> tuple[tuple[int, int, str], int, str]:

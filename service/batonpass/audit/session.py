@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import sys
 import tempfile
 import threading
-import zipfile
-from collections.abc import Callable, Iterator, Mapping
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -18,15 +19,16 @@ import pyspark
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
+import batonpass
 from batonpass.audit.findings import amount
 from batonpass.audit.runs import beating
 from batonpass.child_environment import child_environment
+from batonpass.core.state.durations import duration
 
 if TYPE_CHECKING:
-    from importlib.resources.abc import Traversable
+    from pyspark.status import SparkStageInfo
 
 PACKAGE: Final = "batonpass"
-ZIPPED: Final = (".py", ".json", ".pyi", ".typed", ".html", ".j2")
 
 DEFAULTS: Final[Mapping[str, str]] = {
     "spark.app.name": "batonpass-audit",
@@ -158,33 +160,26 @@ def prepare(session: SparkSession) -> None:
 
 def packed(folder: Path) -> Path:
     """Return this program as one zip in ``folder``: executors import it, and ``spark-submit --py-files`` takes it."""
-    made = folder / f"{PACKAGE}.zip"
-    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, source in _sources(files(PACKAGE), PACKAGE):
-            archive.writestr(name, source.read_bytes())
-    return made
-
-
-def _sources(folder: Traversable, name: str) -> Iterator[tuple[str, Traversable]]:
-    for one in sorted(folder.iterdir(), key=lambda entry: entry.name):
-        path = f"{name}/{one.name}"
-        if one.is_dir() and one.name != "__pycache__":
-            yield from _sources(one, path)
-        elif one.name.endswith(ZIPPED):
-            yield path, one
+    parent = Path(batonpass.__file__).parents[1]
+    return Path(shutil.make_archive(str(folder / PACKAGE), "zip", parent, PACKAGE))
 
 
 EVERY_S: Final = 5.0
+SLOW_S: Final = 30.0
+"""A part that takes so long is named, and again whenever as much time has passed."""
 
 
 @contextmanager
-def followed(session: SparkSession, tell: Callable[[str], None], every_s: float = EVERY_S) -> Iterator[None]:
-    """Tell every few seconds how many parts are done, if that has changed; nothing more once Spark is gone.
+def followed(
+    session: SparkSession, tell: Callable[[str], None], names: Sequence[str], *, every_s: float = EVERY_S
+) -> Iterator[None]:
+    """Tell every few seconds how many parts are done, if that has changed, and which ones take long, by their names.
 
-    The caller that waits for Spark's results reports that Spark is gone.
+    Nothing more is told once Spark is gone. The caller that waits for Spark's results reports that Spark is gone.
     """
     tracker = session.sparkContext.statusTracker()
     last = [0]
+    told: Counter[int] = Counter()
     gone = threading.Event()
 
     def look() -> None:
@@ -204,6 +199,27 @@ def followed(session: SparkSession, tell: Callable[[str], None], every_s: float 
         if done not in {last[0], 0}:
             last[0] = done
             tell(f"{done:,} of {amount(whole, 'part')}")
+        # Parts may share a name, as trials of one group do.
+        lines: dict[str, None] = {}
+        for stage in stages:
+            for part, took_ms in _under_way(session, stage) if stage and stage.numTasks == len(names) else ():
+                slow = int(took_ms / 1_000 / SLOW_S)
+                if slow > told[part]:
+                    told[part] = slow
+                    lines[f"{names[part]}: under way for {duration(slow * SLOW_S * 1_000)}"] = None
+        for line in lines:
+            tell(line)
 
     with beating(look, every_s):
         yield
+
+
+def _under_way(session: SparkSession, stage: SparkStageInfo) -> Iterator[tuple[int, int]]:
+    """Yield the number of each part of a stage that is under way, and for how many milliseconds."""
+    # Spark tells Python only how many there are.
+    store = session.sparkContext._jsc.sc().statusStore()  # noqa: SLF001 - there is no other way to it
+    tasks = store.taskList(stage.stageId, stage.currentAttemptId, stage.numTasks)
+    for place in range(tasks.size()):
+        task = tasks.apply(place)
+        if task.status() == "RUNNING":
+            yield task.index(), int(time.time() * 1_000) - task.launchTime().getTime()

@@ -6,7 +6,6 @@ null.
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import NoneType
@@ -17,12 +16,13 @@ import pyarrow as pa
 from pyspark.sql import functions as f
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from batonpass.audit.database import Read, reading
+from batonpass.audit.database import Read, Row, reading, rows
 from batonpass.audit.downtime import Gap
 from batonpass.audit.entries import read_entries, read_standing
-from batonpass.audit.findings import GROUP, Finding, GroupDay
+from batonpass.audit.findings import GROUP, Finding, GroupDay, amount
 from batonpass.audit.fold import GroupFold, IntervalRow, NameRow, WarmupRow
 from batonpass.audit.group_replay import GroupReplay
+from batonpass.audit.measures import Generation, WorstHour
 from batonpass.audit.reading import (
     GENERATION,
     HISTORY,
@@ -37,10 +37,26 @@ from batonpass.codec.code import code_version
 from batonpass.codec.records import StoredRecord
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
     from batonpass.audit.plan import DayPlan, GroupPlan
-    from batonpass.audit.tables import DayTables
+
+
+@dataclass(frozen=True, slots=True)
+class DayTables:
+    """What is read for one day: by which session, and from where."""
+
+    spark: SparkSession
+    url: str
+    plan: DayPlan
+
+    def rows(self, sql: str) -> list[Row]:
+        """Return the rows of a query whose answer is small."""
+        return rows(self.url, sql)
+
+
+Part = tuple["GroupPlan", ...]
+"""The groups that one task of Spark audits, one after the other."""
 
 
 class GroupResult(msgspec.Struct, frozen=True):
@@ -48,24 +64,31 @@ class GroupResult(msgspec.Struct, frozen=True):
 
     Attributes:
         day: its measures; None for the remains of a deleted group.
-        found: the first findings of each law, each with how many there are of it in the group.
-        replay: what the replay found.
-        replayed, differing, untraced, left_out: see ``GroupReplay``; 0 or empty without a replay.
+        found: the first findings of each law, those of the replay too.
+        left_out: how many more there are, by law.
+        worst_hour: the one with the most downtime, if any.
+        replayed, differing, untraced: see ``GroupReplay``; 0 without a replay.
     """
 
     day: GroupDay | None
-    found: tuple[tuple[Finding, int], ...]
-    replay: tuple[Finding, ...] = ()
+    found: list[Finding]
+    left_out: dict[str, int]
+    worst_hour: WorstHour | None
     replayed: int = 0
     differing: int = 0
     untraced: int = 0
-    left_out: dict[str, int] = msgspec.field(default_factory=dict)
 
 
-FRAMES: Final[Mapping[str, type]] = {"gap": Gap, "warmup": WarmupRow, "interval": IntervalRow, "name": NameRow}
+FRAMES: Final[Mapping[str, type]] = {
+    "gap": Gap,
+    "warmup": WarmupRow,
+    "interval": IntervalRow,
+    "name": NameRow,
+    "generation": Generation,
+}
 """The kinds of results that grow with the day, each with its columns."""
 
-_TYPES: Final = {str: pa.string(), int: pa.int64(), bool: pa.bool_()}
+_TYPES: Final = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
 
 
 def _struct(row: type) -> pa.DataType:
@@ -89,14 +112,14 @@ ROWS_PER_BATCH: Final = 20_000
 
 @dataclass(frozen=True, slots=True)
 class AuditGroups:
-    """A step of ``mapInArrow``: audits the groups of the bundles whose numbers it is given.
+    """A step of ``mapInArrow``: audits the groups of the parts whose numbers it is given.
 
     Without ``frames`` the results that grow with the day are left out; without ``replay`` no decision is made again.
     """
 
     url: str
     plan: DayPlan
-    bundles: tuple[tuple[GroupPlan, ...], ...]
+    parts: tuple[Part, ...]
     has_histories: bool
     replay: bool
     frames: bool
@@ -106,12 +129,13 @@ class AuditGroups:
         for batch in numbers:
             for number in batch.column(0).to_pylist():
                 with reading(self.url) as read:
-                    for one in self.bundles[number]:
+                    for one in self.parts[number]:
                         yield from self._audited(read, one)
 
     def _audited(self, read: Read, one: GroupPlan) -> Iterator[pa.RecordBatch]:
         day = self.plan.begin_ms, self.plan.end_ms
-        fold = GroupFold(one, *day, lags=warmup_lags(read, self.plan, one), generations=generations(read, one))
+        shown = generations(read, one)
+        fold = GroupFold(one, *day, lags=warmup_lags(read, self.plan, one), generations=shown)
         replay = self._begun(one) if self.replay else None
         rows = log_rows(read, self.plan, one, replayed=self.replay, has_histories=self.has_histories)
         for version, rank, epoch, at_ms, kind, form, payload in rows:
@@ -141,6 +165,7 @@ class AuditGroups:
         yield from self._frames(one, fold, 1)
         if self.frames:
             yield from _batches(one, "name", fold.names())
+            yield from _batches(one, "generation", shown)
         yield _result(one, fold, replay)
 
     def _begun(self, one: GroupPlan) -> GroupReplay:
@@ -164,11 +189,11 @@ def _batches(one: GroupPlan, name: str, rows: Sequence[Any]) -> Iterator[pa.Reco
 
 
 def _result(one: GroupPlan, fold: GroupFold, replay: GroupReplay | None) -> pa.RecordBatch:
-    result = GroupResult(fold.day, tuple(fold.found()))
+    found, left_out, counts = fold.kept.first(), fold.kept.left_out, (0, 0, 0)
     if replay is not None:
-        names = ("replayed", "differing", "untraced", "left_out")
-        counts = {name: getattr(replay, name) for name in names}
-        result = msgspec.structs.replace(result, replay=tuple(replay.findings), **counts)
+        found, left_out = [*found, *replay.kept.first()], left_out + replay.kept.left_out
+        counts = replay.replayed, replay.differing, replay.untraced
+    result = GroupResult(fold.day, found, left_out, fold.worst_hour, *counts)
     return pa.RecordBatch.from_pylist([{GROUP: one.group, RESULT: msgspec.json.encode(result).decode()}], RESULTS)
 
 
@@ -189,38 +214,40 @@ def frame_of(results: DataFrame, kind: str) -> DataFrame:
 SPARK_RESULTS: Final = from_arrow_schema(RESULTS)
 
 
-def day_results(tables: DayTables, *, frames: bool, replay: bool) -> DataFrame:
+def day_results(tables: DayTables, parts: Sequence[Part], *, frames: bool, replay: bool) -> DataFrame:
     """Return the results of the day: a row for each group, and with ``frames`` one for each gap, warmup and interval.
 
-    Nothing is read before an action asks for it.
+    Each of ``parts`` is a task. Nothing is read before an action asks for it.
     """
-    plan = tables.plan
-    cores = tables.spark.sparkContext.defaultParallelism
-    parts = tuple(map(tuple, bundles(plan.groups, task_count(plan.records, cores))))
-    kept = replay and has_histories(tables.rows, plan)
-    step = AuditGroups(tables.url, plan, parts, kept, replay, frames)
+    kept = replay and has_histories(tables.rows, tables.plan)
+    step = AuditGroups(tables.url, tables.plan, tuple(parts), kept, replay, frames)
     return tables.spark.range(0, len(parts), 1, max(1, len(parts))).mapInArrow(step, SPARK_RESULTS)
 
 
-TASKS_PER_CORE: Final = 4
-"""So that progress is seen, and a lost executor costs little."""
-TASK_RECORDS: Final = 50_000
-"""About how many records a task has at most, but for a group that has more."""
-LEAST: Final = 2_500
-"""A task of fewer records costs more than it saves."""
+PART_RECORDS: Final = 2_500
+"""A group with so many records is a part of its own; smaller ones share one, as a task has its price."""
+GROUP_RECORDS: Final = 50
+"""So many records take as long as a group without any."""
+PARTS_MOST: Final = 500
+"""About how many parts a day has at most, however large it is."""
 
 
-def task_count(records: int, cores: int) -> int:
-    """Return into how many tasks to put a day's groups."""
-    return max(1, -(-records // TASK_RECORDS), min(TASKS_PER_CORE * cores, records // LEAST))
+def parts_of(groups: Sequence[GroupPlan]) -> list[Part]:
+    """Return the groups in parts, the largest first."""
+    sizes = {one.group: GROUP_RECORDS + max(0, one.last - one.base) for one in groups}
+    enough = max(PART_RECORDS, sum(sizes.values()) // PARTS_MOST)
+    made: list[list[GroupPlan]] = []
+    filled = enough
+    for one in sorted(groups, key=lambda one: (-sizes[one.group], one.group)):
+        if filled >= enough:
+            made.append([])
+            filled = 0
+        made[-1].append(one)
+        filled += sizes[one.group]
+    return [tuple(some) for some in made]
 
 
-def bundles(groups: Sequence[GroupPlan], count: int) -> list[list[GroupPlan]]:
-    """Return groups in so many bundles, or fewer, of about the same number of records: the largest groups first."""
-    made: list[list[GroupPlan]] = [[] for _ in range(count)]
-    filled = [(0, place) for place in range(count)]
-    for one in sorted(groups, key=lambda one: (one.base - one.last, one.group)):
-        records, place = heapq.heappop(filled)
-        made[place].append(one)
-        heapq.heappush(filled, (records + max(1, one.last - one.base), place))
-    return [some for some in made if some]
+def name_of(part: Part) -> str:
+    """Return what a part is called while it is audited: by its largest group."""
+    first, *others = part
+    return f"group {first.group}" + (f" and {amount(len(others), 'smaller one')}" if others else "")

@@ -57,12 +57,7 @@ SILENCE_SHARE: Final = 0.5
 """The wait for dead members is mentioned if it is more than this share of the downtime that is left."""
 
 CLOSE: Final = 0.25
-ROUGH: Final = 0.5
-"""By how large a share the simulation of the present settings may differ from the day to be called close, or rough."""
-
-
-SHORT_MS: Final = 3_600_000
-"""A shorter day is said to be short if its simulation does not follow it."""
+"""By how large a share the simulation of the present settings may differ from the day to be called close."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +104,7 @@ def grid(scenario: Scenario) -> tuple[dict[str, Value], ...]:
     one_by_one.append({"acceptable_recovery_lag": lag // 10, "max_warmup_replicas": 4 * budget})
     if standbys:
         one_by_one.append({"num_standby_replicas": standbys - 1})
-    if most_at_once(scenario) > standbys + 1:
+    if len(scenario.workers) > standbys + 1:
         one_by_one.append({"num_standby_replicas": standbys + 1})
         one_by_one.append({"num_standby_replicas": standbys + 1, "max_warmup_replicas": 4 * budget})
     if any(step.act in {Act.CRASH, Act.LEAVE, Act.RESTART} for step in scenario.steps):
@@ -126,19 +121,6 @@ def grid(scenario: Scenario) -> tuple[dict[str, Value], ...]:
         if wanted not in tried and _is_allowed(config, wanted):
             tried.append(wanted)
     return tuple(tried)
-
-
-def most_at_once(scenario: Scenario) -> int:
-    """Return how many members there were at the most at one time."""
-    there = set(scenario.present)
-    most = len(there)
-    for step in sorted(scenario.steps, key=lambda one: one.at_ms):
-        if step.act in {Act.JOIN, Act.RETURN}:
-            there.add(step.worker)
-        elif step.act in {Act.CRASH, Act.LEAVE, Act.RESTART}:
-            there.discard(step.worker)
-        most = max(most, len(there))
-    return most
 
 
 def _is_allowed(config: GroupConfig, wanted: Mapping[str, Value]) -> bool:
@@ -318,25 +300,10 @@ def _how_sure(day: DayScenario, now: Trial, best: Trial) -> str:
     if best is not now and _is_sooner(best, now) and not _is_better(best, now):
         pairs["how long tasks run away from their target"] = (now.waiting_ms, day.lived.waiting_ms, SOONER_MS)
     # Values that are next to nothing in both agree.
-    apart = {
-        what: abs(one - other) / max(one, other) if max(one, other) >= least else 0.0
+    apart = [
+        what
         for what, (one, other, least) in pairs.items()
-    }
-    worst = max(apart.values())
-    if worst <= CLOSE:
-        return "The simulation follows this day closely."
-    if worst <= ROUGH:
-        return "The simulation follows this day roughly: trust the order of the settings more than the figures."
-    what = " and ".join(what for what, share in apart.items() if share > ROUGH)
-    told = f"The simulation does not follow this day in {what}: take this as a hint, and try it on one group first."
-    return f"{told} {_why_apart(day, now)}"
-
-
-def _why_apart(day: DayScenario, now: Trial) -> str:
-    """Say what may keep a simulation from following its day, and what would change that."""
-    if day.left_out or now.missed:
-        return "What is not known of it, or left out, may be why, and is said below."
-    lasted_ms = day.scenario.until_ms or 0
-    if lasted_ms < SHORT_MS:
-        return f"It lasted {duration(lasted_ms)}, in which a few seconds decide: a longer one says more."
-    return "Its processes may have been slower to start and to stop, or failed otherwise, than simulated ones do."
+        if max(one, other) >= least and abs(one - other) > CLOSE * max(one, other)
+    ]
+    how = f"does not follow this day in {' and '.join(apart)}" if apart else "follows this day closely"
+    return f"The simulation {how}."

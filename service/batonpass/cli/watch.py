@@ -45,6 +45,8 @@ COLOURS = {
     "member-distrusted": "red",
     "task-parked": "red",
     "task-failed": "red",
+    "task-lost": "red",
+    "placement-failed": "red",
     "storm-began": "red",
     "commits-lost": "bold red",
     "drain-blocked": "red",

@@ -6,7 +6,6 @@ explain what is wrong with it, and describe it in the OpenAPI document.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import date, datetime
 from typing import Annotated, Any, Final, Literal
 
@@ -73,26 +72,6 @@ class ReportBody(Struct, forbid_unknown_fields=True, gc=False):
     fencing_token: Count | UnsetType = UNSET
     disk_bytes: Count | UnsetType = UNSET
     load: Load | UnsetType = UNSET
-
-
-REPORTED_NUMBERS: Final[Mapping[type[Struct], frozenset[str]]] = {
-    ReportBody: frozenset(
-        {
-            "lag",
-            "position",
-            "end_offset",
-            "positions",
-            "end_offsets",
-            "input_lag",
-            "final_position",
-            "final_positions",
-            "fencing_token",
-            "disk_bytes",
-            "load",
-        }
-    )
-}
-"""The numbers of a report. One that cannot be read counts as absent: to refuse it would cost the member its lease."""
 
 
 class JoinBody(Struct, forbid_unknown_fields=True):

@@ -8,14 +8,16 @@ snapshot is refused.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, is_dataclass, replace
+from operator import attrgetter, itemgetter
 from typing import Any, Final, NamedTuple, cast, get_args, get_origin, get_type_hints
 
 import msgspec
 
 from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.model import (
+    NO_HANDOVER,
     UNMARKED,
     ActiveState,
     Failure,
@@ -28,7 +30,6 @@ from batonpass.core.state.model import (
     Target,
     Task,
     Unreleased,
-    shared,
 )
 from batonpass.core.state.pmap import PMap
 from batonpass.core.state.topology import table_of
@@ -125,7 +126,8 @@ def is_current(version: int, payload: bytes) -> bool:
     if version != GROUP_VERSION:
         return False
     written = msgspec.json.decode(payload, type=_Written)
-    groups = [(_GROUP, written.group), *((_MEMBER, one) for one in written.group.get("members", {}).values())]
+    group = msgspec.json.decode(written.group)
+    groups = [(_GROUP, group), *((_MEMBER, one) for one in group.get("members", {}).values())]
     return written.fields == FIELDS and all(set(kind.__struct_encode_fields__) <= set(one) for kind, one in groups)
 
 
@@ -145,20 +147,39 @@ def _stored(value: object) -> object:
     return _stored_task(value) if isinstance(value, Task) else value
 
 
-def _stored_task(task: Task) -> StoredTask:
-    unreleased, next_owner, previous_owner, final_position, away_owner, stop = task.handover
-    head, ran_since_ms, well_ms = task[:6], task.ran_since_ms, task.well_ms
-    handed = (task.standbys, task.warmups, unreleased, next_owner, previous_owner, *task.target, final_position)
-    return StoredTask._make((*head, *handed, *task.marks, away_owner, stop, ran_since_ms, well_ms))
+PARTS: Final[Mapping[type[Any], tuple[str, ...]]] = {
+    Target: ("target", "target_standbys", "waiting"),
+    Handover: ("claims", "heir", "keeper", "final", "awaits", "stop"),
+    Marks: ("pin", "parked", "failures", "stalls"),
+}
+"""The last fields of a ``Task``, which are values of their own: the stored names of the fields of each, in order."""
+
+_PLACES: Final = {
+    stored: f"{kind.__name__.lower()}.{name}"
+    for kind, names in PARTS.items()
+    for stored, name in zip(names, kind._fields, strict=True)
+}
+_stored_task: Final = attrgetter(*(_PLACES.get(name, name) for name in StoredTask._fields))
 
 
-def _task(stored: StoredTask, alike: dict[Target, Target]) -> Task:
-    target = Target(stored.target, stored.target_standbys, stored.waiting)
-    handover = Handover(stored.claims, stored.heir, stored.keeper, stored.final, stored.awaits, stored.stop)
-    marks = Marks(stored.pin, stored.parked, stored.failures, stored.stalls)
-    run = (*stored[:6], stored.ran_since_ms, stored.well_ms, stored.standbys, stored.warmups)
-    marks = UNMARKED if marks == UNMARKED else marks
-    return Task._make((*run, alike.setdefault(target, target), shared(handover), marks))
+def _picked(names: Iterable[str]) -> Callable[[StoredTask], tuple[Any, ...]]:
+    return itemgetter(*map(StoredTask._fields.index, names))
+
+
+_RUN: Final = _picked(Task._fields[: -len(PARTS)])
+_PARTS: Final = tuple((kind, _picked(names)) for kind, names in PARTS.items())
+
+
+def _task(stored: StoredTask, known: dict[tuple[Any, ...], Any]) -> Task:
+    """Return a task that shares its parts with those ``known`` of other tasks, where they are alike."""
+    parts = []
+    for kind, picked in _PARTS:
+        fields = picked(stored)
+        part = known.get(fields)
+        if part is None:
+            part = known[fields] = kind._make(fields)
+        parts.append(part)
+    return Task._make((*_RUN(stored), *parts))
 
 
 def _plain(value: object) -> object:
@@ -221,8 +242,8 @@ def _member(mirror: msgspec.Struct) -> Member:
 def _group(mirror: msgspec.Struct) -> Group:
     fields, make = _fields_of(mirror), cast("Callable[..., Group]", Group)
     fields["members"] = {name: _member(one) for name, one in fields.get("members", {}).items()}
-    alike: dict[Target, Target] = {}
-    fields["tasks"] = {name: _task(one, alike) for name, one in fields.get("tasks", {}).items()}
+    known: dict[tuple[Any, ...], Any] = {NO_HANDOVER: NO_HANDOVER, UNMARKED: UNMARKED}
+    fields["tasks"] = {name: _task(one, known) for name, one in fields.get("tasks", {}).items()}
     whole = make(**{name: PMap(said) if name in _GROUP_MAPS else said for name, said in fields.items()})
     return replace(whole, table=table_of(whole))
 
@@ -237,7 +258,7 @@ _GROUP_MAPS: Final = _maps(Group)
 
 class _Written(msgspec.Struct):
     fields: dict[str, tuple[str, ...]]
-    group: dict[str, Any] = {}
+    group: msgspec.Raw = msgspec.Raw(b"{}")
 
 
 _encoder: Final = msgspec.json.Encoder(enc_hook=_plain)

@@ -14,7 +14,6 @@ from batonpass.codec.bodies import (
     A_NAME,
     NAME_CHARS_MAX,
     NAME_PATTERN,
-    REPORTED_NUMBERS,
     DrainQuery,
     EvictQuery,
     GroupBody,
@@ -26,7 +25,7 @@ from batonpass.codec.bodies import (
     TopologyBody,
     WhatIfBody,
 )
-from batonpass.codec.shape import UNKNOWN_MAX, Shape, refusal
+from batonpass.codec.shape import UNKNOWN_MAX, Shape, optional_numbers, refusal
 from batonpass.core.state.errors import InvalidConfig, InvalidRequest, InvalidTopology, ProtocolError, TooLarge
 from batonpass.core.state.ids import GroupId, MemberId, TaskId
 from batonpass.core.state.inputs import (
@@ -45,8 +44,10 @@ from batonpass.core.state.soft import Positions, TaskReport
 from batonpass.dry_run.whatif import Newcomers, WhatIf
 
 # Workers of another version may know fields that this program does not, so these two are lenient (protocol 1.3).
-_JOIN: Final = Shape(JoinBody, lenient=True, spared=REPORTED_NUMBERS)
-_HEARTBEAT: Final = Shape(HeartbeatBody, lenient=True, spared=REPORTED_NUMBERS)
+_JOIN: Final = Shape(JoinBody, lenient=True)
+_HEARTBEAT: Final = Shape(HeartbeatBody, lenient=True)
+OWN_NUMBERS: Final = optional_numbers(HeartbeatBody)
+"""What a member may say of itself in a heartbeat. Its view has the same name, and its gauge is ``member_{name}``."""
 _LEAVE: Final = Shape(LeaveQuery)
 _DRAIN: Final = Shape(DrainQuery)
 _EVICT: Final = Shape(EvictQuery)
@@ -108,7 +109,8 @@ def read_heartbeat(member_id: MemberId, body: bytes, *, tasks_max: int) -> Heart
     """
     said, unknown_fields, invalid_numbers = _HEARTBEAT.parse(body)
     tasks = None if said.tasks is UNSET else _reports(said.tasks, tasks_max)
-    return Heartbeat(member_id, said.seq, said.member_epoch, tasks, unknown_fields, invalid_numbers)
+    own = {name: value for name in OWN_NUMBERS if (value := getattr(said, name)) is not UNSET}
+    return Heartbeat(member_id, said.seq, said.member_epoch, tasks, unknown_fields, invalid_numbers, own)
 
 
 def leave_of(member_id: MemberId, said: LeaveQuery) -> Leave:

@@ -1,9 +1,9 @@
 """Find every fault of a body, by path and reason, with the same description that decodes it.
 
 A well-formed body takes the quick way: one pass of msgspec. Only a body that msgspec refuses is walked field by field,
-to name all its faults and unknown fields at once. A lenient caller (join, heartbeat) gets the unknown fields named
-beside the value; for a strict one (operators' calls) they are faults. A caller may also have fields that are better
-left out than refused (``spared``): one that has a fault counts as absent, and the fault is named beside the value.
+to name all its faults and unknown fields at once. For a strict caller (operators' calls) these are faults. A lenient
+one (join, heartbeat) gets unknown fields named beside the value, and the faults of numbers that may be left out
+(``optional_numbers``): such a number counts as absent, because to refuse the body would cost a member its lease.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from typing import Any, Final, Generic, NamedTuple, TypeVar, get_args, get_origin
+from functools import cache
+from typing import Any, Final, Generic, NamedTuple, TypeVar, cast, get_args, get_origin
 
 import msgspec
-from msgspec import Struct
+from msgspec import NODEFAULT, Struct, inspect
 
 from batonpass.codec.bodies import PATTERNS
 from batonpass.core.state.errors import InvalidRequest
@@ -43,12 +44,9 @@ class Parsed(NamedTuple, Generic[T]):
 class Shape(Generic[T]):
     """What a body must look like, from its struct type (which must forbid unknown fields)."""
 
-    def __init__(
-        self, struct: type[T], *, lenient: bool = False, spared: Mapping[type[Struct], frozenset[str]] | None = None
-    ) -> None:
+    def __init__(self, struct: type[T], *, lenient: bool = False) -> None:
         self.struct = struct
         self._lenient = lenient
-        self._spared = spared or {}
         self._decoder = msgspec.json.Decoder(struct)
 
     def parse(self, body: bytes) -> Parsed[T]:
@@ -84,7 +82,7 @@ class Shape(Generic[T]):
             raise refusal(walk.faults + walk.unknown_faults()) from None
 
     def _explain(self, value: object) -> Parsed[T]:
-        walk = _Walk(strict=True, spared=self._spared)
+        walk = _Walk(strict=True, lenient=self._lenient)
         clean = walk.struct(value, self.struct, "")
         faults = walk.faults if self._lenient else walk.faults + walk.unknown_faults()
         if faults:
@@ -127,10 +125,10 @@ def _whole(digits: str) -> int | float:
 class _Walk:
     """One walk through a refused body: collects its faults and unknown fields, and returns the known fields."""
 
-    def __init__(self, *, strict: bool, spared: Mapping[type[Struct], frozenset[str]] | None = None) -> None:
+    def __init__(self, *, strict: bool, lenient: bool = False) -> None:
         self.faults: list[tuple[str, str]] = []
         self.spared: list[tuple[str, str]] = []
-        self._spared = spared or {}
+        self._lenient = lenient
         # The paths of unknown fields, by the name under which they are reported. A name has ``*`` for each key of a
         # mapping, so an unknown field is reported once, however many tasks have it.
         self.unknown: dict[str, list[str]] = {}
@@ -154,7 +152,7 @@ class _Walk:
             if key in fields:
                 before = len(self.faults)
                 clean[key] = self.field(item, fields[key].type, below, named)
-                if len(self.faults) > before and key in self._spared.get(struct, ()):
+                if len(self.faults) > before and self._lenient and key in optional_numbers(struct):
                     self.spared += self.faults[before:]
                     del self.faults[before:], clean[key]
             else:
@@ -194,6 +192,19 @@ class _Walk:
                 return self.leaf(int(value), wanted, path)
             self.faults.append(_fault(path, str(error)))
         return value
+
+
+@cache
+def optional_numbers(struct: type[Struct]) -> frozenset[str]:
+    """Return the fields of a body that are numbers, or mappings to numbers, and ``UNSET`` where they are left out."""
+    described = cast("inspect.StructType", inspect.type_info(struct)).fields
+    optional = [field for field in described if not field.required and field.default is NODEFAULT]
+    return frozenset(field.encode_name for field in optional if _is_number(field.type))
+
+
+def _is_number(wanted: inspect.Type) -> bool:
+    numbers = wanted.value_type if isinstance(wanted, inspect.DictType) else wanted
+    return isinstance(numbers, inspect.IntType | inspect.FloatType)
 
 
 def _inner(wanted: Any) -> Any:

@@ -87,7 +87,7 @@ class StreamsBody(Struct, forbid_unknown_fields=True):
     other: StreamsOtherBody | None = None
 
 
-_STREAMS: Final = Shape(StreamsBody, lenient=True, spared={StreamsCopyBody: frozenset({"lag"})})
+_STREAMS: Final = Shape(StreamsBody, lenient=True)
 _SETTINGS: Final[tuple[str, ...]] = (
     "acceptable_recovery_lag",
     "max_warmup_replicas",

@@ -109,19 +109,27 @@ def _origin_body(group: Group, origin: Origin | None) -> dict[str, Any] | None:
 
 def group_body(group: Group, status: GroupStatus, health: Health, warnings: tuple[str, ...]) -> dict[str, Any]:
     """Return a group with where it stands and what it waits for."""
-    return group_summary(group, status, health) | {
-        "detail": status.detail,
+    return {
+        **group_summary(group, status, health),
+        **_progress_body(group, status, limit=HELD_BACK_SHOWN),
         "topology": topology_body(group.topology),
         "config": asdict(group.config),
+        "warnings": list(warnings),
+    }
+
+
+def _progress_body(group: Group, status: GroupStatus, *, limit: int) -> dict[str, Any]:
+    """Return how far a group is from rest, and what holds its moves back; at most ``limit`` of those."""
+    return {
+        "detail": status.detail,
         "eta_ms": status.eta_ms,
         "next_probe_at": time_of(status.next_probe_ms),
-        "held_back": held_back_body(status.held_back[:HELD_BACK_SHOWN]),
+        "held_back": held_back_body(status.held_back[:limit]),
         "held_back_by_reason": count_by_reason(status.held_back),
         "pause": pause_body(group.pause),
         "storm_since": time_of(group.storm_since_ms),
         "kept_out": kept_out_body(group),
         "storm_ends_at": time_of(ends_ms(group)),
-        "warnings": list(warnings),
     }
 
 
@@ -232,6 +240,7 @@ def member_body(view: View, member: Member, next_owners: frozenset[MemberId]) ->
         "revoking": sorted(member.revoking, key=task_sort_key),
         "disk_bytes": None if member_soft is None else member_soft.disk_bytes,
         "reports": _reports_body(member_soft),
+        **(member_soft.numbers if member_soft is not None else {}),
     }
 
 
@@ -346,9 +355,9 @@ def group_explanation_body(group: Group, found: GroupExplanation, *, limit: int)
     """Return why a group is where it is, and what it waits for; at most ``limit`` of the moves that are held back."""
     status = found.status
     return {
+        **_progress_body(group, status, limit=limit),
         "group": group.id,
         "state": status.state.value,
-        "detail": status.detail,
         "at_rest": status.at_rest,
         "group_epoch": group.group_epoch,
         "generation": group.generation,
@@ -357,14 +366,8 @@ def group_explanation_body(group: Group, found: GroupExplanation, *, limit: int)
         "tasks": {state.value: count for state, count in found.states.items()},
         "moves_pending": status.moves_pending,
         "application": _application_body(status.application),
-        "eta_ms": status.eta_ms,
-        "next_probe_at": time_of(status.next_probe_ms),
         "next_placement_at": time_of(found.due_ms),
         "triggers": list(found.triggers),
-        "pause": pause_body(group.pause),
-        "storm_since": time_of(group.storm_since_ms),
-        "kept_out": kept_out_body(group),
-        "storm_ends_at": time_of(ends_ms(group)),
         "grants_held_until": time_of(found.held_until_ms),
         "judges_from": time_of(found.judges_from_ms),
         "budgets": {
@@ -373,8 +376,6 @@ def group_explanation_body(group: Group, found: GroupExplanation, *, limit: int)
             "warmups_per_member": {"limit": found.per_member_limit, "full": list(found.full_members)},
         },
         "members": [_obstacle_body(one) for one in found.obstacles],
-        "held_back": held_back_body(status.held_back[:limit]),
-        "held_back_by_reason": count_by_reason(status.held_back),
         "waiting": [_waiting_body(one) for one in found.waiting],
         "waiting_total": found.waiting_total,
     }

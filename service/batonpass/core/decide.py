@@ -22,7 +22,7 @@ from batonpass.core.handover.room import has_limits
 from batonpass.core.handover.step import take_step
 from batonpass.core.handover.turns import give_way
 from batonpass.core.state import inputs as i
-from batonpass.core.state.errors import InvalidRequest, ProtocolError, StaleMemberEpoch
+from batonpass.core.state.errors import InvalidRequest, ProtocolError, StaleMemberEpoch, UnknownGroup
 from batonpass.core.state.ids import TaskId
 from batonpass.core.state.model import ActiveState, Group, Member
 from batonpass.core.state.policy import Policy
@@ -104,6 +104,8 @@ def _apply_all(draft: DecisionDraft, inputs: Sequence[i.Input]) -> tuple[list[Re
 
 
 def _handle(draft: DecisionDraft, item: i.Input) -> Reply:
+    if not draft.group.declared and isinstance(item, _FOR_A_GROUP):
+        return UnknownGroup(f"no group {draft.group.id!r} is declared")
     is_streams = draft.group.declared and draft.group.config.kafka_streams
     if not is_streams or not isinstance(item, i.Tick | i.Join | i.Heartbeat | i.Leave):
         handle = cast("Callable[[DecisionDraft, i.Input], Reply]", HANDLERS[type(item)])
@@ -117,6 +119,9 @@ def _handle(draft: DecisionDraft, item: i.Input) -> Reply:
     return InvalidRequest(message, errors=[("path.group", message)])
 
 
+_FOR_A_GROUP: Final = (
+    i.GroupDeletion | i.PauseRequest | i.ResumeRequest | i.ProbeRequest | i.PinRequest | i.ReleaseRequest
+)
 HANDLERS: Final[Mapping[type[i.Input], Callable[[DecisionDraft, Never], Reply]]] = {
     i.Heartbeat: reports.heartbeat,
     i.Tick: liveness.pass_time,
@@ -220,8 +225,8 @@ def _reply(draft: DecisionDraft, item: i.Input, outcome: Reply) -> Reply:
 
 
 def _answer(draft: DecisionDraft, item: i.Join | i.Heartbeat, outcome: Reply) -> Reply:
-    member = draft.group.members.get(item.member_id)
-    if member is None or member.away_until_ms is not None:
+    member = draft.group.present_member(item.member_id)
+    if member is None:
         # A later input removed the member, or the step did.
         return refusal(draft.group, item.member_id)
     if isinstance(outcome, StaleMemberEpoch):
@@ -244,7 +249,7 @@ def _drain_progress(draft: DecisionDraft, item: i.DrainRequest) -> Reply:
     member = run_named(draft.group, item)
     if member is None or member.away_until_ms is not None:
         return refusal(draft.group, item.member_id)
-    remaining = draft.actives_left(member)
+    remaining = tuple(draft.group.table.in_order(member.may_run))
     why = why_drain_is_blocked(draft.group, member)
     return DrainProgress(remaining, tuple((task, why) for task in remaining) if why else ())
 
@@ -254,8 +259,6 @@ def _epoch_to_answer(item: i.Heartbeat, member: Member) -> int:
 
     Return -1 if the member runs a task outside its assignment, so that it gets the whole assignment again.
     """
-    assignment = member.assignment.plain()
-    for task, report in (item.tasks or {}).items():
-        if report.role == "active" and task not in assignment:
-            return -1
-    return item.member_epoch
+    tasks, assignment = item.tasks or {}, member.assignment.plain()
+    is_astray = any(report.role == "active" for task_id, report in tasks.items() if task_id not in assignment)
+    return -1 if is_astray else item.member_epoch

@@ -1,4 +1,4 @@
-"""The dry run: what the core would decide about a group if every revocation were confirmed. It changes nothing.
+"""The dry run: what the core would decide about a group, and what is so when that step is complete. It changes nothing.
 
 ``assignment`` is the result of one step; ``target`` is where all steps lead. If the assignment becomes the new state
 and the dry run is repeated, the group comes to rest.
@@ -62,7 +62,7 @@ def plan_snapshot(snapshot: Snapshot, policy: Policy, solver: Solver = minimum_f
 def plan(group: Group, soft: Soft, now_ms: int, policy: Policy, solver: Solver = minimum_flow) -> Plan:
     """Return the plan for a group as it stands, with a new target if there is one."""
     everything = replace(group, unsettled=PMap(dict.fromkeys(group.table.ids, Pending.MOVING)))
-    before = View(everything, soft, now_ms, policy, as_if_released=True)
+    before = View(everything, soft, now_ms, policy, as_if_complete=True)
     found = try_to_plan(before, solver, plan_target)
     failed, changes = (found, {}) if isinstance(found, str) else ("", found.changes)
     view = with_targets(before, changes)

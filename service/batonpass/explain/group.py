@@ -217,8 +217,7 @@ def _distrusted(view: View, member: Member) -> Obstacle:
 
 
 def _draining(view: View, member: Member) -> Obstacle:
-    left = sum(grant.role is Role.ACTIVE for grant in member.assignment.values())
-    left += sum(revocation.active for revocation in member.revoking.values())
+    left = len(member.may_run)
     drain, blocked = member.drain, why_drain_is_blocked(view.group, member)
     until_ms = None if drain is None else drain.deadline_ms or drain.gives_up_ms
     what = "drain-blocked" if blocked and left else "draining"

@@ -32,7 +32,6 @@ from batonpass.core.state.model import (
     Outcome,
     Pause,
     PauseScope,
-    Role,
     Task,
 )
 from batonpass.core.state.policy import Policy
@@ -210,12 +209,7 @@ class _Look:
         for task in view.tasks.pick(looked_at):
             self.by_state[state_of(view, task)].append(task)
         self.states = Counter({state: len(tasks) for state, tasks in self.by_state.items()})
-        unsure = [
-            self.group.tasks[task_id]
-            for member in (*self.unheard, *self.silent)
-            for task_id, grant in member.assignment.items()
-            if grant.role is Role.ACTIVE
-        ]
+        unsure = [self.group.tasks[task_id] for member in (*self.unheard, *self.silent) for task_id in member.actives]
         self.unknown = sum(task.state is ActiveState.RUNNING and not task.marks.parked for task in unsure)
         self.states[TaskState.RUNNING] += self.tasks - len(looked_at)
 
@@ -365,14 +359,7 @@ def _not_processed(look: _Look, number: int, parts: str) -> str:
 
 def _since(tasks: Iterable[Task]) -> int | None:
     """Return since when the first of these tasks has not been processed, as far as anybody said; None: not known."""
-    return min((ended_ms for task in tasks if (ended_ms := _ended_ms(task))), default=None)
-
-
-def _ended_ms(task: Task) -> int:
-    """Return when a task last ran: when its owner was last heard, if that did not report the end."""
-    stop = task.handover.stop
-    known = None if stop is None else stop.at_ms if stop.heard_ms is None else stop.heard_ms
-    return task.since_ms if known is None else known
+    return min((task.stopped_ms for task in tasks if task.stopped_ms), default=None)
 
 
 def _end_of(look: _Look, found: Mapping[str, Sequence[Task]]) -> tuple[int | None, str]:
@@ -495,8 +482,7 @@ def _distrusted(look: _Look, member: Member) -> Finding:
 
 def _draining(look: _Look, member: Member, drain: Drain) -> Finding:
     name = _name(look, member)
-    left = sum(grant.role is Role.ACTIVE for grant in member.assignment.values())
-    left += sum(revocation.active for revocation in member.revoking.values())
+    left = len(member.may_run)
     blocked = why_drain_is_blocked(look.group, member)
     if not left:
         level = Level.AT_REST if look.status.at_rest else Level.MOVING

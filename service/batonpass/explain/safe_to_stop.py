@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from batonpass.core.handover.view import View
 from batonpass.core.state.ids import TaskId, task_sort_key
-from batonpass.core.state.model import Group, Member, Role
+from batonpass.core.state.model import Group, Member
 from batonpass.core.state.policy import Policy
 from batonpass.core.state.soft import Soft
 
@@ -19,10 +19,8 @@ def reasons_to_stay(
     """Return, by task, what stopping ``member`` now would interrupt and why; nothing if it is safe to stop."""
     view = View(group, soft, now_ms, policy)
     others = [other for other in group.members if other != member.id and view.is_heard(other)]
-    running = {task for task, grant in member.assignment.items() if grant.role is Role.ACTIVE}
-    running.update(task for task, revocation in member.revoking.items() if revocation.active)
     reasons: list[tuple[TaskId, str]] = []
-    for task_id in sorted(running, key=task_sort_key):
+    for task_id in sorted(member.may_run, key=task_sort_key):
         if task_id in member.revoking:
             # A task that no longer waits for a suspected member is another's already.
             if any(entry.member_id == member.id for entry in group.tasks[task_id].handover.unreleased):

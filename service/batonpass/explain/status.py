@@ -102,8 +102,7 @@ def idle_tasks(view: View) -> list[TaskId]:
     for member_id, member_soft in view.soft.members.items():
         member = view.present_member(member_id)
         if member is not None and member_soft.full:
-            actives = [task_id for task_id, grant in member.assignment.items() if grant.role is Role.ACTIVE]
-            idle += [task.id for task in view.tasks.pick(actives) if is_idle(view, task)]
+            idle += [task.id for task in view.tasks.pick(member.actives) if is_idle(view, task)]
     return sorted(idle, key=task_sort_key)
 
 

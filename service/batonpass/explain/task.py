@@ -202,8 +202,7 @@ def copies_of(view: View, task: Task) -> list[CopyStatus]:
     roles.update({member_id: "none" for member_id in view.on_disk(task.id) if member_id not in roles})
     for member_id, role in roles.items():
         copy = view.copy(task, member_id)
-        member_soft = view.soft.members.get(member_id)
-        measured = member_soft.reports.get(task.id) if member_soft is not None else None
+        measured = view.soft.report_of(member_id, task.id)
         stall = next(
             (stall for stall in task.marks.stalls if stall.member_id == member_id and stall.until_ms > view.now_ms),
             None,

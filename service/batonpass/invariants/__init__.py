@@ -17,7 +17,7 @@ from batonpass.core.state.model import Group
 from batonpass.invariants.ledger import Ledger, Transition, Violation
 from batonpass.invariants.moves import check_budgets, check_capacity, check_interruptions
 from batonpass.invariants.rights import check_right, check_start
-from batonpass.invariants.shape import check_indexes, check_member, check_rest, check_task
+from batonpass.invariants.shape import check_indexes, check_member, check_rest, check_tasks
 
 __all__ = ["Transition", "Violation", "check_group", "check_repeated", "check_step"]
 
@@ -37,33 +37,30 @@ def check_step(transition: Transition) -> list[Violation]:
     violations += _check_counts(transition)
     if any(isinstance(record, r.GroupDeleted | r.GroupDeclared | r.TopologyChanged) for record in transition.records):
         for record in transition.records:
-            violations += (
-                check_right(transition, Ledger(transition.before), record) if isinstance(record, r.GroupDeleted) else []
-            )
+            if isinstance(record, r.GroupDeleted):
+                violations += check_right(transition, Ledger(transition.before), record)
         return violations + check_group(transition.after)
-    ledger = Ledger(transition.before)
+    ledger = Ledger(
+        transition.before,
+        sum(len(record.granted) for record in transition.records if isinstance(record, r.AssignmentChanged)),
+    )
     for record in transition.records:
         violations += check_right(transition, ledger, record)
         if isinstance(record, r.AssignmentChanged):
             violations += check_interruptions(transition, ledger, record)
         ledger.fold(record)
     tasks, members = _touched(ledger, transition.records)
-    violations += _check_folded(transition, ledger, tasks)
-    for task_id in tasks:
-        task = transition.after.tasks.get(task_id)
-        violations += check_task(transition.after, task) if task is not None else []
+    violations += _check_folded(transition, ledger, tasks) + check_tasks(transition.after, tasks)
     touched = frozenset(tasks)
     for member_id in members:
         member = transition.after.members.get(member_id)
         violations += check_member(transition.after, member, touched) if member is not None else []
-    return violations + check_budgets(transition, tasks) + check_capacity(transition)
+    return violations + check_budgets(transition) + check_capacity(transition)
 
 
 def check_group(group: Group) -> list[Violation]:
     """Return where a whole group contradicts itself."""
-    violations: list[Violation] = []
-    for _, task in sorted(group.tasks.items()):
-        violations += check_task(group, task)
+    violations = check_tasks(group, sorted(group.tasks))
     for _, member in sorted(group.members.items()):
         violations += check_member(group, member)
     return violations + check_indexes(group) + check_rest(group)
@@ -110,8 +107,8 @@ def _check_counts(transition: Transition) -> list[Violation]:
 
 
 def _touched(ledger: Ledger, records: tuple[r.Record, ...]) -> tuple[list[TaskId], list[MemberId]]:
-    tasks = {*ledger.owners, *ledger.unreleased, *(task for _, task in (*ledger.grants, *ledger.revoking))}
-    members = {*ledger.epochs, *ledger.joined, *(member for member, _ in (*ledger.grants, *ledger.revoking))}
+    tasks = {*ledger.owners, *ledger.unreleased}.union(*ledger.grants.values(), *ledger.revoking.values())
+    members = {*ledger.epochs, *ledger.members, *ledger.grants, *ledger.revoking}
     for record in records:
         if isinstance(record, r.TargetPlaced):
             tasks.update(record.changes)
@@ -124,30 +121,35 @@ def _check_folded(transition: Transition, ledger: Ledger, tasks: list[TaskId]) -
     """Check that the group agrees with the records about every right that they touch (L2)."""
     violations: list[Violation] = []
     after = transition.after
+    known = after.tasks.for_reads(len(tasks))
     for task_id in tasks:
-        task, before = after.tasks.get(task_id), transition.before.tasks.get(task_id)
+        task, before = known.get(task_id), ledger.tasks.get(task_id)
         if task is None:
             violations.append(Violation("L2", "a task vanished", task_id))
             continue
         if task.owner != ledger.owner(task_id):
             violations.append(Violation("L2", f"owner {task.owner}; the records say {ledger.owner(task_id)}", task_id))
-        unreleased = {entry.member_id: entry.free_at_ms for entry in task.handover.unreleased}
+        unreleased = dict(task.handover.unreleased)
         if unreleased != ledger.unreleased_of(task_id):
             violations.append(
                 Violation("L1", f"unreleased by {unreleased}; the records say {ledger.unreleased_of(task_id)}", task_id)
             )
         if before is not None and task.token < before.token:
             violations.append(Violation("L1", f"its token fell from {before.token} to {task.token}", task_id))
-    for (member_id, task_id), grant in ledger.grants.items():
+    for member_id, grants in ledger.grants.items():
         member = after.members.get(member_id)
-        held = member.assignment.get(task_id) if member is not None else None
-        if (held and held.role) != (grant and grant.role):
-            violations.append(Violation("L2", f"holds {held}; the records say {grant}", task_id, member_id))
-    for (member_id, task_id), revocation in ledger.revoking.items():
+        held = member.assignment.for_reads(len(grants)) if member is not None else {}
+        for task_id, grant in grants.items():
+            has = held.get(task_id)
+            if has is not grant and (has and has.role) is not (grant and grant.role):
+                violations.append(Violation("L2", f"holds {has}; the records say {grant}", task_id, member_id))
+    for member_id, revoking in ledger.revoking.items():
         member = after.members.get(member_id)
-        pending = member.revoking.get(task_id) if member is not None else None
-        if (pending and pending.epoch) != (revocation and revocation.epoch):
-            violations.append(Violation("L2", f"gives up {pending}; the records say {revocation}", task_id, member_id))
+        for task_id, revocation in revoking.items():
+            pending = member.revoking.get(task_id) if member is not None else None
+            if (pending and pending.epoch) != (revocation and revocation.epoch):
+                detail = f"gives up {pending}; the records say {revocation}"
+                violations.append(Violation("L2", detail, task_id, member_id))
     for member_id, epoch in ledger.epochs.items():
         member = after.members.get(member_id)
         if member is not None and member.epoch != epoch:

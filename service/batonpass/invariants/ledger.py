@@ -7,14 +7,17 @@ ends a right to run a task must be licensed (``invariants.rights``).
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from batonpass.core.state import records as r
 from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.inputs import Input
 from batonpass.core.state.model import Grant, Group, Member, Revocation, Role
 from batonpass.core.state.soft import Soft
+
+_ACTIVE: Final = Role.ACTIVE
 
 
 class Violation(NamedTuple):
@@ -46,39 +49,36 @@ class Transition:
 class Ledger:
     """The rights of the tasks and members that the records name, after each record."""
 
-    __slots__ = ("before", "epochs", "gone", "grants", "joined", "owners", "revoking", "suspects", "unreleased")
+    __slots__ = ("before", "epochs", "grants", "members", "owners", "revoking", "suspects", "tasks", "unreleased")
 
-    def __init__(self, before: Group) -> None:
+    def __init__(self, before: Group, reads: int = 0) -> None:
+        """Begin with a group, of whose tasks as many as ``reads`` will be looked at."""
         self.before = before
+        self.tasks = before.tasks.for_reads(reads)
         self.owners: dict[TaskId, MemberId | None] = {}
         self.unreleased: dict[TaskId, dict[MemberId, int | None]] = {}
         self.epochs: dict[MemberId, int] = {}
-        self.grants: dict[tuple[MemberId, TaskId], Grant | None] = {}
-        self.revoking: dict[tuple[MemberId, TaskId], Revocation | None] = {}
-        self.joined: dict[MemberId, Member] = {}
-        self.gone: dict[MemberId, bool] = {}
+        self.grants: defaultdict[MemberId, dict[TaskId, Grant | None]] = defaultdict(dict)
+        self.revoking: defaultdict[MemberId, dict[TaskId, Revocation | None]] = defaultdict(dict)
+        self.members: dict[MemberId, Member | None] = {}
         self.suspects: dict[MemberId, bool] = {}
 
     def member(self, member_id: MemberId) -> Member | None:
         """Return the member as it was before the records, or as it joined; None once it is gone."""
-        if member_id in self.gone:
-            return None
-        return self.joined.get(member_id) or self.before.members.get(member_id)
+        return self.members[member_id] if member_id in self.members else self.before.members.get(member_id)
 
     def owner(self, task_id: TaskId) -> MemberId | None:
         """Return the member that holds the grant of the task."""
         if task_id not in self.owners:
-            task = self.before.tasks.get(task_id)
+            task = self.tasks.get(task_id)
             self.owners[task_id] = task.owner if task is not None else None
         return self.owners[task_id]
 
     def unreleased_of(self, task_id: TaskId) -> dict[MemberId, int | None]:
         """Return the members that may be running the task without a grant, and when that ends, if known."""
         if task_id not in self.unreleased:
-            task = self.before.tasks.get(task_id)
-            self.unreleased[task_id] = (
-                {} if task is None else {entry.member_id: entry.free_at_ms for entry in task.handover.unreleased}
-            )
+            task = self.tasks.get(task_id)
+            self.unreleased[task_id] = dict(task.handover.unreleased) if task is not None else {}
         return self.unreleased[task_id]
 
     def epoch(self, member_id: MemberId) -> int:
@@ -89,19 +89,19 @@ class Ledger:
 
     def grant(self, member_id: MemberId, task_id: TaskId) -> Grant | None:
         """Return the member's entry for the task."""
-        key = (member_id, task_id)
-        if key not in self.grants:
+        grants = self.grants[member_id]
+        if task_id not in grants:
             member = self.member(member_id)
-            self.grants[key] = member.assignment.get(task_id) if member is not None else None
-        return self.grants[key]
+            grants[task_id] = member.assignment.get(task_id) if member is not None else None
+        return grants[task_id]
 
     def revocation(self, member_id: MemberId, task_id: TaskId) -> Revocation | None:
         """Return what the member has to give up of the task and has not confirmed."""
-        key = (member_id, task_id)
-        if key not in self.revoking:
+        revoking = self.revoking[member_id]
+        if task_id not in revoking:
             member = self.member(member_id)
-            self.revoking[key] = member.revoking.get(task_id) if member is not None else None
-        return self.revoking[key]
+            revoking[task_id] = member.revoking.get(task_id) if member is not None else None
+        return revoking[task_id]
 
     def is_suspected(self, member_id: MemberId) -> bool:
         """Say whether the member is suspected to be dead although its lease runs."""
@@ -113,23 +113,19 @@ class Ledger:
     def held_by(self, member_id: MemberId) -> list[TaskId]:
         """Return every task that the member holds, has to give up, or may still be running."""
         member = self.member(member_id)
-        ids: dict[TaskId, None] = {}
-        if member is not None:
-            ids.update(dict.fromkeys((*member.assignment, *member.revoking)))
-        ids.update(dict.fromkeys(task for holder, task in (*self.grants, *self.revoking) if holder == member_id))
-        ids.update(dict.fromkeys(task for task, unreleased in self.unreleased.items() if member_id in unreleased))
-        return list(ids)
+        held = (*member.assignment, *member.revoking) if member is not None else ()
+        may_run = (task for task, unreleased in self.unreleased.items() if member_id in unreleased)
+        return list(dict.fromkeys((*held, *self.grants[member_id], *self.revoking[member_id], *may_run)))
 
     def fold(self, record: r.Record) -> None:
         """Add one record. A record that touches no rights adds nothing."""
         match record:
             case r.MemberJoined(member=member):
-                self.joined[member.id] = member
-                self.gone.pop(member.id, None)
+                self.members[member.id] = member
                 self.epochs[member.id] = member.epoch
             case r.MemberGone(member_id=member_id, at_ms=at_ms, lease_end_ms=lease_end_ms):
                 self._strip(member_id, lease_end_ms if lease_end_ms > at_ms else None)
-                self.gone[member_id] = True
+                self.members[member_id] = None
             case r.MemberAway(member_id=member_id):
                 self._strip(member_id, None)
                 self.suspects[member_id] = False
@@ -137,7 +133,7 @@ class Ledger:
                 self._assignment_changed(record)
             case r.TaskReleased(task=task_id, member_id=member_id):
                 self.unreleased_of(task_id).pop(member_id, None)
-                self.revoking[member_id, task_id] = None
+                self.revoking[member_id][task_id] = None
             case r.ReleaseWaived(task=task_id, member_id=member_id):
                 self.unreleased_of(task_id).pop(member_id, None)
             case r.MemberSuspected(member_id=member_id):
@@ -166,8 +162,7 @@ class Ledger:
                 self.owners[task_id] = None
             if free_at is not None and (ran or claimed):
                 unreleased[member_id] = free_at
-            self.grants[member_id, task_id] = None
-            self.revoking[member_id, task_id] = None
+            self.grants[member_id][task_id] = self.revoking[member_id][task_id] = None
 
     def _assignment_changed(self, record: r.AssignmentChanged) -> None:
         member_id = record.member_id
@@ -176,12 +171,10 @@ class Ledger:
             if ran:
                 self.owners[task_id] = None
                 self.unreleased_of(task_id)[member_id] = None
-            self.grants[member_id, task_id] = None
-            self.revoking[member_id, task_id] = Revocation(record.epoch, record.at_ms, ran)
-        for task_id, grant in record.granted.items():
-            self.grants[member_id, task_id] = grant
-            if grant.role is Role.ACTIVE:
-                self.owners[task_id] = member_id
+            self.grants[member_id][task_id] = None
+            self.revoking[member_id][task_id] = Revocation(record.epoch, record.at_ms, ran)
+        self.grants[member_id].update(record.granted)
+        self.owners |= {task_id: member_id for task_id, grant in record.granted.items() if grant.role is _ACTIVE}
         self.epochs[member_id] = record.epoch
 
     def _adopted(self, record: r.TasksAdopted) -> None:
@@ -189,16 +182,16 @@ class Ledger:
         for task_id in record.dropped:
             self.owners[task_id] = None
             self.unreleased_of(task_id)[member_id] = None
-            self.grants[member_id, task_id] = None
-            self.revoking[member_id, task_id] = Revocation(self.epoch(member_id), record.at_ms, active=True)
+            self.grants[member_id][task_id] = None
+            self.revoking[member_id][task_id] = Revocation(self.epoch(member_id), record.at_ms, active=True)
         for task_id, token in sorted(record.tokens.items()):
             holder = self.owner(task_id)
             if holder is not None and holder != member_id:
                 self.epochs[holder] = self.epoch(holder) + 1
                 self.unreleased_of(task_id)[holder] = None
-                self.grants[holder, task_id] = None
-                self.revoking[holder, task_id] = Revocation(self.epochs[holder], record.at_ms, active=True)
+                self.grants[holder][task_id] = None
+                self.revoking[holder][task_id] = Revocation(self.epochs[holder], record.at_ms, active=True)
             self.unreleased_of(task_id).pop(member_id, None)
             self.owners[task_id] = member_id
-            self.revoking[member_id, task_id] = None
-            self.grants[member_id, task_id] = Grant(Role.ACTIVE, self.epoch(member_id), record.at_ms, token)
+            self.revoking[member_id][task_id] = None
+            self.grants[member_id][task_id] = Grant(Role.ACTIVE, self.epoch(member_id), record.at_ms, token)

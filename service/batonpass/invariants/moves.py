@@ -6,13 +6,16 @@ from the decision.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections import defaultdict
+from typing import Final, NamedTuple
 
 from batonpass.core.state import records as r
 from batonpass.core.state.ids import MemberId, TaskId, split_task_id
 from batonpass.core.state.model import ActiveState, Group, Member, Role, Task
 from batonpass.core.state.soft import MeasuredReport, Positions, Soft
 from batonpass.invariants.ledger import Ledger, Transition, Violation
+
+_ACTIVE: Final = Role.ACTIVE
 
 
 def check_interruptions(transition: Transition, ledger: Ledger, record: r.AssignmentChanged) -> list[Violation]:
@@ -44,8 +47,7 @@ def _is_meant_for(task: Task, member_id: MemberId) -> bool:
 def _has_reason_to_drop(transition: Transition, task: Task, member_id: MemberId) -> bool:
     """Say whether a copy that the target wants may be dropped: it stalled, or its state is gone."""
     stalled = any(stall.member_id == member_id and stall.until_ms > transition.now_ms for stall in task.marks.stalls)
-    measured = _report(transition.soft_after, member_id, task.id)
-    return stalled or (measured is not None and measured.report.lost)
+    return stalled or _reported_lost(transition, member_id, task.id)
 
 
 def _check_handover(transition: Transition, owner: Member, task: Task) -> list[Violation]:
@@ -181,17 +183,14 @@ def _behind(positions: Positions, ends: dict[str, int]) -> int | None:
     return sum(max(0, ends[topic] - offset) for topic, offset in positions)
 
 
-def check_budgets(transition: Transition, touched: list[TaskId]) -> list[Violation]:
+def check_budgets(transition: Transition) -> list[Violation]:
     """Return where a step made copies beyond a budget. Copies may stay when a budget is lowered or an owner is lost."""
-    new = _new_copies(transition)
-    grown = [
-        task_id
-        for task_id in touched
-        if task_id in transition.after.tasks and task_id in new and _grew(transition, task_id)
-    ]
+    new, after = _new_copies(transition), transition.after
+    task_ids = set().union(*new.values())
+    tasks = after.tasks.for_reads(len(task_ids))
+    grown = [task_id for task_id in sorted(task_ids) if task_id in tasks and _grew(transition, tasks[task_id])]
     if not grown:
         return []
-    after = transition.after
     in_use = spent(after)
     violations = []
     stateful, config = len(after.table.stateful_indexes), after.config
@@ -305,28 +304,26 @@ def _bytes_to_be(transition: Transition, member: Member) -> int:
     return sum(max(there.get(task, 0), sizes.get(task, 0)) for task in {*there, *sizes})
 
 
-def _new_copies(transition: Transition) -> dict[TaskId, list[MemberId]]:
-    """Return, by task, the members that this step gave a standby or a warmup of a task they held in no role."""
-    new: dict[TaskId, list[MemberId]] = {}
+def _new_copies(transition: Transition) -> dict[MemberId, set[TaskId]]:
+    """Return, by member, the tasks that this step gave it a standby or a warmup of, and that it held in no role."""
+    new: defaultdict[MemberId, set[TaskId]] = defaultdict(set)
     for record in transition.records:
         if isinstance(record, r.AssignmentChanged):
             member = transition.before.members.get(record.member_id)
-            for task_id, grant in record.granted.items():
-                if grant.role is not Role.ACTIVE and (member is None or task_id not in member.assignment):
-                    new.setdefault(task_id, []).append(record.member_id)
+            copies = {task_id for task_id, grant in record.granted.items() if grant.role is not _ACTIVE}
+            new[record.member_id] |= copies if member is None else copies.difference(member.assignment)
     return new
 
 
-def _grew(transition: Transition, task_id: TaskId) -> bool:
-    before = transition.before.tasks.get(task_id) or Task(task_id)
-    used = slots_used(transition.after, transition.after.tasks[task_id])
-    return used > 0 and used > slots_used(transition.before, before)
+def _grew(transition: Transition, task: Task) -> bool:
+    used = slots_used(transition.after, task)
+    return used > 0 and used > slots_used(transition.before, transition.before.tasks.get(task.id) or Task(task.id))
 
 
-def _check_member_budgets(transition: Transition, new: dict[TaskId, list[MemberId]]) -> list[Violation]:
+def _check_member_budgets(transition: Transition, new: dict[MemberId, set[TaskId]]) -> list[Violation]:
     violations = []
     most = transition.after.config.max_warmups_per_member
-    for member_id in sorted({holder for members in new.values() for holder in members}):
+    for member_id, task_ids in sorted(new.items()):
         member = transition.after.members.get(member_id)
         if member is None:
             continue
@@ -335,7 +332,7 @@ def _check_member_budgets(transition: Transition, new: dict[TaskId, list[MemberI
             for task, grant in member.assignment.items()
             if grant.role is Role.WARMUP and transition.after.tasks[task].handover.next_owner != member_id
         )
-        if len(warm) > most and any(member_id in new.get(task, ()) for task in warm):
+        if len(warm) > most and not task_ids.isdisjoint(warm):
             violations.append(
                 Violation("L8", f"{len(warm)} warmups; max_warmups_per_member allows {most}", warm[-1], member_id)
             )

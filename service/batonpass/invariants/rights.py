@@ -8,7 +8,7 @@ its own silence, or by a revocation left unconfirmed.
 
 from __future__ import annotations
 
-from typing import assert_never
+from typing import Final, assert_never
 
 from batonpass.core.state import records as r
 from batonpass.core.state.ids import MemberId, TaskId
@@ -26,6 +26,8 @@ from batonpass.core.state.inputs import (
 )
 from batonpass.core.state.model import Cause, GoneMember, Group, Member, OnLeaseLost, Revocation, Role
 from batonpass.invariants.ledger import Ledger, Transition, Violation
+
+_ACTIVE: Final = Role.ACTIVE
 
 
 def check_right(transition: Transition, ledger: Ledger, record: r.Record) -> list[Violation]:
@@ -86,10 +88,7 @@ def _check_assignment(transition: Transition, ledger: Ledger, record: r.Assignme
         for task, grant in record.granted.items()
         if grant.epoch != record.epoch
     ]
-    for task_id, grant in record.granted.items():
-        if grant.role is Role.ACTIVE:
-            violations += _check_grant(transition, ledger, record, task_id)
-    return violations
+    return violations + _check_grants(transition, ledger, record)
 
 
 def _is_more(ledger: Ledger, record: r.AssignmentChanged, task_id: TaskId) -> bool:
@@ -98,42 +97,40 @@ def _is_more(ledger: Ledger, record: r.AssignmentChanged, task_id: TaskId) -> bo
     return held is None or (record.granted[task_id].role is Role.ACTIVE and held.role is not Role.ACTIVE)
 
 
-def _check_grant(
-    transition: Transition, ledger: Ledger, record: r.AssignmentChanged, task_id: TaskId
-) -> list[Violation]:
-    member_id, grant = record.member_id, record.granted[task_id]
-    violations: list[Violation] = []
-    owner = ledger.owner(task_id)
-    if owner is not None:
-        violations.append(Violation("L1", f"granted while {owner} holds the grant", task_id, member_id))
-    others = sorted(other for other in ledger.unreleased_of(task_id) if other != member_id)
-    if others:
-        violations.append(Violation("L1", f"granted while {', '.join(others)} may still run it", task_id, member_id))
-    task = transition.before.tasks.get(task_id)
-    highest = max(transition.before.tokens_from, transition.after.tokens_from, task.token if task is not None else 0)
-    if grant.token <= highest:
-        violations.append(Violation("L1", f"token {grant.token} is not above {highest}", task_id, member_id))
-    if transition.now_ms < transition.before.grants_from_ms:
-        detail = f"granted at {transition.now_ms}, before {transition.before.grants_from_ms}"
-        violations.append(Violation("L3", detail, task_id, member_id))
+def _check_grants(transition: Transition, ledger: Ledger, record: r.AssignmentChanged) -> list[Violation]:
+    before, member_id, now_ms = transition.before, record.member_id, transition.now_ms
+    floor = max(before.tokens_from, transition.after.tokens_from)
+    general: list[tuple[str, str]] = []
+    if now_ms < before.grants_from_ms:
+        general.append(("L3", f"granted at {now_ms}, before {before.grants_from_ms}"))
     if _is_kept_out(transition, member_id):
-        violations.append(Violation("L8", "granted to a run of an instance that is kept out", task_id, member_id))
+        general.append(("L8", "granted to a run of an instance that is kept out"))
+    violations: list[Violation] = []
+    for task_id, grant in record.granted.items():
+        if grant.role is not _ACTIVE:
+            continue
+        owner = ledger.owner(task_id)
+        if owner is not None:
+            violations.append(Violation("L1", f"granted while {owner} holds the grant", task_id, member_id))
+        others = ledger.unreleased_of(task_id).keys() - {member_id}
+        if others:
+            detail = f"granted while {', '.join(sorted(others))} may still run it"
+            violations.append(Violation("L1", detail, task_id, member_id))
+        task = ledger.tasks.get(task_id)
+        highest = floor if task is None else max(floor, task.token)
+        if grant.token <= highest:
+            violations.append(Violation("L1", f"token {grant.token} is not above {highest}", task_id, member_id))
+        violations += [Violation(law, detail, task_id, member_id) for law, detail in general]
     return violations
 
 
 def _is_kept_out(transition: Transition, member_id: MemberId) -> bool:
     """Say whether an operator kept the member's instance out, before and after, since before the member joined."""
     member = transition.before.members.get(member_id)
-    entries = (
-        [group.kept_out.get(member.instance_id) for group in (transition.before, transition.after)]
-        if (member is not None and member.instance_id is not None)
-        else []
-    )
-    return (
-        member is not None
-        and bool(entries)
-        and all(entry is not None and entry.since_ms < member.joined_ms for entry in entries)
-    )
+    if member is None or member.instance_id is None:
+        return False
+    entries = [group.kept_out.get(member.instance_id) for group in (transition.before, transition.after)]
+    return all(entry is not None and entry.since_ms < member.joined_ms for entry in entries)
 
 
 def _check_release(transition: Transition, ledger: Ledger, record: r.TaskReleased) -> list[Violation]:
@@ -308,12 +305,7 @@ def _check_deletion(transition: Transition, record: r.GroupDeleted) -> list[Viol
         for member_id, member in transition.before.members.items()
         if member.away_until_ms is None and (member.assignment or member.revoking)
     ]
-    leases += [
-        entry.free_at_ms
-        for task in transition.before.tasks.values()
-        for entry in task.handover.unreleased
-        if entry.free_at_ms
-    ]
+    leases += _ends_awaited(transition.before)
     if transition.after.grants_from_ms < max(leases, default=0):
         detail = f"grants from {transition.after.grants_from_ms}; leases run until {max(leases)} (record: {record.lease_end_ms})"
         return [Violation("L1", detail)]
@@ -340,7 +332,7 @@ def _check_adoption(transition: Transition, ledger: Ledger, record: r.TasksAdopt
         violations.append(Violation("L3", "tasks of an id that is not a member are adopted", None, member_id))
     if (
         transition.after.grants_from_ms < transition.now_ms + transition.before.config.session_timeout_ms
-        and not _is_held(transition)
+        and transition.now_ms >= transition.before.grants_from_ms
     ):
         violations.append(Violation("L3", "tasks are adopted while others may be granted them", None, member_id))
     return violations
@@ -384,19 +376,15 @@ def _reports_running(transition: Transition, ledger: Ledger, member_id: MemberId
     )
 
 
-def _is_held(transition: Transition) -> bool:
-    return transition.now_ms < transition.before.grants_from_ms
-
-
 def _open_after(group: Group, instant_ms: int) -> bool:
     """Whether something waits for the end of a lease that is later than an instant, which may be 0: not known."""
-    waits = [
-        entry.free_at_ms
-        for task in group.tasks.values()
-        for entry in task.handover.unreleased
-        if entry.free_at_ms is not None
-    ]
-    return instant_ms == 0 or any(end_ms > instant_ms for end_ms in (group.grants_from_ms, *waits))
+    return instant_ms == 0 or max((group.grants_from_ms, *_ends_awaited(group))) > instant_ms
+
+
+def _ends_awaited(group: Group) -> list[int]:
+    """Return the ends of leases of members that may still be running a task."""
+    unreleased = [entry for task in group.tasks.values() for entry in task.handover.unreleased]
+    return [entry.free_at_ms for entry in unreleased if entry.free_at_ms is not None]
 
 
 def check_start(transition: Transition) -> list[Violation]:

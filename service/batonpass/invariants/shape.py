@@ -7,32 +7,48 @@ longer.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Mapping
+from typing import Final
 
 from batonpass.core.state.ids import MemberId, TaskId
-from batonpass.core.state.model import ActiveState, Group, Member, Role, Task
+from batonpass.core.state.model import ActiveState, Grant, Group, Member, Role, Task
 from batonpass.invariants.ledger import Violation
 
+_ACTIVE: Final = Role.ACTIVE
+_STANDBY: Final = Role.STANDBY
+_WARMUP: Final = Role.WARMUP
 
-def check_task(group: Group, task: Task) -> list[Violation]:
-    """Return where a task contradicts the assignments, counts a member twice, or has a target that breaks the rules."""
+
+def check_tasks(group: Group, task_ids: Collection[TaskId]) -> list[Violation]:
+    """Return where tasks contradict the assignments, count a member twice, or have a target that breaks the rules."""
+    known = group.tasks.for_reads(len(task_ids))
+    tasks = [known[task_id] for task_id in task_ids if task_id in known]
+    holders = {holder for task in tasks for holder in (task.owner, *task.standbys, *task.warmups) if holder is not None}
+    members = [group.members[holder] for holder in holders if holder in group.members]
+    reads = len(tasks) // max(1, len(members))
+    held = {member.id: member.assignment.for_reads(reads) for member in members}
+    violations = [violation for task in tasks for violation in _check_copies(group, task, held)]
+    return violations + _check_targets(group, tasks)
+
+
+def _check_copies(group: Group, task: Task, assignments: Mapping[MemberId, Mapping[TaskId, Grant]]) -> list[Violation]:
     violations: list[Violation] = []
-    holders = [*([task.owner] if task.owner is not None else []), *task.standbys, *task.warmups]
-    if len(set(holders)) != len(holders):
+    owners = () if task.owner is None else (task.owner,)
+    holders = (*owners, *task.standbys, *task.warmups)
+    if len({*holders}) != len(holders):
         violations += [
             Violation("L8", "holds two copies of the task", task.id, member_id)
             for member_id, count in Counter(holders).items()
             if count > 1
         ]
-    for role, members in _holders_by_role(task):
+    for role, members in ((_ACTIVE, owners), (_STANDBY, task.standbys), (_WARMUP, task.warmups)):
         for member_id in members:
-            member = group.members.get(member_id)
-            held = member.assignment.get(task.id) if member is not None else None
+            held = assignments[member_id].get(task.id) if member_id in assignments else None
             if held is None or held.role is not role:
                 violations.append(
                     Violation("L2", f"the task names it as {role}, its assignment does not", task.id, member_id)
                 )
-            elif role is Role.ACTIVE and held.token != task.token:
+            elif role is _ACTIVE and held.token != task.token:
                 detail = f"its token is {held.token}, the task's highest {task.token}"
                 violations.append(Violation("L1", detail, task.id, member_id))
     for entry in task.handover.unreleased:
@@ -43,46 +59,45 @@ def check_task(group: Group, task: Task) -> list[Violation]:
             violations.append(
                 Violation("L1", "it is released with a lease that its member renews", task.id, entry.member_id)
             )
-    return violations + _check_target(group, task)
+    return violations
 
 
-def _holders_by_role(task: Task) -> tuple[tuple[Role, Iterable[MemberId]], ...]:
-    owners = (task.owner,) if task.owner is not None else ()
-    return ((Role.ACTIVE, owners), (Role.STANDBY, task.standbys), (Role.WARMUP, task.warmups))
-
-
-def _check_target(group: Group, task: Task) -> list[Violation]:
+def _check_targets(group: Group, tasks: Collection[Task]) -> list[Violation]:
     violations: list[Violation] = []
-    wanted = [*([task.target.owner] if task.target.owner is not None else []), *task.target.standbys]
-    if len(wanted) > 1 and len(set(wanted)) != len(wanted):
-        violations.append(Violation("L8", "its target names a member twice", task.id))
-    members = group.members
-    violations += [
-        Violation("L2", "its target is not a member", task.id, member_id)
-        for member_id in wanted
-        if member_id not in members
-    ]
-    is_placed = group.placement_due_ms is None and not group.placement_failed
-    if task.target.standbys and task.target.owner is None and is_placed:
-        violations.append(Violation("L8", "standbys of a task that has no target owner", task.id))
-    if task.id in group.table.index_of and group.placement_due_ms is None:
-        limit = group.config.num_standby_replicas if group.table.stateful[group.table.index_of[task.id]] else 0
-        if len(task.target.standbys) > limit:
-            violations.append(
-                Violation("L8", f"{len(task.target.standbys)} target standbys; {limit} are wanted", task.id)
-            )
+    for target, task_id in {task.target: task.id for task in tasks}.items():
+        wanted = target.standbys if target.owner is None else (target.owner, *target.standbys)
+        if len({*wanted}) != len(wanted):
+            violations.append(Violation("L8", "its target names a member twice", task_id))
+        violations += [
+            Violation("L2", "its target is not a member", task_id, member_id)
+            for member_id in wanted
+            if member_id not in group.members
+        ]
+    if group.placement_due_ms is not None:
+        return violations
+    index_of, stateful = group.table.index_of, group.table.stateful
+    for task in tasks:
+        standbys = task.target.standbys
+        if standbys and task.target.owner is None and not group.placement_failed:
+            violations.append(Violation("L8", "standbys of a task that has no target owner", task.id))
+        index = index_of.get(task.id)
+        limit = group.config.num_standby_replicas if index is not None and stateful[index] else 0
+        if index is not None and len(standbys) > limit:
+            violations.append(Violation("L8", f"{len(standbys)} target standbys; {limit} are wanted", task.id))
     return violations
 
 
 def check_member(group: Group, member: Member, tasks: Collection[TaskId] | None = None) -> list[Violation]:
     """Return where a member's assignment names a task that does not name the member. ``tasks`` of None: all tasks."""
     violations: list[Violation] = []
-    for task_id in sorted(member.assignment if tasks is None else _both(member.assignment, tasks)):
-        grant, task = member.assignment[task_id], group.tasks.get(task_id)
-        known: tuple[MemberId | None, ...] = ()
+    task_ids = sorted(member.assignment if tasks is None else _both(member.assignment, tasks))
+    held, known = member.assignment.for_reads(len(task_ids)), group.tasks.for_reads(len(task_ids))
+    for task_id in task_ids:
+        grant, task = held[task_id], known.get(task_id)
+        holders: tuple[MemberId | None, ...] = ()
         if task is not None:
-            known = {Role.ACTIVE: (task.owner,), Role.STANDBY: task.standbys, Role.WARMUP: task.warmups}[grant.role]
-        if member.id not in known:
+            holders = {_ACTIVE: (task.owner,), _STANDBY: task.standbys, _WARMUP: task.warmups}[grant.role]
+        if member.id not in holders:
             violations.append(
                 Violation("L2", f"its assignment says {grant.role}, the task does not", task_id, member.id)
             )

@@ -14,7 +14,6 @@ from prometheus_client.process_collector import ProcessCollector
 
 from batonpass import __version__
 from batonpass.core.state.errors import ProtocolError
-from batonpass.core.state.inputs import Heartbeat
 from batonpass.core.state.records import TargetPlaced
 from batonpass.runtime.events import EventType
 from batonpass.runtime.ports import Observer
@@ -80,7 +79,6 @@ class Counts(Observer):
         self._decisions = cache(decisions.labels)
         seconds = self._histogram("decision_seconds", "How long deciding took.", QUICK, "outcome")
         self._decision_seconds = cache(seconds.labels)
-        self._heartbeats = self._counter("heartbeats", "Heartbeats processed.", "group")
         self._generations = self._counter("generations", "Target assignments committed.", "group")
         self._moves = self._counter(
             "moves", "Moves of stateful tasks, each counted when a target first asks for it.", "group"
@@ -132,8 +130,6 @@ class Counts(Observer):
         self._decision_seconds(outcomes[0]).observe(decide_ms / 1_000)
         for item, outcome in zip(inputs, outcomes, strict=True):
             self._decisions(type(item).__name__, outcome).inc()
-            if isinstance(item, Heartbeat):
-                self._of(self._heartbeats, before.id).inc()
         for record in decision.records:
             if isinstance(record, TargetPlaced):
                 self._target_placed(before, decision.after, record)

@@ -187,6 +187,7 @@ class GroupGauges(Collector):
         each = len(group.members) <= self._members_max
         for member in group.members.values():
             member_soft = soft.members.get(member.id)
+            numbers = member_soft.numbers if member_soft is not None else {}
             # No age is longer than this coordinator has known the group.
             age = max(0, now_ms - (member_soft.heard_ms if member_soft else soft.started_ms)) / 1_000
             if member.away_until_ms is None:
@@ -198,6 +199,7 @@ class GroupGauges(Collector):
                     yield "member_disk_bytes", (str(member.id),), on_disk
                 if member.max_disk_bytes is not None:
                     yield "member_max_disk_bytes", (str(member.id),), member.max_disk_bytes
+                yield from ((f"member_{name}", (str(member.id),), value) for name, value in numbers.items())
                 held = Counter(grant.role.value for grant in member.assignment.values())
                 for role in Role:
                     yield "member_tasks", (str(member.id), role.value), held[role.value]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from copy import copy
 
@@ -33,10 +34,6 @@ LEVELS = (
 )
 
 
-def place_stateful(state: PlacementState) -> None:
-    _place(state, stateful_tasks(state))
-
-
 def stateful_tasks(state: PlacementState) -> Kind:
     """Return the stateful tasks. Stateless tasks that are bound to a member take part of its limit."""
     taken = bound_stateless(state).tolist()
@@ -46,15 +43,13 @@ def stateful_tasks(state: PlacementState) -> Kind:
 
 
 def stateless_tasks(state: PlacementState, load: Sequence[float] | None) -> Kind:
-    """Return the stateless tasks. Stateful tasks take part of the members' limits."""
-    actives = state.count_actives(stateful=True)
+    """Return the stateless tasks. Stateful tasks take part of the members' limits.
+
+    ``load`` is the members' stateful load, in units of one task's weight where all weigh the same.
+    """
+    actives = state.count(np.array(state.owner, np.int64)[state.stateful])
     limit = [max(0, limit - count) for limit, count in zip(state.limit, actives.tolist(), strict=True)]
     return Kind(state, stateful=False, limit=limit, slots=actives, load=load)
-
-
-def place_stateless(state: PlacementState, load: Sequence[float]) -> None:
-    """Give every stateless task a target. ``load`` is the members' stateful load, in units of one task's weight."""
-    _place(state, stateless_tasks(state, load))
 
 
 def running_stateless(state: PlacementState) -> Ints:
@@ -178,7 +173,8 @@ def fit(state: PlacementState, orphans: list[int], slots: Sequence[int]) -> list
     return sorted(fitting)
 
 
-def _place(state: PlacementState, kind: Kind) -> None:
+def place_equal(state: PlacementState, kind: Kind) -> None:
+    """Give tasks that all weigh the same a target."""
     count = kind.count(state)
     overflow = int(kind.have.sum()) + len(kind.orphans) > count
     place_part(state, kind, _quota(state, kind, count), overflow=overflow)
@@ -209,20 +205,15 @@ def _quota(state: PlacementState, kind: Kind, count: int) -> Quotas:
         load, capacity = [kind.load[member] for member in members], [state.capacity[member] for member in members]
         return level_quotas(load, capacity, least, most, some)
 
-    if not state.restricted:
-        quota = final(state.eligible, count)
-        floors, fractional = [0] * len(state.capacity), [False] * len(state.capacity)
-        for member, low, more in zip(state.eligible, quota.floors, quota.fractional, strict=True):
-            floors[member], fractional[member] = low, more
-        return Quotas(floors, fractional, quota.ceilings)
-    blocks, reach_of = epoch_blocks(state)
-    need = state.request.table.topology_epoch
-    tally: dict[tuple[int, tuple[int, ...]], int] = {}
-    for task in kind.tasks.tolist():
-        key = int(state.home[task]) if state.may_be_target[state.home[task]] else UNASSIGNED, reach_of(need[task])
-        tally[key] = tally.get(key, 0) + 1
-    cohorts = [Cohort(amount, to, home) for (home, to), amount in sorted(tally.items())]
-    cohorts += [Cohort(int(kind.bound[member]), (), member) for member in state.eligible if kind.bound[member]]
+    blocks: list[list[int]] = []
+    cohorts = [Cohort(count, (), UNASSIGNED)]
+    if state.restricted:
+        blocks, reach_of = epoch_blocks(state)
+        need = state.request.table.topology_epoch
+        homes = np.where(state.may_be_target[state.home], state.home, UNASSIGNED).tolist()
+        tally = Counter((homes[task], reach_of(need[task])) for task in kind.tasks.tolist())
+        cohorts = [Cohort(amount, to, home) for (home, to), amount in sorted(tally.items())]
+        cohorts += [Cohort(int(kind.bound[member]), (), member) for member in state.eligible if kind.bound[member]]
     nothing = [0] * len(state.capacity)
     return Division(cohorts, blocks, state.shares, kind.least, kind.most, final, nothing).solve(state.eligible)
 
@@ -273,7 +264,7 @@ def _ceiling(state: PlacementState, kind: Kind, quota: Quotas) -> dict[str, Ints
     # Among members that the ceiling makes equally high, the one with the lowest load without it comes first.
     levels = np.stack([quota.floors, kind.have]).T / np.array(state.capacity)[:, None]
     costs = {"newcomer": (kind.have > 0).astype(np.int64), "load": ranks(levels), "order": np.arange(len(levels))}
-    if quota.levels:
+    if state.restricted:
         costs["part"] = ranks(quota.levels)
     if kind.load is None:
         costs["height"] = ranks(heights)

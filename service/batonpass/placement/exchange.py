@@ -7,7 +7,7 @@ is one node. The package's docstring draws the network.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice, repeat
 from typing import Final, NamedTuple, Protocol
@@ -84,9 +84,6 @@ The last is ``UNASSIGNED`` if the copy has to wait.
 
 class Preference(Protocol):
     """How to choose among the tasks of a class, and among the members that they go to."""
-
-    def choose(self, task_class: TaskClass, places: deque[int], amount: int) -> list[int]:
-        """Take ``amount`` places for missing copies, but no excluded member; fewer if there are not enough."""
 
     def suits(self, move: Move) -> bool | None:
         """Say whether a move suits (True), is acceptable (False), or is not allowed (None)."""
@@ -370,19 +367,16 @@ class _Dealing:
         for place in sorted({*self._direct, *self._shared}):
             task_class = self._classes[place]
             direct, shared = sorted(self._direct.get(place, ())), self._shared.get(place, ())
-            if task_class.copies > 1:
-                moves += _deal_several(task_class, direct)
-                continue
             # The copies that wait are the last of a class.
             direct.sort(key=lambda way: way[0] == UNASSIGNED)
-            if self._choice is None or task_class.home == UNASSIGNED:
+            if self._choice is None:
                 targets = [member for member, amount in direct if member != UNASSIGNED for _ in range(amount)]
                 for hub, amount in shared:
-                    targets += self._choose(task_class, self._places[hub], amount)
+                    targets += _first(self._places[hub], amount, task_class.excluded)
                 targets += [UNASSIGNED for member, amount in direct if member == UNASSIGNED for _ in range(amount)]
                 moves += zip(task_class.tasks, repeat(task_class.home), targets, strict=False)
                 continue
-            left = deque(task_class.tasks)
+            left = deque(task_class.tasks * task_class.copies)
             ways = [(deque([member] * amount), amount) for member, amount in direct if member != UNASSIGNED]
             ways += [(self._places[hub], amount) for hub, amount in shared]
             for places, amount in ways:
@@ -392,31 +386,16 @@ class _Dealing:
             moves += [(left.popleft(), task_class.home, UNASSIGNED) for _ in range(min(waiting, len(left)))]
         return moves
 
-    def _choose(self, task_class: TaskClass, places: deque[int], amount: int) -> list[int]:
-        if self._choice is not None:
-            return self._choice.choose(task_class, places, amount)
-        suitable = (
-            list(islice((member for member in places if member not in task_class.excluded), amount))
-            if task_class.excluded
-            else []
-        )
-        for member in suitable:
-            places.remove(member)
-        return [*suitable, *(places.popleft() for _ in range(amount - len(suitable)))]
-
     def _deal(self, choice: Preference, task_class: TaskClass, tasks: deque[int], places: deque[int]) -> Move | None:
         """Deal one copy: the first task and place that suit each other, or else the first that are acceptable."""
-        move: Move = tasks[0], task_class.home, places[0]
-        if choice.suits(move):
-            tasks.popleft()
-            places.popleft()
-        else:
-            suiting = _first_that_suits(choice, task_class, tasks, places)
-            if suiting is None:
-                return None
-            move = suiting
-            tasks.remove(move[0])
-            places.remove(move[2])
+        first: Move = tasks[0], task_class.home, places[0]
+        move = first if choice.suits(first) else _first_that_suits(choice, task_class, tasks, places)
+        if move is None:
+            return None
+        tasks.remove(move[0])
+        # What was passed over is not looked at again before all else.
+        places.rotate(-places.index(move[2]))
+        places.popleft()
         choice.note(move)
         return move
 
@@ -426,8 +405,10 @@ def _first_that_suits(
 ) -> Move | None:
     """Return the first move that suits, among a few; failing that, the first acceptable one, among all."""
     fallback: Move | None = None
-    some = list(dict.fromkeys(islice(places, _PLACES)))
-    for task in islice(tasks, _TASKS):
+    # Missing copies of a class are of one owner's tasks, so that another task would suit no better.
+    few, looked_at = (_TASKS, _PLACES) if task_class.home != UNASSIGNED else (1, _TASKS)
+    some = list(dict.fromkeys(islice(places, looked_at)))
+    for task in islice(tasks, few):
         for member in some:
             move = task, task_class.home, member
             suits = choice.suits(move)
@@ -442,7 +423,9 @@ def _first_that_suits(
     return next((move for move in every if choice.suits(move) is not None), None)
 
 
-def _deal_several(task_class: TaskClass, ways: Sequence[tuple[int, int]]) -> list[Move]:
-    """Deal several copies of each task in turn. No member gets more copies than there are tasks, so none gets two."""
-    places = [member for member, amount in sorted(ways, reverse=True) for _ in range(amount)]
-    return [(task_class.tasks[turn % len(task_class.tasks)], UNASSIGNED, member) for turn, member in enumerate(places)]
+def _first(places: deque[int], amount: int, excluded: Collection[int]) -> list[int]:
+    """Take the first places, of those that are not excluded if there are enough."""
+    suitable = [*islice((member for member in places if member not in excluded), amount)] if excluded else []
+    for member in suitable:
+        places.remove(member)
+    return [*suitable, *(places.popleft() for _ in range(amount - len(suitable)))]

@@ -4,12 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from batonpass.placement.actives import (
-    place_stateful,
-    place_stateless,
-    stateful_tasks,
-    stateless_tasks,
-)
+from batonpass.placement.actives import place_equal, stateful_tasks, stateless_tasks
 from batonpass.placement.flow import Solver, minimum_flow
 from batonpass.placement.standbys import place_standbys
 from batonpass.placement.state import PlacementState
@@ -31,11 +26,11 @@ def place(request: PlacementRequest, solver: Solver = minimum_flow) -> Placed:
     if not state.eligible:
         _stay(state)
     elif request.table.uniform:
-        place_stateful(state)
+        place_equal(state, stateful_tasks(state))
     else:
         lower_bound = place_weighted(state, stateful_tasks(state))
     if state.eligible and request.table.stateless_indexes:
-        _place_stateless(state, state.stateful_load(state.owner))
+        _place_stateless(state, state.stateful_load())
     standbys, short = place_standbys(state)
     why = _reasons(state)
     moves = sum(1 for task in why if request.table.stateful[task])
@@ -56,7 +51,7 @@ def _place_stateless(state: PlacementState, load: list[float]) -> None:
     weights = {table.weight[task] for task in table.stateless_indexes}
     if len(weights) == 1 and not state.restricted:
         unit = weights.pop()
-        place_stateless(state, [part / unit for part in load])
+        place_equal(state, stateless_tasks(state, [part / unit for part in load]))
     else:
         place_weighted(state, stateless_tasks(state, load))
 

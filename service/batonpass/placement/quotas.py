@@ -157,7 +157,7 @@ class Division:
 
     Attributes:
         cohorts: the tasks.
-        blocks: members that may have the same tasks. Each member is in at most one block.
+        blocks: members that may have the same tasks. Each member is in at most one block. None: all may have all tasks.
         shares: per member, its share.
         least: per member, what it must have.
         most: per member, what it may have.
@@ -204,7 +204,7 @@ class Division:
         A maximum flow goes from cohorts to members whose capacity is exactly their share. Its minimum cut separates the
         members that have too many tasks.
         """
-        if len(members) <= 1 or not cohorts:
+        if len(members) <= 1 or not cohorts or not self.blocks:
             return None
         shares = [self.shares[member] for member in members]
         least, most = [self.least[member] for member in members], [self.most[member] for member in members]

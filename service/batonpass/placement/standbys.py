@@ -7,9 +7,9 @@ one copy of each task after the other.
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import chain, islice
+from itertools import chain
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -32,8 +32,6 @@ _SINGLE: Final = 64
 _ROUNDS: Final = 8
 # How many ways to spread a task's copies over kinds of members are compared.
 _WAYS: Final = 100
-# How many places are examined to find one with few of an owner's copies.
-_LOOKED_AT: Final = 64
 # A group is small up to this many copies times members. In a small group every member gives and takes at once, and a
 # class also has the members with the other copies of a task.
 _SMALL: Final = 1 << 16
@@ -294,22 +292,20 @@ class _Standbys:
             )
             return level_quotas(load, capacity, [0] * len(members), [most[member] for member in members], some)
 
-        if self._tags.kinds == 1 and not state.restricted:
-            quota = final(state.eligible, count)
-            floors, fractional = [0] * len(state.capacity), [False] * len(state.capacity)
-            for member, low, more in zip(state.eligible, quota.floors, quota.fractional, strict=True):
-                floors[member], fractional[member] = low, more
-            return Quotas(floors, fractional, quota.ceilings)
-        blocks = Blocks(state, self._tags, state.eligible, size=len(state.eligible), strict=True)
-        tally = Counter(self._reach_of_copies(blocks, self._task, self._holder).tolist())
-        for slots in missing:
-            for reach in self._reach_of_missing(blocks, slots).tolist():
-                tally[reach] += slots.amount
-        cohorts = [
-            Cohort(amount, tuple(block for block, _ in blocks.reach[reach]), UNASSIGNED)
-            for reach, amount in sorted(tally.items())
-        ]
-        return Division(cohorts, blocks.members, state.shares, least, most, final, self._actives).solve(state.eligible)
+        members: list[list[int]] = []
+        cohorts = [Cohort(count, (), UNASSIGNED)]
+        if self._tags.kinds > 1 or state.restricted:
+            blocks = Blocks(state, self._tags, state.eligible, size=len(state.eligible), strict=True)
+            tally = Counter(self._reach_of_copies(blocks, self._task, self._holder).tolist())
+            for slots in missing:
+                for reach in self._reach_of_missing(blocks, slots).tolist():
+                    tally[reach] += slots.amount
+            members = blocks.members
+            cohorts = [
+                Cohort(amount, tuple(block for block, _ in blocks.reach[reach]), UNASSIGNED)
+                for reach, amount in sorted(tally.items())
+            ]
+        return Division(cohorts, members, state.shares, least, most, final, self._actives).solve(state.eligible)
 
     def _exchange(self, missing: Sequence[_Slots], quota: Quotas, *, everybody: bool) -> None:
         state, floors = self._state, np.array(quota.floors)
@@ -344,16 +340,10 @@ class _Standbys:
             solver=state.solver,
             choice=self,
         )
-        come: dict[int, list[int]] = {}
-        for task, source, target in exchange.solve(classes):
-            # ``note`` has applied what members give to others already, when it was dealt.
-            if source != UNASSIGNED and target == UNASSIGNED:
-                self.note((task, source, target))
-            elif source == UNASSIGNED and target != UNASSIGNED:
-                come.setdefault(task, []).append(target)
-        for task, targets in come.items():
-            # If two copies of a task came to one member, one is still missing.
-            self.copies[task] = tuple(sorted({*self.copies[task], *targets}))
+        for move in exchange.solve(classes):
+            # What goes to a member was noted when it was dealt.
+            if move[1] != UNASSIGNED and move[2] == UNASSIGNED:
+                self.note(move)
         self._count_copies()
 
     def _warm_for(self, missing: Sequence[_Slots]) -> Marks:
@@ -496,25 +486,6 @@ class _Standbys:
             pairs = self._pairs[owner] = Counter(holders[start:end].tolist())
         return pairs
 
-    def choose(self, task_class: TaskClass, places: deque[int], amount: int) -> list[int]:
-        """Take places with few of the owner's copies, in turn, and no excluded member."""
-        owner = self._state.owner[task_class.tasks[0]]
-        pairs, part = self._pairs_of(owner), self._part[owner]
-        chosen: list[int] = []
-        passed: list[int] = []
-        while len(chosen) < amount and places and len(passed) < _LOOKED_AT:
-            member = places.popleft()
-            if pairs[member] < part and member not in task_class.excluded:
-                pairs[member] += 1
-                chosen.append(member)
-            else:
-                passed.append(member)
-        places.extendleft(reversed(passed))
-        more = list(islice((member for member in places if member not in task_class.excluded), amount - len(chosen)))
-        for member in more:
-            places.remove(member)
-        return chosen + more
-
     def suits(self, move: Move) -> bool | None:
         """Say whether a member suits a copy. It does not if it has the task already, or many of the owner's copies."""
         task, source, target = move
@@ -532,10 +503,6 @@ class _Standbys:
         pairs = self._pairs_of(self._state.owner[task])
         pairs[source] -= 1
         pairs[target] += 1
-        self._apply(move)
-
-    def _apply(self, move: Move) -> None:
-        task, source, target = move
         left = [member for member in self.copies[task] if member != source]
         if target != UNASSIGNED:
             left.append(target)

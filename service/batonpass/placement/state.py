@@ -70,16 +70,11 @@ class PlacementState:
         indexes = np.asarray(members if isinstance(members, np.ndarray) else list(members), np.int64)
         return np.bincount(indexes[indexes >= 0], minlength=len(self.capacity))
 
-    def count_actives(self, *, stateful: bool) -> Ints:
-        """Return how many stateful or stateless tasks each member will run, as far as they are placed."""
-        return self.count(np.array(self.owner, np.int64)[self.stateful == stateful])
-
-    def stateful_load(self, owner: Iterable[int]) -> list[float]:
-        """Return the weight of the stateful tasks per member, if ``owner`` has the owner of each task."""
-        table = self.request.table
-        owners = np.array(list(owner), np.int64)
+    def stateful_load(self) -> list[float]:
+        """Return the weight of the stateful tasks per member, as far as they are placed."""
+        owners = np.array(self.owner, np.int64)
         some = self.stateful & (owners >= 0)
-        weights = np.array(table.weight, float)[some]
+        weights = np.array(self.request.table.weight, float)[some]
         return [float(load) for load in np.bincount(owners[some], weights, minlength=len(self.capacity))]
 
 

@@ -15,7 +15,7 @@ from batonpass.core.state.ids import GroupId
 from batonpass.postgres.append import plain
 from batonpass.postgres.connect import reaching
 from batonpass.postgres.tables import ms_of
-from batonpass.runtime.access import AccessRole, NewToken, Principal, StoredToken, digest_of, new_secret
+from batonpass.runtime.access import AccessRole, Principal, StoredToken, digest_of, new_secret
 from batonpass.runtime.history import Asked
 
 _FIND: Final = text(
@@ -60,7 +60,7 @@ class PostgresTokens:
         _, name, role, group_id, expires_ms = row
         return Principal(name, AccessRole(role), None if group_id is None else GroupId(group_id), expires_ms)
 
-    async def create(self, wanted: NewToken, asked: Asked) -> tuple[StoredToken, str]:
+    async def create(self, wanted: Principal, asked: Asked) -> tuple[StoredToken, str]:
         """Make a token and return it with its secret, which is not kept and cannot be asked for again."""
         secret = new_secret()
         columns: dict[str, Any] = {

@@ -30,30 +30,16 @@ class AccessRole(StrEnum):
     ADMIN = "admin"
 
 
-class Forbidden(ProtocolError):
+class Forbidden(ProtocolError, type="forbidden", status=403, title="Not allowed"):
     """The caller may not do this, or not to this group."""
-
-    type = "forbidden"
-    status = 403
-    title = "Not allowed"
 
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """A caller: its name in the audit trail, its role, and the one group that it is bound to, if any.
+    """Whom a token is for: its name in the audit trail, its role, and the one group that it is bound to, if any.
 
-    ``expires_ms`` is the instant at which its token expires; None: never.
+    The token of a worker names its group. ``expires_ms`` is the instant at which it expires; None: never.
     """
-
-    name: str
-    role: AccessRole
-    group: GroupId | None = None
-    expires_ms: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class NewToken:
-    """A token to create. The token of a worker names its group."""
 
     name: str
     role: AccessRole
@@ -82,7 +68,7 @@ class Tokens(Protocol):
         """Return the caller that a secret belongs to; None for one that is unknown, revoked or expired."""
         ...
 
-    async def create(self, wanted: NewToken, asked: Asked) -> tuple[StoredToken, str]:
+    async def create(self, wanted: Principal, asked: Asked) -> tuple[StoredToken, str]:
         """Make a token and return it with its secret, which is not kept and cannot be asked for again."""
         ...
 

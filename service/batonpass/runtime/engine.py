@@ -325,9 +325,9 @@ class Engine:
     def _make(self, inputs: Inputs, asked: Asked, made: Attempt | None) -> Attempt:
         """Decide, and prepare what is to be written. Changes nothing in this engine, so that a thread may do it."""
         attempt = made or self._decide(inputs)
-        if attempt.decision.records and self._ports.policy.check_laws:
-            attempt.violations = self._ports.check_step(_step(attempt))
         if attempt.decision.records:
+            if self._ports.policy.check_laws:
+                attempt.violations = self._ports.check_step(_step(attempt))
             before, took = (attempt.group, attempt.soft), (attempt.now_ms, attempt.decide_ms)
             attempt.history = self._historian.history(asked, inputs, before, attempt.decision, at=took)
         elif asked.command:

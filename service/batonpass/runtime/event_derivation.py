@@ -343,12 +343,12 @@ class _EventBuilder:
         if not any(isinstance(one, concerns) for one in self._decision.records):
             return
         for member_id, after in sorted(self._after.members.items()):
-            if after.drain is None or not _has_actives(after):
+            if after.drain is None or not after.may_run:
                 continue
             before = self._before.members.get(member_id)
             why = why_drain_is_blocked(self._after, after)
             if why and (before is None or not why_drain_is_blocked(self._before, before)):
-                self._add(EventType.DRAIN_BLOCKED, member=member_id, why=why, running=_running(after))
+                self._add(EventType.DRAIN_BLOCKED, member=member_id, why=why, running=len(after.actives))
 
     def _drained(self) -> None:
         """Add an event for every draining member that has no active left since this decision."""
@@ -358,10 +358,10 @@ class _EventBuilder:
                 concerned[record.member_id] = None
         for member_id in concerned:
             after = self._after.members.get(member_id)
-            if after is None or after.drain is None or after.drain.kept_out or _has_actives(after):
+            if after is None or after.drain is None or after.drain.kept_out or after.may_run:
                 continue
             before = self._before.members.get(member_id)
-            if before is None or before.drain is None or _has_actives(before):
+            if before is None or before.drain is None or before.may_run:
                 took_ms = self._now_ms - after.drain.since_ms
                 self._add(EventType.DRAIN_DONE, member=member_id, took_ms=took_ms)
 
@@ -374,12 +374,6 @@ def _unreleased_left(before: Task, after: Task, released: MemberId) -> bool:
 
 def _of(stop: Stop) -> dict[str, object]:
     return {"from": stop.member_id, "cause": stop.cause, "stopped_at": time_of(stop.at_ms)}
-
-
-def _has_actives(member: Member) -> bool:
-    return any(grant.role is Role.ACTIVE for grant in member.assignment.values()) or any(
-        one.active for one in member.revoking.values()
-    )
 
 
 def _of_member(before: Group, record: r.Record, decision: Decision) -> _Event | None:
@@ -400,10 +394,10 @@ def _of_member(before: Group, record: r.Record, decision: Decision) -> _Event | 
             return EventType.MEMBER_GONE, member_id, _gone(before.members[member_id], record, decision)
         case r.MemberAway(member_id=member_id, until_ms=until_ms):
             away = before.members[member_id]
-            body = {"until_at": rfc3339(until_ms), "running": _running(away), "instance_id": away.instance_id}
+            body = {"until_at": rfc3339(until_ms), "running": len(away.actives), "instance_id": away.instance_id}
             return EventType.MEMBER_AWAY, member_id, body
         case r.MemberSuspected(member_id=member_id):
-            return EventType.MEMBER_SUSPECTED, member_id, {"running": _running(before.members[member_id])}
+            return EventType.MEMBER_SUSPECTED, member_id, {"running": len(before.members[member_id].actives)}
         case r.SuspicionCleared(member_id=member_id):
             return EventType.SUSPICION_CLEARED, member_id, {}
         case r.MemberTrusted(member_id=member_id):
@@ -413,17 +407,12 @@ def _of_member(before: Group, record: r.Record, decision: Decision) -> _Event | 
             return EventType.TASKS_ADOPTED, member_id, {"tasks": len(tokens), "dropped": len(dropped), "cause": cause}
         case r.DrainStarted(member_id=member_id, deadline_ms=deadline_ms, gives_up_ms=gives_up_ms, blocked=""):
             times = {"deadline_at": time_of(deadline_ms), "gives_up_at": rfc3339(gives_up_ms)}
-            return EventType.DRAIN_STARTED, member_id, {**times, "running": _running(before.members[member_id])}
+            return EventType.DRAIN_STARTED, member_id, {**times, "running": len(before.members[member_id].actives)}
         case r.DrainCancelled(member_id=member_id):
             drain = before.members[member_id].drain
             return EventType.DRAIN_CANCELLED, member_id, {"since_at": time_of(drain.since_ms if drain else None)}
         case _:
             return None
-
-
-def _running(member: Member) -> int:
-    """Return how many tasks a member has as active."""
-    return sum(grant.role is Role.ACTIVE for grant in member.assignment.values())
 
 
 def _profile(member: Member, place: r.PlaceInherited | None) -> dict[str, object]:
@@ -443,7 +432,7 @@ def _gone(member: Member, record: r.MemberGone, decision: Decision) -> dict[str,
     member_soft = decision.soft.members.get(member.id)
     return {
         "cause": record.cause.value,
-        "running": _running(member),
+        "running": len(member.actives),
         "lease_end_at": rfc3339(record.lease_end_ms),
         "last_heard_at": time_of(member_soft.heard_ms if member_soft is not None else None),
         "instance_id": member.instance_id,

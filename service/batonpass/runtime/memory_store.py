@@ -18,7 +18,7 @@ from batonpass.codec.generations import Generation
 from batonpass.codec.records import StoredRecord, decode_records, encode_records
 from batonpass.core.state.ids import GroupId, TaskId
 from batonpass.core.state.model import Group
-from batonpass.runtime.access import NewToken, Principal, StoredToken, digest_of, new_secret
+from batonpass.runtime.access import Principal, StoredToken, digest_of, new_secret
 from batonpass.runtime.audits import AuditDay, AuditFinding, AuditMeasures, AuditStanding
 from batonpass.runtime.history import Asked, History, Sample, StoredCommand, StoredEvent
 from batonpass.runtime.ports import Clock, Commit, Loaded, Superseded, VersionConflict
@@ -156,7 +156,7 @@ class MemoryTokens:
             return None
         return Principal(token.name, token.role, token.group, token.expires_ms)
 
-    async def create(self, wanted: NewToken, asked: Asked) -> tuple[StoredToken, str]:  # noqa: ARG002 - no trail is kept
+    async def create(self, wanted: Principal, asked: Asked) -> tuple[StoredToken, str]:  # noqa: ARG002 - no trail is kept
         """Make a token and return it with its secret, which is not kept."""
         secret = new_secret()
         made = StoredToken(

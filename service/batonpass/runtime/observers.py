@@ -3,62 +3,46 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from batonpass.runtime.ports import Observer
 
 if TYPE_CHECKING:
-    from batonpass.core.decide import Decision
     from batonpass.core.state.ids import GroupId
-    from batonpass.core.state.inputs import Input
-    from batonpass.core.state.model import Group
-    from batonpass.invariants import Violation
     from batonpass.runtime.ports import Commit
 
 AWAY_S: Final = 5.0
 """For how long a failure of the store counts, if nothing has been committed since."""
 
 
+_TOLD: Final = [name for name in vars(Observer) if not name.startswith("_")]
+
+
 class Observers(Observer):
-    """Calls several observers in order."""
+    """Passes on all that an observer is told, to several observers in order."""
 
     def __init__(self, *observers: Observer) -> None:
-        self._observers = list(observers)
+        self._tell: dict[str, list[Callable[..., None]]] = {name: [] for name in _TOLD}
+        for observer in observers:
+            self.add(observer)
 
     def add(self, observer: Observer) -> None:
         """Call one more observer, after the others."""
-        self._observers.append(observer)
+        for name, tell in self._tell.items():
+            tell.append(getattr(observer, name))
 
-    def decided(self, before: Group, inputs: Sequence[Input], decision: Decision, decide_ms: float) -> None:
-        """Pass on a decision that took effect."""
-        for one in self._observers:
-            one.decided(before, inputs, decision, decide_ms)
 
-    def committed(self, commit: Commit, append_ms: float) -> None:
-        """Pass on a commit."""
-        for one in self._observers:
-            one.committed(commit, append_ms)
+def _told_to_each(name: str) -> Callable[..., None]:
+    def told(self: Observers, *what: object) -> None:
+        for tell in self._tell[name]:
+            tell(*what)
 
-    def store_failed(self, group_id: GroupId, reason: str) -> None:
-        """Pass on a failure of the store."""
-        for one in self._observers:
-            one.store_failed(group_id, reason)
+    return told
 
-    def law_broken(self, group_id: GroupId, item: Input, violations: Sequence[Violation]) -> None:
-        """Pass on a decision that was dropped."""
-        for one in self._observers:
-            one.law_broken(group_id, item, violations)
 
-    def defect(self, group_id: GroupId, item: Input, error: Exception) -> None:
-        """Pass on a defect."""
-        for one in self._observers:
-            one.defect(group_id, item, error)
-
-    def stalled(self, gap_ms: float) -> None:
-        """Pass on a stall."""
-        for one in self._observers:
-            one.stalled(gap_ms)
+for _name in _TOLD:
+    setattr(Observers, _name, _told_to_each(_name))
 
 
 class CommitWatch(Observer):

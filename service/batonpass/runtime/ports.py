@@ -29,31 +29,20 @@ RETRY_AFTER_MS = 1_000
 """After how long a caller should ask again, and a deadline that could not be served fires again."""
 
 
-class StoreUnavailable(ProtocolError):
+class StoreUnavailable(
+    ProtocolError, type="store-unavailable", status=503, action="retry", title="The store is unavailable"
+):
     """The record log cannot be written or read now, or its queue is full. The caller may ask again."""
 
-    type = "store-unavailable"
-    status = 503
-    action = "retry"
-    title = "The store is unavailable"
 
-
-class CoordinatorLoading(ProtocolError):
+class CoordinatorLoading(
+    ProtocolError, type="coordinator-loading", status=503, action="retry", title="The coordinator is loading"
+):
     """The coordinator has not read the group yet."""
 
-    type = "coordinator-loading"
-    status = 503
-    action = "retry"
-    title = "The coordinator is loading"
 
-
-class Defect(ProtocolError):
+class Defect(ProtocolError, type="internal-error", status=500, action="retry", title="The coordinator failed"):
     """The program failed on an input, or would have broken a law. Nothing was changed."""
-
-    type = "internal-error"
-    status = 500
-    action = "retry"
-    title = "The coordinator failed"
 
 
 class VersionConflict(Exception):
@@ -64,13 +53,10 @@ class Superseded(VersionConflict):
     """Another coordinator has taken the group over under a higher epoch; this one can no longer append to it (L4)."""
 
 
-class NotOwner(ProtocolError):
+class NotOwner(
+    ProtocolError, type="coordinator-loading", status=503, action="retry", title="Another coordinator owns the group"
+):
     """Another coordinator owns the group, or no owner is known. The caller should ask the owner, if it is known."""
-
-    type = "coordinator-loading"
-    status = 503
-    action = "retry"
-    title = "Another coordinator owns the group"
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,12 @@ import asyncio
 import logging
 import ssl
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 from urllib.parse import quote
 
 import httpx2 as httpx
 
-from batonpass.http_clients import http_client
+from batonpass.http_clients import http_client, json_object
 from batonpass.worker.clock import Clock, system_clock
 from batonpass.worker.options import tls_context
 
@@ -118,7 +118,7 @@ class ClientCredentials:
         # The caller limits the time of the whole call.
         async with http_client([self._url], verify=self._tls, timeout=None) as client:
             answer = await client.post(self._url, data=form, auth=login, headers={"accept": "application/json"})
-        said = _object_in(answer)
+        said = json_object(answer)
         if answer.status_code != httpx.codes.OK:
             words = " ".join(str(said[name]) for name in ("error", "error_description") if name in said)[:SAID_MAX]
             advice = "; check the client's id and secret" if answer.status_code in {400, 401, 403} else ""
@@ -133,12 +133,3 @@ class ClientCredentials:
         if lasts_s <= 0:
             raise NoToken(f"its token has expired already (expires_in is {said['expires_in']})")
         return token, lasts_s * 1_000
-
-
-def _object_in(answer: httpx.Response) -> dict[str, Any]:
-    """Return the JSON object in an answer; empty where there is none."""
-    try:
-        said = answer.json()
-    except ValueError:
-        return {}
-    return said if isinstance(said, dict) else {}

@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import httpx2 as httpx
 
-from batonpass.http_clients import http_client
+from batonpass.http_clients import http_client, json_object
 from batonpass.worker.http_calls import base_urls
 from batonpass.worker.options import Options
 
@@ -101,11 +101,8 @@ class _Calls:
 
 
 def _why(answer: httpx.Response) -> str:
-    try:
-        problem = answer.json()
-    except ValueError:
-        return f"status {answer.status_code}"
-    return str(problem.get("detail") or problem.get("title") or answer.status_code)
+    problem = json_object(answer)
+    return str(problem.get("detail") or problem.get("title") or f"status {answer.status_code}")
 
 
 def _compare(

@@ -109,9 +109,7 @@ class Member:
         self.group = group
         self._callbacks = callbacks or Callbacks()
         self._clock = given.clock
-        self._machine = MemberProtocol(
-            given.settings(), given.new_member_id, on_disk=given.on_disk, replaces=given.replaces
-        )
+        self._machine = MemberProtocol(given, given.new_member_id, on_disk=given.on_disk, replaces=given.replaces)
         self._http = HttpCalls([url] if isinstance(url, str) else url, group, given)
         self._runners: dict[str, TaskRunner] = {}
         self._disk = Disk(

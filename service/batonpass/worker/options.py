@@ -7,7 +7,7 @@ import random
 import ssl
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypedDict
 
@@ -67,7 +67,8 @@ class MemberOptions(TypedDict, total=False):
     request_timeout_ms: int
     clock: Clock
     new_member_id: Callable[[], str]
-    jitter_seed: int | None
+    listen: bool
+    jitter_seed: int
 
 
 def fresh_member_id() -> str:
@@ -76,15 +77,13 @@ def fresh_member_id() -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class Options(MemberSettings):
     """The options of a member. Durations are milliseconds.
 
-    Sent when it joins (`MemberSettings`): ``instance_id``, ``takeover``, ``capacity``, ``max_tasks``,
-    ``max_disk_bytes``, ``client_tags``, ``topology_epoch``, ``endpoint``, ``on_lease_lost``. ``stop_early_ms`` ends its
-    lease that much sooner on this side. ``replaces`` is the member id of this worker's previous process, if that is
-    known, and known to be dead. ``on_disk`` is the state that the process finds when it starts, by task. State of a
-    task that has moved away is removed (`Callbacks.remove_state`) if the task does not come back within
-    ``state_cleanup_delay_ms``.
+    What it says of itself, and how its protocol's machine behaves, is in `MemberSettings`. ``replaces`` is the member
+    id of this worker's previous process, if that is known, and known to be dead. ``on_disk`` is the state that the
+    process finds when it starts, by task. State of a task that has moved away is removed (`Callbacks.remove_state`) if
+    the task does not come back within ``state_cleanup_delay_ms``.
 
     How it reaches the coordinator: a bearer ``token``, or a function that returns it each time. ``tls`` is False to
     trust any certificate, or a context with authorities and client certificate (`tls_context`). ``headers`` go with
@@ -96,20 +95,10 @@ class Options:
     ``exit_timeout_ms``.
 
     What a test may want to be the same each time: its ``clock``, the ids of its runs (``new_member_id``), and the
-    spread of its retries (``jitter_seed``, random if None).
+    spread of its retries (``jitter_seed``).
     """
 
-    instance_id: str | None = None
-    takeover: bool = False
     replaces: str | None = None
-    capacity: float = 1
-    max_tasks: int | None = None
-    max_disk_bytes: int | None = None
-    client_tags: Mapping[str, str] = field(default_factory=dict)
-    topology_epoch: int | None = None
-    endpoint: str | None = None
-    on_lease_lost: OnLeaseLost = OnLeaseLost.STOP
-    stop_early_ms: int = 0
     on_disk: Mapping[str, Progress] = field(default_factory=dict)
     token: str | Callable[[], str] | None = None
     tls: ssl.SSLContext | bool = True
@@ -122,11 +111,13 @@ class Options:
     state_cleanup_delay_ms: int = 600_000
     drain_deadline_ms: int = 25_000
     exit_timeout_ms: int = 40_000
-    poll_wait_ms: int = 30_000
-    request_timeout_ms: int = 3_000
     clock: Clock = field(default_factory=system_clock)
     new_member_id: Callable[[], str] = fresh_member_id
-    jitter_seed: int | None = None
+    jitter_seed: int = field(default_factory=lambda: random.SystemRandom().getrandbits(32))
+
+    def __post_init__(self) -> None:
+        """Take the name of a choice for the choice."""
+        object.__setattr__(self, "on_lease_lost", OnLeaseLost(self.on_lease_lost))
 
     @property
     def exit(self) -> Exit:
@@ -134,13 +125,6 @@ class Options:
         if self.on_exit is not None:
             return self.on_exit
         return Exit.LEAVE if self.instance_id is None else Exit.RESTART
-
-    def settings(self) -> MemberSettings:
-        """Return the settings of the protocol's machine."""
-        own = {each.name for each in fields(self)}
-        shared = {each.name: getattr(self, each.name) for each in fields(MemberSettings) if each.name in own}
-        seed = random.SystemRandom().getrandbits(32) if self.jitter_seed is None else self.jitter_seed
-        return MemberSettings(**shared | {"on_lease_lost": OnLeaseLost(self.on_lease_lost), "jitter_seed": seed})
 
 
 def tls_context(

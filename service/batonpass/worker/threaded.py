@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from types import TracebackType
-from typing import Any, ParamSpec, Self, TypeVar, Unpack, cast
+from typing import Any, ParamSpec, Self, TypeVar, Unpack
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
@@ -107,28 +107,12 @@ class _InThreads(Callbacks):
     task_type = ThreadTask
 
     def __init__(self, callbacks: ThreadCallbacks) -> None:
-        self._callbacks = callbacks
         self._is_closed = asyncio.Event()
         self.on_status = callbacks.on_status  # type: ignore[method-assign] # both must return at once
         self.on_problem = callbacks.on_problem  # type: ignore[method-assign]
 
-    async def on_active(self, task: Task) -> None:
-        await self._call(self._callbacks.on_active, cast("ThreadTask", task))
-
-    async def on_standby(self, task: Task) -> None:
-        await self._call(self._callbacks.on_standby, cast("ThreadTask", task))
-
-    async def on_warmup(self, task: Task) -> None:
-        await self._call(self._callbacks.on_warmup, cast("ThreadTask", task))
-
-    async def on_revoke(self, task: Task, revocation: Revocation) -> Offsets | None:
-        return await self._call(self._callbacks.on_revoke, cast("ThreadTask", task), revocation)
-
-    async def disk_bytes(self) -> Mapping[str, int]:
-        return await self._call(self._callbacks.disk_bytes)
-
-    async def remove_state(self, task_id: str) -> None:
-        await self._call(self._callbacks.remove_state, task_id)
+        for name in ("on_active", "on_standby", "on_warmup", "on_revoke", "disk_bytes", "remove_state"):
+            setattr(self, name, functools.partial(self._call, getattr(callbacks, name)))
 
     async def on_close(self) -> None:
         self._is_closed.set()

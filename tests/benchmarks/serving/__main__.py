@@ -28,6 +28,8 @@ from batonpass.postgres.connect import connect
 MEMBERS = (100, 1_000, 10_000)
 INTERVAL_S = 3.0
 KB = 1_024
+GROUP_MEMBERS = 10_000
+"""A larger fleet is several groups of one coordinator."""
 TASKS_OF_LARGE = 100
 HABITS: dict[str, tuple[bool, int]] = {
     "copies standing still": (False, 0),
@@ -123,12 +125,18 @@ async def heartbeats(url: str, members: int, options: argparse.Namespace) -> lis
     say(f"heartbeats of {members:,} members, 20 tasks each: joining and coming to rest ...")
     async with bare() as yardstick, coordinator(url) as server:
         before = server.resident_bytes()
-        group = Population(server, f"beats-{members}", members)
-        took = await group.begin()
-        say(
-            f"  everybody joined in {took.joined_s:.1f} s, of which {took.joined_cpu_s:.1f} s of the server's processor time; "
-            f"placed, running and at rest {took.rested_s:.1f} s later, {took.rested_cpu_s:.1f} s of processor time"
-        )
+        sizes = [min(GROUP_MEMBERS, members - first) for first in range(0, members, GROUP_MEMBERS)]
+        groups = [Population(server, f"beats-{members}-{number}", size) for number, size in enumerate(sizes)]
+        for one in groups:
+            took = await one.begin()
+            say(
+                f"  {len(one.members):,} joined in {took.joined_s:.1f} s, of which {took.joined_cpu_s:.1f} s of the server's "
+                f"processor time; placed, running and at rest {took.rested_s:.1f} s later, {took.rested_cpu_s:.1f} s of "
+                "processor time"
+            )
+        group = groups[0]
+        group.members = [member for one in groups for member in one.members]
+        await group.each(group.members, group.beat)
         each = (server.resident_bytes() - before) / members
         theirs: dict[str, list[Rate]] = {copies: [] for copies in HABITS}
         ours: dict[str, list[Rate]] = {copies: [] for copies in HABITS}
@@ -147,7 +155,8 @@ async def heartbeats(url: str, members: int, options: argparse.Namespace) -> lis
                 f"  one every {INTERVAL_S:g} s, {copies}: {kept.per_s:,.0f}/s, p50 {kept.p50_ms:.1f} ms, "
                 f"p99 {kept.p99_ms:.1f} ms, {kept.core:.0%} of a core"
             )
-        group.end()
+        for one in groups:
+            one.end()
     say(f"  {each / KB:.1f} kB a member")
     bars = []
     for copies, rates in ours.items():
@@ -162,7 +171,7 @@ async def heartbeats(url: str, members: int, options: argparse.Namespace) -> lis
             f"a heartbeat of 10,000 members, {copies}, takes at most {TIMES_BARE:g} times as long as one of bare ASGI"
         )
         bars.append(Bar(what, f"{times:.1f} times", times <= TIMES_BARE))
-    return bars if members >= 10_000 else []
+    return bars if members == GROUP_MEMBERS else []
 
 
 def _cpu_s(rate: Rate) -> float:

@@ -52,18 +52,18 @@ async def persist(url: str, shape: Shape, *, rounds: int = 3, changes: int = 30)
             commit = written(group_id, *operations["first"][0], version=0)
             write_down.append((time.perf_counter() - began) * 1_000)
             first.append(await _append(log, commit))
-        group_id, version, took = GroupId(f"change-{shape.tasks}"), 0, []
+        group_id, version, took, rows = GroupId(f"change-{shape.tasks}"), 0, [], []
         at, item = operations["leave"][0]
         epoch = await log.take_over(group_id)
         commit = written(group_id, at, item, version=0, epoch=epoch)
-        for _ in range(changes):
+        for number in range(
+            changes
+        ):  # In turns, because what the disk and the machine take changes from second to second.
             commit = written(group_id, at, item, version=version, epoch=epoch)
             began = time.perf_counter()
             await log.append(commit)
             took.append((time.perf_counter() - began) * 1_000)
             version += len(commit.records)
-        rows = []
-        for number in range(changes):
             began = time.perf_counter()
             await commit_one_row(engine, f"{shape.tasks}-{number}")
             rows.append((time.perf_counter() - began) * 1_000)

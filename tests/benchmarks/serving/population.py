@@ -109,7 +109,8 @@ class Population:
                 "initial_rebalance_delay_ms": 3_600_000,
                 "max_warmup_replicas": 100_000,
                 "max_warmups_per_member": 1_000,
-                "session_timeout_ms": 600_000,
+                # No member hears of its group while others of a larger fleet begin.
+                "session_timeout_ms": 7_200_000,
                 # A turn of everybody may take longer than two of the usual intervals here. Whoever is as late is
                 # overdue, and as long as anybody is, no task is handed over for balance: the group would never rest.
                 "heartbeat_interval_ms": 60_000,

@@ -1,6 +1,7 @@
 """A job is tested without a broker; `test_first_worker` holds what comes of that to a real one."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -57,17 +58,6 @@ async def test_what_is_sent_goes_through_every_subtopology() -> None:
     ]
 
 
-async def test_a_record_in_whose_middle_the_tasks_move_counts_once() -> None:
-    test = app.test()
-    await test.send(orders, 2, key="a", timestamp_ms=1_000)
-    test.restore(in_the_middle=True)
-    await test.send(orders, 3, key="a", timestamp_ms=1_001)
-    await test.send(orders, 4, key="a", timestamp_ms=1_002)
-    assert [one.value for one in test.records(totals)] == [2, 5, 9]
-    assert [one.value for one in test.records(doubled)] == [4, 10, 18]
-    assert test.store(sums).get("a") == 9
-
-
 async def test_a_table_follows_its_topic() -> None:
     test = app.test()
     await test.send(prices, 10, key="a", timestamp_ms=9_000)
@@ -116,3 +106,59 @@ def test_it_needs_no_loop_of_its_own() -> None:
     test = app.test()
     asyncio.run(test.send(orders, 1, key="a", timestamp_ms=1_000))
     assert test.store(sums).get("a") == 1
+
+
+async def refused(what: str) -> str:
+    """Return what is said of a job that does something wrong with a record."""
+    job = App("refused")
+    source = job.topic("source", key=TEXT, value=INT)
+    output = job.topic("output", key=TEXT, value=INT)
+    table = job.table("table", key=TEXT, value=INT)
+    job.table("other", key=TEXT, value=INT, subtopology="1", changelog="others")
+    wrong: Any = "five"
+
+    @job.process(output, subtopology="1")
+    async def other(_record: Record[str, int], _context: Context) -> None:
+        """Do nothing."""
+
+    @job.process(source, state=table)
+    async def process(_record: Record[str, int], context: Context, state: State[int]) -> None:
+        match what:
+            case "value":
+                await context.send(output, wrong, key="a")
+            case "key":
+                nobody: Any = None
+                await context.send(output, 5, key=nobody)
+            case "state":
+                state.put(wrong)
+            case "store":
+                context.store(sums)
+            case _:
+                await context.send(what, b"1", key=b"a")
+
+    with pytest.raises((TypeError, ValueError, KeyError)) as found:
+        await job.test().send(source, 1, key="a", timestamp_ms=1)
+    return str(found.value)
+
+
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        ("value", "'five' cannot be written"),
+        ("key", "None cannot be written"),
+        ("state", "'five' cannot be written"),
+        ("store", "has no store 'sums', only table"),
+        ("refused-table-changelog", "is a changelog of this job"),
+        ("others", "is a changelog of this job"),
+    ],
+)
+async def test_what_cannot_be_meant_is_an_error_that_says_so(what: str, said: str) -> None:
+    assert said in await refused(what)
+
+
+def test_topics_and_tables_are_those_of_the_job() -> None:
+    job = App("other")
+    source = job.topic("source", key=TEXT, value=INT)
+    for wrong in (lambda: job.process(orders), lambda: job.process(source, state=sums)):
+        with pytest.raises(ValueError, match="was named by another App"):
+            wrong()

@@ -233,8 +233,8 @@ def test_the_three_jobs_take_sixty_lines_at_most() -> None:
     assert len([line for line in program("jobs.py").splitlines() if line.strip()]) <= 60
 
 
-def test_the_test_of_the_page_passes_without_a_broker(tmp_path: Path) -> None:
-    for name in ("jobs.py", "test_jobs.py"):
+def test_the_tests_of_the_page_pass_without_a_broker(tmp_path: Path) -> None:
+    for name in ("jobs.py", "test_jobs.py", "test_fleet.py"):
         (tmp_path / name).write_text(program(name))
     said = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)],
@@ -243,4 +243,4 @@ def test_the_test_of_the_page_passes_without_a_broker(tmp_path: Path) -> None:
         text=True,
         check=False,
     )
-    assert "1 passed" in said.stdout, said.stdout
+    assert "2 passed" in said.stdout, said.stdout

@@ -43,6 +43,13 @@ class Counter:
         """Do nothing."""
 
 
+class Blocking:
+    """The same, and not as a coroutine."""
+
+    def __call__(self, record: ConsumerRecord, context: Context) -> None:
+        """Do nothing."""
+
+
 GOOD: dict[str, Any] = {"sources": ("clicks",), "process": count}
 REFUSED: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "a string for a tuple of sources": ({"sources": "clicks"}, TypeError, "as in ('clicks',)"),
@@ -61,6 +68,11 @@ REFUSED: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
         "a changelog and an output",
     ),
     "a function that is not async": ({"process": blocking}, TypeError, "'blocking' is no coroutine function"),
+    "an object that is called and is not async": (
+        {"process": Blocking()},
+        TypeError,
+        "__call__' is no coroutine function",
+    ),
     "a part of one": ({"process": partial(blocking)}, TypeError, "'blocking' is no coroutine function"),
     "a function that yields": ({"process": yielding}, TypeError, "'yielding' is no coroutine function"),
     "nothing to call": ({"process": None}, TypeError, "cannot be called"),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from batonpass.core.state.errors import Fenced, FencedInstanceId, Gone, ProtocolError, UnknownGroup, UnknownMember
 from batonpass.core.state.ids import MemberId, TaskId
-from batonpass.core.state.model import Cause, Grant, Group, Member, Role
+from batonpass.core.state.model import Cause, Grant, Group, Member
 from batonpass.core.state.replies import Answer, Done
 from batonpass.core.state.soft import Soft
 from batonpass.core.state.topology import is_ready, why_not_ready
@@ -147,16 +147,15 @@ def _state_unknown(soft: Soft, member: Member) -> list[tuple[str, str]]:
 
 
 def _drain_status(group: Group, member: Member) -> tuple[str, str]:
-    remaining = sum(grant.role is Role.ACTIVE for grant in member.assignment.values())
-    waiting = sum(revocation.active for revocation in member.revoking.values())
-    if member.gets_nothing and not remaining + waiting:
+    remaining, left = len(member.actives), len(member.may_run)
+    if member.gets_nothing and not left:
         return ("drained", "this instance is kept out: none of its runs gets a task until an operator lets it in")
-    if not remaining + waiting:
+    if not left:
         return ("drained", "this member has no active task left and may leave")
     blocked = why_drain_is_blocked(group, member)
     if remaining and blocked:
         return ("drain-blocked", f"{remaining} tasks {HOW_BLOCKED[blocked]}")
-    return ("draining", f"{remaining + waiting} active tasks are left")
+    return ("draining", f"{left} active tasks are left")
 
 
 HOW_BLOCKED: Mapping[str, str] = {
@@ -186,8 +185,7 @@ def why_drain_is_blocked(group: Group, member: Member) -> str:
 
 def _has_nowhere_to_go(group: Group, member: Member) -> bool:
     """Say whether a draining member has an active whose target is still that member, or that has no target."""
-    actives = [task_id for task_id, grant in member.assignment.items() if grant.role is Role.ACTIVE]
-    return any(group.tasks[task_id].target.owner in (None, member.id) for task_id in actives)
+    return any(group.tasks[task_id].target.owner in (None, member.id) for task_id in member.actives)
 
 
 def answer_to_poll(group: Group, soft: Soft, member_id: MemberId, after: int) -> Answer | ProtocolError | None:
@@ -197,8 +195,8 @@ def answer_to_poll(group: Group, soft: Soft, member_id: MemberId, after: int) ->
     ``after`` above the member's epoch is answered too: the store may have lost commits. A long-poll is no heartbeat and
     changes nothing.
     """
-    member = group.members.get(member_id)
-    if not group.declared or member is None or member.away_until_ms is not None:
+    member = group.present_member(member_id)
+    if member is None:
         return refusal(group, member_id)
     if after == member.epoch or (after < member.epoch and is_full_report_awaited(group, soft, member_id)):
         return None

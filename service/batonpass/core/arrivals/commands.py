@@ -15,7 +15,6 @@ from batonpass.core.state.errors import (
     PreconditionRequired,
     ProtocolError,
     TooLarge,
-    UnknownGroup,
     UnknownMember,
 )
 from batonpass.core.state.inputs import (
@@ -117,8 +116,6 @@ def warnings_of(policy: Policy, config: GroupConfig) -> tuple[str, ...]:
 def delete(draft: DecisionDraft, item: GroupDeletion) -> Reply:
     """Delete an empty group, or (``force``) one with members. A tombstone keeps its epochs and tokens."""
     group = draft.group
-    if not group.declared:
-        return UnknownGroup(f"no group {group.id!r} is declared")
     application = application_of(group, draft.soft, draft.now_ms)
     if group.members and not item.force and (application is None or not application.is_silent):
         names = ", ".join(sorted(group.members)[:10])
@@ -156,8 +153,6 @@ def partition_counts(draft: DecisionDraft, item: PartitionCounts) -> Reply:
 
 
 def pause(draft: DecisionDraft, item: PauseRequest) -> Reply:
-    if not draft.group.declared:
-        return UnknownGroup(f"no group {draft.group.id!r} is declared")
     expires_ms = item.expires_ms if item.for_ms is None else draft.now_ms + item.for_ms
     if expires_ms is not None and expires_ms <= draft.now_ms:
         message = "expires_at lies in the past"
@@ -168,8 +163,6 @@ def pause(draft: DecisionDraft, item: PauseRequest) -> Reply:
 
 def resume(draft: DecisionDraft, _item: ResumeRequest) -> Reply:
     """End a pause, and a storm."""
-    if not draft.group.declared:
-        return UnknownGroup(f"no group {draft.group.id!r} is declared")
     was_paused, was_storm = draft.group.pause is not None, draft.group.storm_since_ms is not None
     if was_paused:
         draft.record(Resumed())
@@ -181,10 +174,8 @@ def resume(draft: DecisionDraft, _item: ResumeRequest) -> Reply:
     return Done()
 
 
-def probe(draft: DecisionDraft, _item: ProbeRequest) -> Reply:
+def probe(_draft: DecisionDraft, _item: ProbeRequest) -> Reply:
     """Place the group anew, as ``decide`` does on each such request."""
-    if not draft.group.declared:
-        return UnknownGroup(f"no group {draft.group.id!r} is declared")
     return Taken(is_news=True)
 
 
@@ -230,8 +221,6 @@ def trust(draft: DecisionDraft, item: TrustRequest) -> Reply:
 
 
 def _no_such_task(draft: DecisionDraft, task: str) -> ProtocolError | None:
-    if not draft.group.declared:
-        return UnknownGroup(f"no group {draft.group.id!r} is declared")
     if task not in draft.group.table.index_of:
         return InvalidRequest(no_such_task(draft.group, task), errors=[("task", "there is no such task")])
     return None

@@ -6,7 +6,6 @@ A tick asks what is due; it decides nothing itself. So a tick that comes too ear
 from __future__ import annotations
 
 from dataclasses import replace
-from operator import itemgetter
 
 from batonpass.core.arrivals import storm
 from batonpass.core.arrivals.answers import Taken
@@ -18,7 +17,7 @@ from batonpass.core.handover.turns import last_came_on
 from batonpass.core.state.failures import distrust_ends
 from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.inputs import PollBroken, PollOpened, Started, Tick
-from batonpass.core.state.model import Cause, Drain, Group, Member, OnLeaseLost, Role
+from batonpass.core.state.model import Cause, Drain, Group, Member, OnLeaseLost
 from batonpass.core.state.reasons import Happened, Held
 from batonpass.core.state.records import (
     HEARD_AGAIN,
@@ -160,9 +159,7 @@ def _expire(draft: DecisionDraft) -> None:
         return
     ran: list[TaskId] = []
     for member_id in expired:
-        assignment = draft.group.members[member_id].assignment
-        ran.extend(task for task, grant in assignment.items() if grant.role is Role.ACTIVE)
-        ran.extend(draft.group.members[member_id].revoking)
+        ran += [*draft.group.members[member_id].actives, *draft.group.members[member_id].revoking]
         draft.explain(Happened.EXPIRED, to=member_id)
     distrusted = draft.view().distrusted
     draft.record(*(draft.gone(member_id, Cause.EXPIRED) for member_id in expired))
@@ -198,8 +195,7 @@ def _suspect(draft: DecisionDraft) -> None:
 
 def _runs_without_state(draft: DecisionDraft, member: Member) -> bool:
     """Say whether a member runs a task without state. No copy takes it over, so it needs another target."""
-    actives = [task_id for task_id, grant in member.assignment.items() if grant.role is Role.ACTIVE]
-    return any(not draft.view().is_stateful(task_id) for task_id in actives)
+    return any(not draft.view().is_stateful(task_id) for task_id in member.actives)
 
 
 def _end_absences(draft: DecisionDraft) -> None:
@@ -270,18 +266,13 @@ def note_blocked_drains(draft: DecisionDraft) -> None:
 
     The drain goes on, and members that join later may still take the tasks.
     """
-    over = [
-        (member.id, member, member.drain, why)
-        for member in draft.group.members.values()
-        if member.drain is not None
-        and not member.drain.blocked
-        and (why := _drain_time_over(member.drain, draft.now_ms))
-    ]
-    for _, member, drain, why in sorted(over, key=itemgetter(0)):
-        left = sum(grant.role is Role.ACTIVE for grant in member.assignment.values())
-        if left:
-            draft.record(DrainStarted(member.id, drain.since_ms, drain.deadline_ms, drain.gives_up_ms, why))
-            draft.explain(Happened.DRAIN_BLOCKED, to=member.id, detail=why, tasks=left)
+    members = draft.group.members
+    for member_id in sorted(member.id for member in members.values() if member.drain is not None):
+        drain = members[member_id].drain
+        why = _drain_time_over(drain, draft.now_ms) if drain is not None and not drain.blocked else ""
+        if drain is not None and why and (left := len(members[member_id].actives)):
+            draft.record(DrainStarted(member_id, drain.since_ms, drain.deadline_ms, drain.gives_up_ms, why))
+            draft.explain(Happened.DRAIN_BLOCKED, to=member_id, detail=why, tasks=left)
 
 
 def _drain_time_over(drain: Drain, now_ms: int) -> str:

@@ -10,7 +10,7 @@ from typing import Final
 
 from batonpass.core.handover.decision_draft import DecisionDraft
 from batonpass.core.state.ids import TaskId
-from batonpass.core.state.loads import SmoothedLoad, begun, least_load, new_step
+from batonpass.core.state.loads import SmoothedLoad, begun, has_left, least_load, step_of
 from batonpass.core.state.model import ActiveState, Member, Role
 from batonpass.core.state.policy import BalanceBy
 from batonpass.core.state.records import LoadsMeasured
@@ -47,22 +47,20 @@ def smoothed_loads(
 
 
 def read_loads(draft: DecisionDraft) -> None:
-    """Record the load of every task that has left its step, if it is time to look."""
+    """Record the loads, if it is time to look and one of them has left its step."""
     group, now_ms, half_life_ms = draft.group, draft.now_ms, draft.group.config.load_half_life_ms
     if group.config.balance_by is BalanceBy.DECLARED:
         return
     if 0 <= now_ms - draft.soft.loads_read_ms < half_life_ms // READ_SHARE:
         return
     draft.soft = draft.soft._replace(loads_read_ms=now_ms)
-    least, changes = least_load(group.loads), dict[TaskId, float]()
+    least, averages = least_load(group.loads), dict[TaskId, float]()
     for member_id, member_soft in draft.soft.members.items():
         for task_id, load in member_soft.loads.items():
             average = load.until(now_ms, half_life_ms).average
             task = group.tasks.get(task_id)
-            if average is None or task is None or task.owner != member_id:
-                continue
-            step = new_step(group.loads.get(task_id), average, least)
-            if step is not None:
-                changes[task_id] = step
-    if changes:
-        draft.record(LoadsMeasured(dict(sorted(changes.items()))))
+            if average is not None and task is not None and task.owner == member_id:
+                averages[task_id] = average
+    if any(has_left(group.loads.get(task_id), average, least) for task_id, average in averages.items()):
+        steps = {task_id: step_of(average, least) for task_id, average in sorted(averages.items())}
+        draft.record(LoadsMeasured({one: step for one, step in steps.items() if step != group.loads.get(one)}))

@@ -82,7 +82,7 @@ def join(draft: DecisionDraft, item: Join) -> Reply:
 def _answer_repeated_join(draft: DecisionDraft, member: Member) -> Late:
     """A repeated join counts as a heartbeat: it renews the lease and changes nothing else."""
     known = draft.member_soft(member.id) or MemberSoft(draft.now_ms)
-    draft.set_member_soft(member.id, replace(known, heard_ms=draft.now_ms, poll_broken_ms=None))
+    draft.set_member_soft(member.id, known.heard(draft.now_ms))
     return Late()
 
 
@@ -202,10 +202,10 @@ def leave(draft: DecisionDraft, item: Leave) -> Reply:
     What has no state, and what members that drain were to hand over to it, goes to members that are there.
     """
     group = draft.group
-    member = group.members.get(item.member_id)
-    if group.declared and member is None and item.member_id not in group.gone:
+    if group.declared and item.member_id not in group.members and item.member_id not in group.gone:
         _note_left_before_joining(draft, item.member_id)
-    if not group.declared or member is None or member.away_until_ms is not None:
+    member = group.present_member(item.member_id)
+    if member is None:
         return refusal(group, item.member_id)
     if item.restart and member.instance_id is None:
         message = "mode=restart needs a member that joined with an instance_id; leave without it"
@@ -301,12 +301,11 @@ def drain(draft: DecisionDraft, item: DrainRequest) -> Reply:
 def undrain(draft: DecisionDraft, item: DrainReversal) -> Reply:
     """Let a draining member stay, and an instance in. Handovers whose revocation was sent are completed."""
     group = draft.group
-    member = group.members.get(item.member_id)
-    instance_id = instance_named(group, item.member_id)
+    member, instance_id = group.present_member(item.member_id), instance_named(group, item.member_id)
     if instance_id is not None and instance_id in group.kept_out:
         let_in(draft, instance_id, "undrain")
         return Done()
-    if not group.declared or member is None or member.away_until_ms is not None:
+    if member is None:
         return refusal(group, item.member_id)
     if member.drain is not None:
         draft.record(DrainCancelled(member.id))

@@ -20,7 +20,7 @@ from batonpass.core.state.errors import InvalidRequest
 from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.inputs import Heartbeat, StoreRecovered
 from batonpass.core.state.model import Group, Member, Role
-from batonpass.core.state.records import EpochsRaised, GrantsHeld, Record, TasksAdopted
+from batonpass.core.state.records import EpochsRaised, GrantsHeld, TasksAdopted
 from batonpass.core.state.replies import Done, Reply
 from batonpass.core.state.soft import TaskReport
 
@@ -51,9 +51,10 @@ def believe(draft: DecisionDraft, member: Member, item: Heartbeat) -> InvalidReq
     it. Its next assignment, at the next epoch, is made from its own full report (``adopt``). Returns the refusal of an
     epoch that cannot be believed. Tokens that cannot are left out before (``without_implausible_tokens``).
     """
-    refused = _refuse_implausible(member, item)
-    if refused is not None:
-        return refused
+    if item.member_epoch > member.epoch + PLAUSIBLE_LEAP_MAX:
+        # No store can have lost so many commits. The numbers are stored with 64 bits, so there would be no room above.
+        reason = f"{item.member_epoch} is more than {PLAUSIBLE_LEAP_MAX} above the epoch that is known, {member.epoch}"
+        return InvalidRequest(f"member_epoch: {reason}", errors=[("member_epoch", reason)])
     begun = draft.group.recovering_until_ms > draft.now_ms
     _hold_grants(
         draft, f"member {member.id} reports epoch {item.member_epoch} or a token above ours; the log has {member.epoch}"
@@ -66,17 +67,6 @@ def believe(draft: DecisionDraft, member: Member, item: Heartbeat) -> InvalidReq
     known = draft.member_soft(member.id)
     if known is not None:
         draft.set_member_soft(member.id, replace(known, full=False, reports={}))
-    return None
-
-
-def _refuse_implausible(member: Member, item: Heartbeat) -> InvalidRequest | None:
-    """Return the refusal of an epoch too far above the log's: no store can have lost so many commits.
-
-    Believing it would leave no room above it, because the numbers are stored with 64 bits.
-    """
-    if item.member_epoch > member.epoch + PLAUSIBLE_LEAP_MAX:
-        reason = f"{item.member_epoch} is more than {PLAUSIBLE_LEAP_MAX} above the epoch that is known, {member.epoch}"
-        return InvalidRequest(f"member_epoch: {reason}", errors=[("member_epoch", reason)])
     return None
 
 
@@ -100,20 +90,20 @@ def notice_lost_join(draft: DecisionDraft, item: Heartbeat) -> None:
     never_seen = group.declared and item.member_id not in group.gone and item.member_id not in group.members
     runs_something = any(report.role == "active" for report in (item.tasks or {}).values())
     if never_seen and item.member_epoch > 0 and runs_something and group.recovering_until_ms <= draft.now_ms:
-        _hold_grants(
-            draft,
-            f"member {item.member_id}, of whom the log knows nothing, reports active tasks at epoch {item.member_epoch}",
-        )
-        draft.record(EpochsRaised({}, _tokens_from(group)))
-        _ask_for_full_reports(draft)
+        what = f"of whom the log knows nothing, reports active tasks at epoch {item.member_epoch}"
+        _recover(draft, f"member {item.member_id}, {what}")
 
 
 def store_recovered(draft: DecisionDraft, _item: StoreRecovered) -> Reply:
     """Act on an operator's statement that commits were lost."""
-    _hold_grants(draft, "an operator says that the store lost commits")
+    _recover(draft, "an operator says that the store lost commits")
+    return Done()
+
+
+def _recover(draft: DecisionDraft, why: str) -> None:
+    _hold_grants(draft, why)
     draft.record(EpochsRaised({}, _tokens_from(draft.group)))
     _ask_for_full_reports(draft)
-    return Done()
 
 
 def _hold_grants(draft: DecisionDraft, why: str) -> None:
@@ -182,9 +172,8 @@ def adopt(draft: DecisionDraft, member: Member, epoch: int, reports: Mapping[Tas
             tokens[task_id] = max(last, draft.group.tokens_from) + 1
         else:
             tokens[task_id] = max(reported, last)
-    records: list[Record] = [TasksAdopted(member.id, tokens, tuple(dropped), draft.now_ms)]
-    records.insert(0, EpochsRaised({member.id: max(member.epoch, epoch) + 1}, draft.group.tokens_from))
-    draft.record(*records)
+    raised = EpochsRaised({member.id: max(member.epoch, epoch) + 1}, draft.group.tokens_from)
+    draft.record(raised, TasksAdopted(member.id, tokens, tuple(dropped), draft.now_ms))
     return True
 
 
@@ -236,6 +225,5 @@ def _has_reported(draft: DecisionDraft, other: MemberId) -> bool:
 
 
 def _is_running(draft: DecisionDraft, other: MemberId, task_id: TaskId) -> bool:
-    known = draft.member_soft(other)
-    measured = known.reports.get(task_id) if known is not None else None
+    measured = draft.soft.report_of(other, task_id)
     return measured is not None and measured.report.role == "active"

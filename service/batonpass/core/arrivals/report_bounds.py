@@ -63,8 +63,8 @@ def too_many_unassigned(
     member = group.members[member_id]
     weights = {
         task_id: 1 + len(report.positions) + len(report.end_offsets) + len(report.final_position)
-        for task_id, report in tasks.items()
-        if task_id not in member.assignment and task_id not in member.revoking
+        for task_id in tasks.keys() - member.assignment.plain().keys() - member.revoking.keys()
+        for report in [tasks[task_id]]
     }
     wanted, before = sum(weights.values()), soft.members.get(member_id)
     if wanted <= (before.unassigned if before is not None else 0):

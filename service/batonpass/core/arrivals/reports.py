@@ -49,8 +49,8 @@ from batonpass.core.state.soft import EndOffset, MeasuredReport, MemberSoft, Pos
 def heartbeat(draft: DecisionDraft, item: Heartbeat) -> Reply:
     """Take a member's report (protocol 4.2 to 4.4). Unless it is refused, its answer waits for the whole decision."""
     group = draft.group
-    member = group.members.get(item.member_id)
-    if not group.declared or member is None or member.away_until_ms is not None:
+    member = group.present_member(item.member_id)
+    if member is None:
         refused: ProtocolError = refusal(group, item.member_id)
         notice_lost_join(draft, item)
         return refused
@@ -59,11 +59,11 @@ def heartbeat(draft: DecisionDraft, item: Heartbeat) -> Reply:
         return TooLarge(f"a heartbeat may report {limit} tasks; this one reports {len(item.tasks)}")
     known = draft.member_soft(member.id) or MemberSoft(draft.now_ms)
     if item.seq <= known.seq:
-        draft.set_member_soft(member.id, replace(known, heard_ms=draft.now_ms, poll_broken_ms=None))
+        draft.set_member_soft(member.id, known.heard(draft.now_ms))
         draft.explain(NoChange.DUPLICATE)
         return Late()
     if item.member_epoch < known.echoed:
-        draft.set_member_soft(member.id, replace(known, heard_ms=draft.now_ms, poll_broken_ms=None))
+        draft.set_member_soft(member.id, known.heard(draft.now_ms))
         return StaleMemberEpoch(
             f"member epoch {item.member_epoch} is below {known.echoed}, which this member has echoed before; take the assignment in answer"
         )
@@ -89,8 +89,9 @@ def heartbeat(draft: DecisionDraft, item: Heartbeat) -> Reply:
     if group.recovering_until_ms <= draft.now_ms:
         known_too = tasks | {task_id: measured.report for task_id, measured in kept.items()}
         excess, unassigned, why = too_many_unassigned(group, draft.soft, member.id, known_too, draft.policy)
-        kept = {task_id: measured for task_id, measured in kept.items() if task_id not in excess}
-        tasks = {task_id: report for task_id, report in tasks.items() if task_id not in excess}
+        for task_id in excess:
+            kept.pop(task_id, None)
+            tasks.pop(task_id, None)
         heard, ignored = replace(heard, unassigned=unassigned), (*ignored, *why)
     is_news, is_estimated = _take_report(draft, item, (known, heard), kept, tasks)
     return Taken(ignored, is_news, is_estimated)
@@ -119,16 +120,14 @@ def _what_is_new(
     tasks, is_recovering = item.tasks or {}, draft.group.recovering_until_ms > draft.now_ms
     if not known.full or item.member_epoch != known.echoed or member.revoking or is_recovering:
         return {}, dict(tasks)
-    kept: dict[TaskId, MeasuredReport] = {}
     index_of, limit = draft.group.table.index_of, draft.group.config.acceptable_recovery_lag
-    news: dict[TaskId, TaskReport] = {}
-    for task_id, report in tasks.items():
-        before = known.reports.get(task_id)
-        if before is not None and before.report == report and task_id in index_of and _is_settled(before, limit):
-            kept[task_id] = before
-        else:
-            news[task_id] = report
-    return kept, news
+    kept = {
+        task_id: before
+        for task_id, report in tasks.items()
+        if (before := known.reports.get(task_id)) is not None and before.report == report
+        if task_id in index_of and _is_settled(before, limit)
+    }
+    return kept, {task_id: report for task_id, report in tasks.items() if task_id not in kept}
 
 
 def _is_settled(measured: MeasuredReport, acceptable_lag: int) -> bool:
@@ -156,6 +155,7 @@ def _with_heartbeat(known: MemberSoft, item: Heartbeat, now_ms: int) -> MemberSo
         timeouts=timeouts,
         poll_broken_ms=None,
         rhythm_ms=max(now_ms - known.heard_ms, known.rhythm_ms // 2),
+        numbers={**known.numbers, **item.numbers} if item.numbers else known.numbers,
     )
 
 
@@ -169,8 +169,7 @@ def count_as_heard(group: Group, soft: Soft, item: Heartbeat | Join, now_ms: int
         if item.member_id not in group.members:
             return soft
         member_soft = MemberSoft(now_ms)
-    renewed = replace(member_soft, heard_ms=now_ms, poll_broken_ms=None)
-    return soft._replace(members=soft.members.having(item.member_id, renewed))
+    return soft._replace(members=soft.members.having(item.member_id, member_soft.heard(now_ms)))
 
 
 def note_answered_timeout(draft: DecisionDraft, member: Member) -> None:

@@ -53,7 +53,7 @@ def end_if_over(draft: DecisionDraft) -> None:
     if over_ms is None or draft.now_ms < max(over_ms, draft.soft.judge_from_ms):
         return
     view = draft.view()
-    if view.longest_silence() is not None and not view.is_any_member_overdue():
+    if view.longest_silence() is not None and not view.is_any_member_overdue:
         _end(draft)
 
 

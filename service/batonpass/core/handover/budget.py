@@ -126,7 +126,7 @@ def _waiting_for_their_grant(view: View, task_plans: list[TaskPlan]) -> set[Task
     Until then the copy counts as a warmup.
     """
     chosen = [plan for plan in task_plans if plan.task.warmups and _is_free_for_a_warmup(plan)]
-    if not chosen or view.as_if_released:
+    if not chosen or view.as_if_complete:
         return set()
     giving_up = {member.id for member in view.members.values() if member.revoking}
     for plan in task_plans:

@@ -147,12 +147,12 @@ def _kept(view: View, task: Task, choice: Choice, wanted: list[MemberId]) -> dic
     is_giving_way = owner is not None and owner != choice.active
     holders = _copy_holders(view, task, choice.active)
     for member_id in [warming for warming in task.warmups if warming in holders and view.is_stalled(task, warming)]:
-        if view.as_if_released or member_id not in view.must_not_stop_now:
+        if member_id not in view.must_not_stop_now:
             del holders[member_id]
     previous_owner = owner if is_giving_way else task.handover.previous_owner
     has_run = not is_giving_way or task.state is ActiveState.RUNNING
     kept: dict[MemberId, Role] = {}
-    if previous_owner is not None and previous_owner in holders and has_run and not view.as_if_released:
+    if previous_owner is not None and previous_owner in holders and has_run and not view.as_if_complete:
         kept[previous_owner] = Role.STANDBY
     there = [member_id for member_id in wanted if member_id in holders]
     for member_id in there:
@@ -171,11 +171,10 @@ def _kept(view: View, task: Task, choice: Choice, wanted: list[MemberId]) -> dic
     if surplus:
         missing = len(task.target.standbys) - sum([_is_caught_up(view, task, member_id) for member_id in there])
         kept.update(_surplus_kept(view, task, surplus, missing=missing, is_ready=choice.ready))
-        if not view.as_if_released:
-            kept.update({member_id: role for member_id, role in surplus.items() if member_id in view.must_not_stop_now})
-            _keep_on_drained(
-                view, task, kept, {member_id: role for member_id, role in surplus.items() if member_id not in kept}
-            )
+        kept.update({member_id: role for member_id, role in surplus.items() if member_id in view.must_not_stop_now})
+        if not view.as_if_complete:
+            unwanted = {member_id: role for member_id, role in surplus.items() if member_id not in kept}
+            _keep_on_drained(view, task, kept, unwanted)
     return kept
 
 

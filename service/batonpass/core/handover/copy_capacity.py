@@ -59,19 +59,18 @@ class RoomLeft:
         )
 
 
-class CopyCapacity:
+class CopyCapacity(RoomLeft):
     """How many more copies members with a limit may take in this step.
 
     ``task_plans`` are the tasks of the step and where they go. Everything else that a member holds stays.
     """
 
-    __slots__ = ("_left", "_view")
+    __slots__ = ()
 
     def __init__(self, view: View, task_plans: list[TaskPlan]) -> None:
         looked_at = {plan.task.id for plan in task_plans} if view.limited else set()
         members = [view.members[member_id] for member_id in view.limited]
-        self._view = view
-        self._left = RoomLeft(
+        super().__init__(
             view,
             {
                 member.id: member.max_tasks - sum(task_id not in looked_at for task_id in member.assignment)
@@ -81,7 +80,7 @@ class CopyCapacity:
         )
         for plan in task_plans if view.limited else ():
             for member_id in (plan.choice.active, *plan.copies):
-                self._left.take(member_id, plan.task.id)
+                self.take(member_id, plan.task.id)
 
     def take_back_excess(self, task_plans: list[TaskPlan]) -> None:
         """Change the plans, in place, so that no member exceeds its limit, as far as plans can be dropped."""
@@ -95,10 +94,10 @@ class CopyCapacity:
     def _give_up_unwanted(self, task_plans: list[TaskPlan]) -> None:
         for plan in task_plans:
             task = plan.task
-            for member_id in [holder for holder in plan.copies if self._left.has_too_many(holder, task.id)]:
+            for member_id in [holder for holder in plan.copies if self.has_too_many(holder, task.id)]:
                 if member_id != task.target.owner and member_id not in task.target.standbys:
                     del plan.copies[member_id]
-                    self._left.take(member_id, task.id, -1)
+                    self.take(member_id, task.id, -1)
 
     def _is_too_many(self, plan: TaskPlan) -> bool:
         """Say whether the active would move to a member that has neither room for it nor a copy of it."""
@@ -109,17 +108,17 @@ class CopyCapacity:
         if task_id in member.assignment:
             return False
         taken = len(member.assignment) + len(member.revoking)
-        is_full = not view.as_if_released and member.max_tasks is not None and taken >= member.max_tasks
-        if not is_full and not self._left.has_too_many(active, task_id):
+        is_full = not view.as_if_complete and member.max_tasks is not None and taken >= member.max_tasks
+        if not is_full and not self.has_too_many(active, task_id):
             return False
-        self._left.take(active, task_id, -1)
+        self.take(active, task_id, -1)
         return True
 
     def _take_back_move(self, plan: TaskPlan) -> None:
         """Let the active of a task stay, or wait, because it cannot move."""
         owner = plan.task.owner
         if owner not in plan.copies:
-            self._left.take(owner, plan.task.id)
+            self.take(owner, plan.task.id)
         plan.copies = {member_id: role for member_id, role in plan.copies.items() if member_id != owner}
         plan.choice = plan.choice._replace(active=owner, ready=owner is not None, held=Held.NO_CAPACITY)
         hold_if_chosen_elsewhere(self._view, plan)
@@ -127,14 +126,3 @@ class CopyCapacity:
     @property
     def is_limited(self) -> bool:
         return bool(self._view.limited)
-
-    def allows(self, member_id: MemberId, task_id: TaskId) -> bool:
-        """Say whether the member may take one more copy, of this task."""
-        return self._left.allows(member_id, task_id)
-
-    def take(self, member_id: MemberId, task_id: TaskId) -> None:
-        self._left.take(member_id, task_id)
-
-    def allows_all(self, requests: Iterable[CopyRequest]) -> bool:
-        """Say whether there is room for all of these copies together."""
-        return self._left.allows_all(requests)

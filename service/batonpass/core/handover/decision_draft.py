@@ -10,7 +10,7 @@ from batonpass.core.handover.view import View
 from batonpass.core.state.evolve import evolve
 from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.leases import lease_end_ms
-from batonpass.core.state.model import UNSEEN_STOPS, Cause, Group, Member, Role
+from batonpass.core.state.model import UNSEEN_STOPS, Cause, Group, Member
 from batonpass.core.state.policy import Policy
 from batonpass.core.state.reasons import Reason
 from batonpass.core.state.records import MemberGone, RebalanceScheduled, Record
@@ -21,16 +21,7 @@ from batonpass.placement.flow import Solver, minimum_flow
 class DecisionDraft:
     """A decision in the making."""
 
-    __slots__ = (
-        "_view",
-        "group",
-        "now_ms",
-        "policy",
-        "reasons",
-        "records",
-        "soft",
-        "solver",
-    )
+    __slots__ = ("_view", "group", "now_ms", "policy", "reasons", "records", "soft", "solver")
 
     def __init__(self, group: Group, soft: Soft, now_ms: int, policy: Policy, solver: Solver = minimum_flow) -> None:
         self.group = group
@@ -51,7 +42,7 @@ class DecisionDraft:
     def gone(self, member_id: MemberId, cause: Cause, *, lease_end_ms: int | None = None) -> MemberGone:
         """Return the record that a member leaves now. Without ``lease_end_ms`` it runs nothing any more."""
         member_soft = self.member_soft(member_id) if cause in UNSEEN_STOPS else None
-        heard_ms = None if member_soft is None else member_soft.sign_ms
+        heard_ms = None if member_soft is None else member_soft.heard_ms
         return MemberGone(member_id, cause, self.now_ms, lease_end_ms or self.now_ms, heard_ms)
 
     def explain(
@@ -89,9 +80,3 @@ class DecisionDraft:
 
     def lease_end_ms(self, member: Member) -> int:
         return lease_end_ms(self.group, self.soft, self.now_ms, member)
-
-    def actives_left(self, member: Member) -> tuple[TaskId, ...]:
-        """Return the tasks that a member has as active, or may still be running, in the topology's order."""
-        ids = [task for task, grant in member.assignment.items() if grant.role is Role.ACTIVE]
-        ids += [task for task, revocation in member.revoking.items() if revocation.active and task not in ids]
-        return tuple(self.group.table.in_order(ids))

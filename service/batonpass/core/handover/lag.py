@@ -259,37 +259,24 @@ def copy_as_reported(group: Group, member_soft: MemberSoft | None, task: Task, m
     """
     task_id = task.id
     grant = member.assignment.get(task_id)
+    if grant is not None and grant.role is _ACTIVE and task.state is _RUNNING:
+        return ASSUMED_RUNNING
+    measured = member_soft.reports.get(task_id) if member_soft is not None else None
     if grant is None:
-        measured = member_soft.reports.get(task_id) if member_soft is not None else None
-        return (
-            COLD_COPY
-            if measured is None or task_id in member.revoking
-            else _copy_by_lag(measured, group.config, on_disk=True)
-        )
+        if measured is None or task_id in member.revoking:
+            return COLD_COPY
+        return _copy_by_lag(measured, group.config, on_disk=True)
     if grant.role is _ACTIVE:
-        if task.state is _RUNNING:
-            return ASSUMED_RUNNING
-        measured = member_soft.reports.get(task_id) if member_soft is not None else None
         return _active_copy(group, task, measured, reported=member_soft is not None and member_soft.full)
-    if member.suspected:
+    if member.suspected or member_soft is None:
         # The member may be dead, and its last report outdated: it is handed nothing, and none of its copies is dropped.
         return UNREPORTED
-    if member_soft is None:
-        return UNREPORTED
-    measured = member_soft.reports.get(task_id)
-    if not member_soft.full:
-        return (
-            UNREPORTED
-            if measured is None
-            else _copy_by_lag(measured, group.config, on_disk=measured.report.role == "none")
-        )
-    if task.handover.previous_owner == member.id and (
-        measured is None or (measured.lag is None and not measured.report.lost)
-    ):
+    had_all = task.handover.previous_owner == member.id and member_soft.full
+    if had_all and (measured is None or (measured.lag is None and not measured.report.lost)):
         # The member ran the task until it gave it up, so it had all state. Its next report with a lag counts instead.
         return CAUGHT_UP_COPY
     if measured is None:
-        return COLD_COPY
+        return COLD_COPY if member_soft.full else UNREPORTED
     # The last report may be from before the member was told to tail the copy: its role is then "none".
     return _copy_by_lag(measured, group.config, on_disk=measured.report.role == "none")
 

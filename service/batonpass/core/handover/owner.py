@@ -179,7 +179,7 @@ def _choose_for_running(view: View, task: Task, owner: Member) -> Choice:
 def _held_for_overdue(view: View, task: Task, owner: Member) -> Held | None:
     """Hold moves for balance while a member may be about to expire: the balance would then have to change again."""
     for_balance = owner.drain is None and task.target.owner != task.marks.pin
-    return Held.MEMBER_OVERDUE if for_balance and view.is_any_member_overdue() else None
+    return Held.MEMBER_OVERDUE if for_balance and view.is_any_member_overdue else None
 
 
 def _held_for_its_grant(view: View, owner: Member, target: Member) -> Held | None:
@@ -191,12 +191,9 @@ def _held_for_its_grant(view: View, owner: Member, target: Member) -> Held | Non
     that the owner has to confirm holds nothing. Handovers under way never wait for held ones: they end when members
     confirm, or when the time limit for that is over.
     """
-    if view.as_if_released:
-        return None
-    if view.now_ms < view.group.grants_from_ms:
-        return Held.GRANTS_HELD
-    if target.revoking:
-        return Held.REVOKE_FIRST
+    held = view.why_not_granted(target.id)
+    if held is not None:
+        return held
     if owner.id in view.must_not_stop_now:
         return Held.TAKE_OVER_FIRST
     return None if view.is_heard(target.id) else Held.MEMBER_OVERDUE
@@ -243,11 +240,10 @@ def _runs_in_a_moment(view: View, task: Task, owner: Member, own: Copy) -> bool:
     A standby that restores beside it may report first, because its heartbeat happens to come earlier. A takeover would
     gain nothing then.
     """
-    eta_ms = level_in_ms(own)
-    member_soft = view.soft.members.get(owner.id)
-    if eta_ms is None or member_soft is None or task.id not in member_soft.reports:
+    eta_ms, measured = level_in_ms(own), view.soft.report_of(owner.id, task.id)
+    if eta_ms is None or measured is None:
         return False
-    return member_soft.reports[task.id].at_ms + eta_ms - view.config.heartbeat_interval_ms <= view.now_ms
+    return measured.at_ms + eta_ms - view.config.heartbeat_interval_ms <= view.now_ms
 
 
 def _stuck_at_ms(view: View, task: Task, owner: Member, own: Copy) -> int:
@@ -255,8 +251,7 @@ def _stuck_at_ms(view: View, task: Task, owner: Member, own: Copy) -> int:
 
     If its copy was caught up when it got the task, and is not now, nothing counts: it has lost what it had.
     """
-    member_soft = view.soft.members.get(owner.id)
-    measured = member_soft.reports.get(task.id) if member_soft is not None else None
+    measured = view.soft.report_of(owner.id, task.id)
     since_ms = max(task.since_ms, view.soft.started_ms)
     if measured is not None and (own.is_caught_up or not task.ready_grant):
         since_ms = max(since_ms, measured.progress_ms if measured.lag is None else measured.closer_ms)
@@ -265,10 +260,7 @@ def _stuck_at_ms(view: View, task: Task, owner: Member, own: Copy) -> int:
 
 def _choose_for_ownerless(view: View, task: Task, *, is_stateful: bool) -> Choice:
     """Choose the next owner of a task without one: a ready copy at once, other members only once a target is placed."""
-    next_owner, under_way = (
-        None if task.handover.next_owner is None else view.present_member(task.handover.next_owner),
-        None,
-    )
+    next_owner, under_way = view.present_member(task.handover.next_owner), None
     # If the chosen member's disk has become full, the task goes elsewhere: that member has none of its state yet.
     if next_owner is not None and not view.has_full_disk_for(next_owner.id, task.id):
         is_ready = view.copy(task, next_owner.id).is_caught_up

@@ -15,7 +15,7 @@ from batonpass.core.handover.copy_capacity import CopyCapacity
 from batonpass.core.handover.reconcile import hold_ungranted
 from batonpass.core.handover.view import View
 from batonpass.core.state.ids import TaskId
-from batonpass.core.state.model import Role, Task
+from batonpass.core.state.model import Task
 
 
 class StepPlan(NamedTuple):
@@ -65,9 +65,4 @@ def left_at_deadline(view: View) -> list[TaskId]:
     that stays may take it over all the same.
     """
     leaving = [member for member in view.members.values() if view.is_past_deadline(member)]
-    return [
-        task_id
-        for member in leaving
-        for task_id, grant in member.assignment.items()
-        if grant.role is Role.ACTIVE and task_id not in view.group.unsettled
-    ]
+    return [task_id for member in leaving for task_id in member.actives if task_id not in view.group.unsettled]

@@ -20,11 +20,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from itertools import repeat
 
 from batonpass.core.handover.copies import TaskPlan
 from batonpass.core.handover.copy_capacity import RoomLeft
-from batonpass.core.handover.owner import Choice
 from batonpass.core.handover.state_size import lag_at_start
 from batonpass.core.handover.view import View
 from batonpass.core.state.ids import MemberId, TaskId
@@ -43,36 +43,28 @@ def hold_ungranted(view: View, task_plans: Iterable[TaskPlan]) -> None:
         task, to = plan.task, plan.choice.active if plan.task.owner is None else None
         if to is None and plan.waits_for_copy and plan.requests[0].member_id in plan.copies:
             to = plan.requests[0].member_id
-        if to is not None and (held := _why_not_released(view, task) or _why_not_granted(view, to)) is not None:
+        if to is not None and (held := _why_not_released(view, task) or view.why_not_granted(to)) is not None:
             plan.hold(to, held)
 
 
 def _why_not_released(view: View, task: Task) -> Held | None:
-    if task.owner is not None or not task.handover.unreleased or view.as_if_released:
+    if task.owner is not None or not task.handover.unreleased:
         return None
     if any(entry.free_at_ms is not None for entry in task.handover.unreleased):
         return Held.LEASE
     return Held.REVOKING if view.now_ms - task.since_ms >= view.config.heartbeat_interval_ms else None
 
 
-def _why_not_granted(view: View, member_id: MemberId) -> Held | None:
-    if view.now_ms < view.group.grants_from_ms:
-        return Held.GRANTS_HELD
-    return Held.REVOKE_FIRST if view.members[member_id].revoking else None
-
-
+@dataclass(slots=True)
 class _MemberChanges:
     """What changes for one member: tasks to give up, tasks to take up, and roles to change."""
 
-    __slots__ = ("demoted", "new_entries", "ready", "revoked", "role_changes", "stuck")
-
-    def __init__(self) -> None:
-        self.revoked: list[TaskId] = []
-        self.demoted: dict[TaskId, Role] = {}
-        self.role_changes: dict[TaskId, Role] = {}
-        self.new_entries: dict[TaskId, Role] = {}
-        self.ready: list[TaskId] = []
-        self.stuck: list[TaskId] = []
+    revoked: list[TaskId] = field(default_factory=list)
+    demoted: dict[TaskId, Role] = field(default_factory=dict)
+    role_changes: dict[TaskId, Role] = field(default_factory=dict)
+    new_entries: dict[TaskId, Role] = field(default_factory=dict)
+    ready: list[TaskId] = field(default_factory=list)
+    stuck: list[TaskId] = field(default_factory=list)
 
 
 def reconcile(view: View, task_plans: Iterable[TaskPlan]) -> list[Record]:
@@ -91,9 +83,13 @@ def _compare(view: View, plan: TaskPlan, members: defaultdict[MemberId, _MemberC
     """Note for each member what changes about one task. Return the records about the task itself."""
     task, active = plan.task, plan.choice.active
     if task.owner is not None and task.owner != active:
-        _give_up_active(task, plan.copies.get(task.owner), members[task.owner])
+        changes, wanted = members[task.owner], plan.copies.get(task.owner)
+        if wanted is None:
+            changes.revoked.append(task.id)
+        else:
+            changes.demoted[task.id] = wanted
         if plan.choice.why is Why.STUCK:
-            members[task.owner].stuck.append(task.id)
+            changes.stuck.append(task.id)
     holders = view.holders(task)
     for member_id, role in holders.items():
         if member_id == active:
@@ -109,22 +105,11 @@ def _compare(view: View, plan: TaskPlan, members: defaultdict[MemberId, _MemberC
     if active is None or active == task.owner:
         return ()
     if task.owner is None and not task.handover.unreleased:
-        _grant_active(task.id, plan.choice, members[active])
+        members[active].new_entries[task.id] = Role.ACTIVE
+        if plan.choice.ready:
+            members[active].ready.append(task.id)
         return ()
     return _choose_next_owner(view, task, active)
-
-
-def _grant_active(task_id: TaskId, choice: Choice, changes: _MemberChanges) -> None:
-    changes.new_entries[task_id] = Role.ACTIVE
-    if choice.ready:
-        changes.ready.append(task_id)
-
-
-def _give_up_active(task: Task, wanted: Role | None, changes: _MemberChanges) -> None:
-    if wanted is None:
-        changes.revoked.append(task.id)
-    else:
-        changes.demoted[task.id] = wanted
 
 
 def _choose_next_owner(view: View, task: Task, active: MemberId) -> list[Record]:
@@ -136,7 +121,7 @@ def _choose_next_owner(view: View, task: Task, active: MemberId) -> list[Record]
         if member is not None and member.suspected and member.on_lease_lost is OnLeaseLost.CONTINUE:
             # The next owner's token fences its outputs, so there is no need to wait.
             member_soft = view.soft.members.get(member_id)
-            heard_ms = None if member_soft is None else member_soft.sign_ms
+            heard_ms = None if member_soft is None else member_soft.heard_ms
             records.append(ReleaseWaived(task.id, member_id, heard_ms))
     return records
 

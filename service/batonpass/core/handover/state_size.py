@@ -41,12 +41,8 @@ def lag_at_start(view: View, task: Task, member_id: MemberId) -> int | None:
     logs = [(topic, partition) for topic in topics]
     if (read := _length(logs, view.soft.end_offsets, view.soft.begin_offsets)) is not None:
         return read
-    softs = [
-        view.member_softs.get(member_id)
-        for member_id in (task.owner, *task.standbys, *task.warmups)
-        if member_id is not None
-    ]
-    reports = [member_soft.reports.get(task.id) for member_soft in softs if member_soft is not None]
+    holders = [member_id for member_id in (task.owner, *task.standbys, *task.warmups) if member_id is not None]
+    reports = [view.soft.report_of(holder, task.id) for holder in holders]
     known = [measured for measured in reports if measured is not None and (measured.lag or measured.report.positions)]
     return max(map(_implied, known), default=None)
 

@@ -19,7 +19,7 @@ from batonpass.core.handover.decision_draft import DecisionDraft
 from batonpass.core.handover.planner import plan_step
 from batonpass.core.handover.view import View
 from batonpass.core.state.ids import MemberId, TaskId
-from batonpass.core.state.model import ActiveState, Member, Role, Task
+from batonpass.core.state.model import ActiveState, Member, Task
 from batonpass.core.state.reasons import Held
 from batonpass.core.state.records import WarmupStalled
 from batonpass.core.state.soft import Soft
@@ -39,8 +39,7 @@ class _Refused(NamedTuple):
 
 def last_came_on(soft: Soft, task_id: TaskId, member: Member) -> tuple[int, int]:
     """Return when a warmup last came closer, and last read on. Both count from its grant and from a start at least."""
-    known = soft.members.get(member.id)
-    measured = known.reports.get(task_id) if known is not None else None
+    measured = soft.report_of(member.id, task_id)
     since_ms = max(member.assignment[task_id].since_ms, soft.started_ms)
     if measured is None:
         return since_ms, since_ms
@@ -121,6 +120,6 @@ def _may_another_move_instead(view: View, task: Task, member_id: MemberId) -> bo
         and not view.is_stalled(other, member_id)
         and epoch >= table.topology_epoch[table.index_of[other.id]]
         and view.is_stateful(other.id)
-        for other in view.tasks.pick([one for one, grant in owner.assignment.items() if grant.role is Role.ACTIVE])
+        for other in view.tasks.pick(owner.actives)
         if other.id in table.index_of
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 from typing import Final
 
 from batonpass.core.handover.availability import Availability, availability_of, takers_of
@@ -11,7 +12,7 @@ from batonpass.core.handover.open_transactions import open_transactions_of
 from batonpass.core.handover.room import DiskRoom, has_limit, room_on_disks
 from batonpass.core.state.failures import avoided_until_ms, distrusted_until_ms, host_of, may_be_the_host
 from batonpass.core.state.ids import MemberId, TaskId
-from batonpass.core.state.leases import heard_since_ms, is_overdue
+from batonpass.core.state.leases import heard_since_ms
 from batonpass.core.state.model import ActiveState, Group, Member, Outcome, PauseScope, Role, Task
 from batonpass.core.state.newcomers import new_until_ms
 from batonpass.core.state.policy import Policy
@@ -24,58 +25,25 @@ _NOBODY: Final[frozenset[MemberId]] = frozenset()
 class View:
     """Group and soft state at ``now_ms``. It is read-only, and computes what takes a pass over the group only once.
 
-    With ``as_if_released`` it answers as if every revocation were confirmed already (the dry run).
+    With ``as_if_complete`` it answers as at the end of the step (the dry run, decision 0005): members have confirmed
+    what they give up, and what they are handed runs.
     """
 
-    __slots__ = (
-        "_disk",
-        "_disk_room",
-        "_distrusted",
-        "_is_any_member_overdue",
-        "_limited",
-        "_load",
-        "_moves_are_held",
-        "_must_not_stop_now",
-        "_newcomers",
-        "_takers",
-        "as_if_released",
-        "config",
-        "group",
-        "member_softs",
-        "members",
-        "now_ms",
-        "policy",
-        "soft",
-        "tasks",
-    )
-
-    def __init__(self, group: Group, soft: Soft, now_ms: int, policy: Policy, *, as_if_released: bool = False) -> None:
+    def __init__(self, group: Group, soft: Soft, now_ms: int, policy: Policy, *, as_if_complete: bool = False) -> None:
         self.group = group
         self.soft = soft
         self.now_ms = now_ms
         self.policy = policy
         self.config = group.config
-        self.as_if_released = as_if_released
+        self.as_if_complete = as_if_complete
         self.tasks = group.tasks
         self.members: Mapping[MemberId, Member] = group.members.plain()
         self.member_softs: Mapping[MemberId, MemberSoft] = soft.members.plain()
-        self._disk: dict[TaskId, list[MemberId]] | None = None
         self._load: dict[MemberId, float] = {}
-        self._limited: frozenset[MemberId] | None = None
-        self._disk_room: Mapping[MemberId, DiskRoom] | None = None
-        self._must_not_stop_now: frozenset[MemberId] | None = None
-        self._is_any_member_overdue: bool | None = None
-        self._takers: frozenset[MemberId] | None = None
-        self._newcomers: Mapping[MemberId, int] | None = None
-        self._distrusted: frozenset[MemberId] | None = None
-        self._moves_are_held = self.why_moves_are_held(for_balance=False) is not None
 
     def present_member(self, member_id: MemberId | None) -> Member | None:
         """Return the member if it is in the group and not away to restart."""
-        if member_id is None:
-            return None
-        member = self.members.get(member_id)
-        return None if member is None or member.away_until_ms is not None else member
+        return self.group.present_member(member_id)
 
     def availability(self, member_id: MemberId) -> Availability:
         """Return how well a member of the group may take something new."""
@@ -85,17 +53,17 @@ class View:
         """Say whether a member is in the group and would begin at once what it is given."""
         return member_id in self.members and self.availability(member_id).is_heard
 
-    @property
+    @cached_property
     def takers(self) -> frozenset[MemberId]:
         """The members that may be given something new: of those that stay, the ones that are best available."""
-        if self._takers is None:
-            self._takers = takers_of(self.group, self.soft, self.now_ms)
-        return self._takers
+        return takers_of(self.group, self.soft, self.now_ms)
 
     def is_missing(self, member_id: MemberId | None) -> bool:
         """Say whether a member stays and is no taker: it keeps the place of what it has, and gets nothing new."""
         member = self.members.get(member_id) if member_id is not None else None
-        return member is not None and member.drain is None and member.id not in self.takers
+        if member is None or member.drain is not None or self.availability(member.id) is Availability.THERE:
+            return False  # No member is better available than one that is there: takers need no pass over all then.
+        return member.id not in self.takers
 
     def kept_at(self, task: Task) -> MemberId | None:
         """Return where a task of the topology belongs although its owner or its target is missing; None if nowhere.
@@ -141,11 +109,10 @@ class View:
 
     def on_disk(self, task_id: TaskId) -> list[MemberId]:
         """Return the members that report state of the task which they were not assigned, in the order of their ids."""
-        if self._disk is None:
-            self._disk = self._find_disk()
         return self._disk.get(task_id, [])
 
-    def _find_disk(self) -> dict[TaskId, list[MemberId]]:
+    @cached_property
+    def _disk(self) -> dict[TaskId, list[MemberId]]:
         members_with_state: dict[TaskId, list[MemberId]] = {}
         for member_id in sorted(self.member_softs):
             member, reports = self.present_member(member_id), self.member_softs[member_id].reports
@@ -155,19 +122,15 @@ class View:
                         members_with_state.setdefault(task_id, []).append(member_id)
         return members_with_state
 
-    @property
+    @cached_property
     def limited(self) -> frozenset[MemberId]:
         """The members with a limit on their tasks or their disk."""
-        if self._limited is None:
-            self._limited = frozenset([member_id for member_id, member in self.members.items() if has_limit(member)])
-        return self._limited
+        return frozenset([member_id for member_id, member in self.members.items() if has_limit(member)])
 
-    @property
+    @cached_property
     def disk_room(self) -> Mapping[MemberId, DiskRoom]:
         """How much more state each member with a limit on its disk takes."""
-        if self._disk_room is None:
-            self._disk_room = room_on_disks(self.group, self.soft) if self.limited else {}
-        return self._disk_room
+        return room_on_disks(self.group, self.soft) if self.limited else {}
 
     def takes_room_on_disk(self, member_id: MemberId, task_id: TaskId) -> bool:
         """Say whether a copy of the task would be new state for a member with a limit on its disk."""
@@ -178,25 +141,23 @@ class View:
         """Say whether a member's disk is full for a task of which it has no state yet."""
         return self.takes_room_on_disk(member_id, task_id) and self.disk_room[member_id].more <= 0
 
-    @property
+    @cached_property
     def must_not_stop_now(self) -> frozenset[MemberId]:
         """The members that are about to be granted a task without an owner.
 
         If such a member had to stop another task now, that grant would be delayed. Members with a limit are left
         out: they may need the room of the task that they stop.
         """
-        if self._must_not_stop_now is None:
-            tasks = self.tasks.pick(self.group.moving_tasks())
-            waiting = [task.handover.next_owner for task in tasks if task.owner is None and task.handover.next_owner]
-            self._must_not_stop_now = frozenset([member_id for member_id in waiting if member_id not in self.limited])
-        return self._must_not_stop_now
+        if self.as_if_complete:
+            return _NOBODY
+        tasks = self.tasks.pick(self.group.moving_tasks())
+        waiting = [task.handover.next_owner for task in tasks if task.owner is None and task.handover.next_owner]
+        return frozenset([member_id for member_id in waiting if member_id not in self.limited])
 
-    @property
+    @cached_property
     def newcomers(self) -> Mapping[MemberId, int]:
         """The members to which balance copies nothing yet (``newcomers``), and until when."""
-        if self._newcomers is None:
-            self._newcomers = new_until_ms(self.group, self.now_ms, self.members.values())
-        return self._newcomers
+        return new_until_ms(self.group, self.now_ms, self.members.values())
 
     def is_new_for(self, task: Task, member_id: MemberId) -> bool:
         """Say whether a move of the task to the member waits because the member is new: it is for balance alone."""
@@ -207,22 +168,20 @@ class View:
 
     def grants_freely(self, member_ids: Iterable[MemberId]) -> bool:
         """Say whether these members take any copy that needs no slot: moves go on, and none of them has a limit."""
-        return not self._moves_are_held and self.limited.isdisjoint(member_ids)
+        return not self._are_moves_held and self.limited.isdisjoint(member_ids)
+
+    @cached_property
+    def _are_moves_held(self) -> bool:
+        return self.why_moves_are_held(for_balance=False) is not None
 
     def load(self, member_id: MemberId) -> float:
         """Return the weight of a member's stateful actives, divided by its capacity."""
-        load = self._load.get(member_id)
-        if load is None:
+        if member_id not in self._load:
             table, member = self.group.table, self.members[member_id]
-            active = Role.ACTIVE
-            actives = [task_id for task_id, grant in member.assignment.items() if grant.role is active]
-            task_indexes = [table.index_of[task_id] for task_id in actives if task_id in table.index_of]
-            load = (
-                sum([table.weight[task_index] for task_index in task_indexes if table.stateful[task_index]])
-                / member.capacity
-            )
-            self._load[member_id] = load
-        return load
+            task_indexes = [table.index_of[task_id] for task_id in member.actives if task_id in table.index_of]
+            weight = sum([table.weight[task_index] for task_index in task_indexes if table.stateful[task_index]])
+            self._load[member_id] = weight / member.capacity
+        return self._load[member_id]
 
     def is_stalled(self, task: Task, member_id: MemberId) -> bool:
         """Say whether a warmup of the task made no progress on the member, so that it is not tried there for now."""
@@ -255,36 +214,25 @@ class View:
         """Say whether the task is not tried on the member for now, so that others are tried first."""
         return bool(task.marks.failures) and member_id in self.avoided_for(task)
 
-    @property
+    @cached_property
     def distrusted(self) -> frozenset[MemberId]:
         """The members that are given nothing new for now, because tasks that failed there run elsewhere.
 
         If no other member may be given anything either, none is distrusted.
         """
-        if self._distrusted is None:
-            until = {host: distrusted_until_ms(self.config, known) for host, known in self.group.hosts.items()}
-            over = frozenset(
-                [member.id for member in self.members.values() if until.get(host_of(member), 0) > self.now_ms]
-                if until
-                else ()
-            )
-            self._distrusted = over if self.takers - over else _NOBODY
-        return self._distrusted
+        if not self.group.hosts:
+            return _NOBODY
+        until = {host: distrusted_until_ms(self.config, known) for host, known in self.group.hosts.items()}
+        over = [member.id for member in self.members.values() if until.get(host_of(member), 0) > self.now_ms]
+        return frozenset(over) if self.takers.difference(over) else _NOBODY
 
+    @cached_property
     def is_any_member_overdue(self) -> bool:
-        """Say whether a member has been silent for so long that it may be about to expire.
+        """Whether a member has been silent for so long that it may be about to expire.
 
         If it does, the balance has to be computed again. Suspected members do not count: placement leaves them out.
         """
-        if self.config.kafka_streams:
-            return False  # Kafka decides which of its members are alive.
-        if self._is_any_member_overdue is None:
-            self._is_any_member_overdue = any(
-                is_overdue(self.group, self.soft, self.now_ms, member)
-                for member in self.members.values()
-                if member.away_until_ms is None and not member.suspected
-            )
-        return self._is_any_member_overdue
+        return any(self.availability(member_id) is Availability.OVERDUE for member_id in self.members)
 
     def longest_silence(self) -> tuple[int, MemberId] | None:
         """Return since when a member has been silent, and which: the longest silence of all. None without members.
@@ -311,3 +259,9 @@ class View:
         if self.group.storm_since_ms is not None and for_balance:
             return Held.STORM
         return None
+
+    def why_not_granted(self, member_id: MemberId) -> Held | None:
+        """Return why a member cannot be granted anything now, or None."""
+        if self.now_ms < self.group.grants_from_ms:
+            return Held.GRANTS_HELD
+        return Held.REVOKE_FIRST if self.members[member_id].revoking else None

@@ -1,26 +1,7 @@
 """The protocol's errors: why a request is refused, and what the caller must do next.
 
-The tree (type, status, action; docs/protocol.md, section 10, says what each means):
-
-    ProtocolError
-    ├── UnknownGroup          unknown-group          404  fix
-    ├── UnknownMember         unknown-member         404  stop-and-rejoin
-    ├── Gone                  gone                   409  stop-and-rejoin
-    ├── Fenced                fenced                 409  stop-and-rejoin
-    ├── FencedInstanceId      fenced-instance-id     409  stop
-    ├── StaleMemberEpoch      stale-member-epoch     409  retry      carries the assignment to take
-    ├── InstanceIdInUse       instance-id-in-use     409  retry      carries retry_after_ms
-    ├── InvalidTopology       invalid-topology       422  fix        carries path and reason of each fault
-    ├── InvalidConfig         invalid-config         422  fix
-    ├── InvalidRequest        invalid-request        422  fix
-    ├── GroupNotEmpty         group-not-empty        409  fix
-    ├── NotSafeToStop         not-safe-to-stop       409  retry
-    ├── PreconditionRequired  precondition-required  428  fix
-    ├── PreconditionFailed    precondition-failed    412  fix
-    └── LimitExceeded         limit-exceeded         429  retry
-        └── TooLarge          limit-exceeded         413  fix
-
-An error is a value as well as an exception: a decision may carry it as its reply, together with records to persist.
+What each of them means to a caller is in docs/protocol.md, 10.5. An error is a value as well as an exception: a
+decision may carry it as its reply, together with records to persist.
 """
 
 from __future__ import annotations
@@ -46,6 +27,11 @@ class ProtocolError(Exception):
     action: ClassVar[str] = "fix"
     title: ClassVar[str] = "The request is refused"
 
+    def __init_subclass__(cls, **described: str | int) -> None:
+        """Take a kind's type, status, action and title. What is not said is as it is for its base."""
+        for name, value in described.items():
+            setattr(cls, name, value)
+
     def __init__(
         self,
         detail: str,
@@ -70,132 +56,71 @@ class ProtocolError(Exception):
         return (self.detail, self.errors, self.retry_after_ms, self.answer)
 
 
-class UnknownGroup(ProtocolError):
+class UnknownGroup(ProtocolError, type="unknown-group", status=404, title="Unknown group"):
     """No group of this name has been declared."""
 
-    type = "unknown-group"
-    status = 404
-    title = "Unknown group"
 
-
-class UnknownMember(ProtocolError):
+class UnknownMember(ProtocolError, type="unknown-member", status=404, action="stop-and-rejoin", title="Unknown member"):
     """The group does not know this member id."""
 
-    type = "unknown-member"
-    status = 404
-    action = "stop-and-rejoin"
-    title = "Unknown member"
 
-
-class Gone(ProtocolError):
+class Gone(ProtocolError, type="gone", status=409, action="stop-and-rejoin", title="Member is gone"):
     """The member id has left, or a join uses an id that was used before."""
 
-    type = "gone"
-    status = 409
-    action = "stop-and-rejoin"
-    title = "Member is gone"
 
-
-class Fenced(ProtocolError):
+class Fenced(ProtocolError, type="fenced", status=409, action="stop-and-rejoin", title="Member is fenced"):
     """The member expired, was evicted or replaced, or did not confirm a revocation in time."""
 
-    type = "fenced"
-    status = 409
-    action = "stop-and-rejoin"
-    title = "Member is fenced"
 
-
-class FencedInstanceId(ProtocolError):
+class FencedInstanceId(
+    ProtocolError, type="fenced-instance-id", status=409, action="stop", title="Instance id was taken over"
+):
     """A newer run of the same instance has taken over."""
 
-    type = "fenced-instance-id"
-    status = 409
-    action = "stop"
-    title = "Instance id was taken over"
 
-
-class StaleMemberEpoch(ProtocolError):
+class StaleMemberEpoch(
+    ProtocolError, type="stale-member-epoch", status=409, action="retry", title="Stale member epoch"
+):
     """The heartbeat carries an epoch below one that this member has echoed before."""
 
-    type = "stale-member-epoch"
-    status = 409
-    action = "retry"
-    title = "Stale member epoch"
 
-
-class InstanceIdInUse(ProtocolError):
+class InstanceIdInUse(
+    ProtocolError, type="instance-id-in-use", status=409, action="retry", title="Instance id is in use"
+):
     """The holder of the instance id is alive, or ``replaces`` names a run of another instance."""
 
-    type = "instance-id-in-use"
-    status = 409
-    action = "retry"
-    title = "Instance id is in use"
 
-
-class InvalidTopology(ProtocolError):
+class InvalidTopology(ProtocolError, type="invalid-topology", title="Invalid topology"):
     """The topology cannot be accepted."""
 
-    type = "invalid-topology"
-    title = "Invalid topology"
 
-
-class InvalidConfig(ProtocolError):
+class InvalidConfig(ProtocolError, type="invalid-config", title="Invalid config"):
     """The group config cannot be accepted."""
 
-    type = "invalid-config"
-    title = "Invalid config"
 
-
-class InvalidRequest(ProtocolError):
+class InvalidRequest(ProtocolError, title="Invalid request"):
     """The request is malformed or contradicts itself."""
 
-    title = "Invalid request"
 
-
-class GroupNotEmpty(ProtocolError):
+class GroupNotEmpty(ProtocolError, type="group-not-empty", status=409, title="Group is not empty"):
     """The group still has members."""
 
-    type = "group-not-empty"
-    status = 409
-    title = "Group is not empty"
 
-
-class NotSafeToStop(ProtocolError):
+class NotSafeToStop(ProtocolError, type="not-safe-to-stop", status=409, action="retry", title="Not safe to stop"):
     """Stopping this member now would interrupt processing."""
 
-    type = "not-safe-to-stop"
-    status = 409
-    action = "retry"
-    title = "Not safe to stop"
 
-
-class PreconditionRequired(ProtocolError):
+class PreconditionRequired(ProtocolError, type="precondition-required", status=428, title="Precondition required"):
     """A change of an existing group needs ``If-Match`` with its last ``ETag``."""
 
-    type = "precondition-required"
-    status = 428
-    title = "Precondition required"
 
-
-class PreconditionFailed(ProtocolError):
+class PreconditionFailed(ProtocolError, type="precondition-failed", status=412, title="Precondition failed"):
     """The group has changed since the caller read it."""
 
-    type = "precondition-failed"
-    status = 412
-    title = "Precondition failed"
 
-
-class LimitExceeded(ProtocolError):
+class LimitExceeded(ProtocolError, type="limit-exceeded", status=429, action="retry", title="Limit exceeded"):
     """A documented limit is exceeded: too much at once (429, try again), or more than is ever accepted (413)."""
 
-    type = "limit-exceeded"
-    status = 429
-    action = "retry"
-    title = "Limit exceeded"
 
-
-class TooLarge(LimitExceeded):
+class TooLarge(LimitExceeded, status=413, action="fix"):
     """The request is larger than is ever accepted. Send less."""
-
-    status = 413
-    action = "fix"

@@ -335,10 +335,11 @@ def _note_death(builder: GroupBuilder, member: Member, record: r.MemberGone) -> 
         # Nobody can tell later what it ran well until then.
         well_ms = _well_ms(builder, host, known, ran_until_ms)
         faults = tuple(fault for fault in known.faults if fault.at_ms > well_ms)
-        builder.change(hosts=builder.group.hosts.having(host, known._replace(faults=faults)))
-    for task_id, grant in member.assignment.items():
+        known = known._replace(faults=faults, times=known.times if faults else 0)
+        builder.change(hosts=builder.group.hosts.having(host, known))
+    for task_id in member.actives:
         task = builder.task(task_id)
-        if grant.role is Role.ACTIVE and task.state is ActiveState.RUNNING:
+        if task.state is ActiveState.RUNNING:
             _fail(builder, task, member, Outcome.DIED, (at_ms, ran_until_ms))
     for task_id in member.revoking:
         _charge_hosts(builder, builder.task(task_id), at_ms)
@@ -374,7 +375,7 @@ def _well_ms(builder: GroupBuilder, host: HostId, known: HostFaults, now_ms: int
     member, config = builder.member(member_id), builder.group.config
     if member is None:
         return 0
-    runs = [builder.task(task_id) for task_id, grant in member.assignment.items() if grant.role is Role.ACTIVE]
+    runs = [builder.task(task_id) for task_id in member.actives]
     refuted = [
         fault.at_ms
         for fault in known.faults
@@ -401,17 +402,18 @@ def _left_by(task: Task, record: r.MemberGone) -> Task:
 
     If the member may still run the task until its lease ends, it stays unreleased until then.
     """
-    member_id, target = record.member_id, task.target
-    unreleased, known = _without(task.handover.unreleased, member_id), task.handover.unreleased
-    if record.lease_end_ms > record.at_ms and (task.owner == member_id or len(unreleased) != len(known)):
+    member_id, target, unreleased = record.member_id, task.target, task.handover.unreleased
+    may_run = task.owner == member_id or any(entry.member_id == member_id for entry in unreleased)
+    unreleased = _without(unreleased, member_id)
+    if may_run and record.lease_end_ms > record.at_ms:
         unreleased = (*unreleased, Unreleased(member_id, record.lease_end_ms))
     away_owner = None if task.handover.away_owner == member_id else task.handover.away_owner
     departure = Stop(member_id, None, record.cause, record.heard_ms)
+    task = _without_departed(task, unreleased, departure, record.at_ms, away_owner=away_owner)
     if target.owner == member_id or member_id in target.standbys:
         owner = None if target.owner == member_id else target.owner
-        target = Target(owner, _removed(target.standbys, member_id), target.waiting_reason)
-    after = _without_departed(task, unreleased, departure, record.at_ms, away_owner=away_owner, target=target)
-    return after.with_marks(pin=None) if task.marks.pin == member_id else after
+        task = task._replace(target=target._replace(owner=owner, standbys=_removed(target.standbys, member_id)))
+    return task.with_marks(pin=None) if task.marks.pin == member_id else task
 
 
 def _away(builder: GroupBuilder, record: r.MemberAway) -> None:
@@ -424,7 +426,7 @@ def _away(builder: GroupBuilder, record: r.MemberAway) -> None:
     def left(task: Task) -> Task:
         unreleased = _without(task.handover.unreleased, member.id)
         away_owner = member.id if task.owner == member.id else task.handover.away_owner
-        return _without_departed(task, unreleased, departure, record.at_ms, away_owner=away_owner, target=task.target)
+        return _without_departed(task, unreleased, departure, record.at_ms, away_owner=away_owner)
 
     _change_alike(builder, _tasks_involving(builder, member), left)
     builder.change_member(
@@ -536,9 +538,7 @@ def _look_again(builder: GroupBuilder, member_id: MemberId) -> None:
     """Let ``finish`` judge again which of a member's tasks are settled, although the tasks have not changed."""
     member = builder.member(member_id)
     if member is not None:
-        for task_id, grant in member.assignment.items():
-            if grant.role is Role.ACTIVE:
-                builder.tasks[task_id] = builder.task(task_id)
+        builder.tasks |= {task_id: builder.task(task_id) for task_id in member.actives}
 
 
 def _rebalance_scheduled(builder: GroupBuilder, record: r.RebalanceScheduled) -> None:
@@ -914,35 +914,26 @@ def _unreleased_by(task: Task, member_id: MemberId, stop: Stop | None) -> Handov
     return task.handover._replace(unreleased=(*task.handover.unreleased, Unreleased(member_id, None)), stop=stop)
 
 
-def _without_member(
-    task: Task, member_id: MemberId, handover: Handover, since_ms: int, target: Target | None = None
-) -> Task:
-    """Return the task once the member holds nothing of it, except what ``handover`` says.
-
-    A member that leaves may be named by thousands of tasks, so each is made in one go.
-    """
-    unreleased, next_owner, previous_owner, final_position, away_owner, stop = handover
-    if member_id in (next_owner, previous_owner):
-        next_owner = None if next_owner == member_id else next_owner
-        previous_owner = None if previous_owner == member_id else previous_owner
-        handover = Handover(unreleased, next_owner, previous_owner, final_position, away_owner, stop)
-    owner = None if task.owner == member_id else task.owner
-    run = (task.id, owner, task.state, task.ready_grant, since_ms, task.token, task.ran_since_ms, task.well_ms)
-    copies = (_removed(task.standbys, member_id), _removed(task.warmups, member_id))
-    return Task._make((*run, *copies, target or task.target, shared(handover), task.marks))
+def _without_member(task: Task, member_id: MemberId, handover: Handover, since_ms: int) -> Task:
+    """Return the task once the member holds nothing of it, except what ``handover`` says."""
+    if handover.next_owner == member_id:
+        handover = handover._replace(next_owner=None)
+    if handover.previous_owner == member_id:
+        handover = handover._replace(previous_owner=None)
+    return task._replace(
+        owner=None if task.owner == member_id else task.owner,
+        since_ms=since_ms,
+        standbys=_removed(task.standbys, member_id),
+        warmups=_removed(task.warmups, member_id),
+        handover=shared(handover),
+    )
 
 
 def _without_departed(
-    task: Task,
-    unreleased: tuple[Unreleased, ...],
-    departure: Stop,
-    at_ms: int,
-    *,
-    away_owner: MemberId | None,
-    target: Target,
+    task: Task, unreleased: tuple[Unreleased, ...], departure: Stop, at_ms: int, *, away_owner: MemberId | None
 ) -> Task:
     """Return the task without the member of ``departure``, which holds nothing of it any more but ``unreleased``."""
-    member_id, (_, next_owner, previous_owner, final_position, _, stop) = departure.member_id, task.handover
+    member_id, stop, final_position = departure.member_id, task.handover.stop, task.handover.final_position
     since_ms, ran = task.since_ms, task.owner == member_id
     is_its_stop = stop is not None and stop.member_id == member_id and stop.at_ms is None
     if is_its_stop or (ran and task.state is ActiveState.RUNNING):
@@ -950,9 +941,13 @@ def _without_departed(
     if ran:
         # The member may have written since its last report, so the final position of the owner before it is outdated.
         since_ms, final_position = at_ms, ()
-    stop = _stop_completed(stop, unreleased, at_ms)
-    handover = Handover(unreleased, next_owner, previous_owner, final_position, away_owner, stop)
-    return _without_member(task, member_id, handover, since_ms, target)
+    handover = task.handover._replace(
+        unreleased=unreleased,
+        final_position=final_position,
+        away_owner=away_owner,
+        stop=_stop_completed(stop, unreleased, at_ms),
+    )
+    return _without_member(task, member_id, handover, since_ms)
 
 
 def _stop_completed(stop: Stop | None, unreleased: tuple[Unreleased, ...], at_ms: int) -> Stop | None:

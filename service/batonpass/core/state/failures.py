@@ -7,15 +7,19 @@ there and ran elsewhere afterwards, and of its own deaths.
 | what is remembered | what follows |
 |---|---|
 | a task failed on a host, lost its state there, or did not come to run | it is not tried there again for a while |
-| a host was silent more than once when it had a task, or could have | the same, for a session timeout at first |
-| a host died twice in a row with a task | the same |
+| a host died twice in a row with a task, or was silent more than once | the same, for a session timeout at first |
 | a task failed, or soon took its host down, on ``poison_members`` hosts, and ran well on none | it is parked |
 | a host has ``distrust_after`` faults, and ran nothing well since | it is given nothing new for a while |
+| all its faults are deaths | the same, for a session timeout at first |
 
 A task's failure counts for ``poison_window_ms``, and the while is as long. It doubles each time that the same happens
 again, up to a day, and is as short as at first once as much time has passed after it without another failure. A task
 ran well if it was handed over while it ran, or ran for so long that ``poison_members`` such runs do not fit into the
 window.
+
+Two deaths may be a person with ``kill -9``, or an out-of-memory loop: only that they go on tells the one from the
+other. So the time begins short where nothing else speaks against the host, and grows with each death after it; a task
+that runs elsewhere and failed there is evidence by itself.
 
 ``evolve`` keeps this memory, and ``view`` reads it. Nothing here changes a group.
 """
@@ -57,10 +61,9 @@ def host_of_failure(failure: Failure) -> HostId:
     return HostId(failure.instance_id or failure.member_id)
 
 
-def lasting_ms(config: GroupConfig, times: int) -> int:
-    """Return for how long a host is not tried again after so many failures in a row."""
-    window_ms = config.poison_window_ms
-    return min(window_ms << min(times - 1, 40), max(window_ms, LONGEST_MS))
+def lasting_ms(first_ms: int, times: int) -> int:
+    """Return for how long a host is not tried again after so many failures in a row, ``first_ms`` after the first."""
+    return min(first_ms << min(times - 1, 40), max(first_ms, LONGEST_MS))
 
 
 def avoided_until_ms(config: GroupConfig, failure: Failure) -> int:
@@ -68,18 +71,19 @@ def avoided_until_ms(config: GroupConfig, failure: Failure) -> int:
 
     One death says nothing about a task: it returns to the host, where its state may still be. Nor does one silence.
     """
-    if failure.outcome in (Outcome.DIED, Outcome.SILENT) and failure.times == 1:
-        return failure.at_ms
-    if failure.outcome is Outcome.SILENT:
-        return failure.at_ms + min(config.session_timeout_ms << min(failure.times - 2, 40), LONGEST_MS)
-    return failure.at_ms + lasting_ms(config, failure.times)
+    if failure.outcome in (Outcome.DIED, Outcome.SILENT):
+        again = failure.times - 1
+        return failure.at_ms + (lasting_ms(config.session_timeout_ms, again) if again else 0)
+    return failure.at_ms + lasting_ms(config.poison_window_ms, failure.times)
 
 
 def distrusted_until_ms(config: GroupConfig, known: HostFaults) -> int:
     """Return until when a host is given nothing new. 0: it never was distrusted, or that is switched off."""
     if not known.times or not config.distrust_after:
         return 0
-    return known.distrusted_ms + lasting_ms(config, known.times)
+    has_only_died = all(fault.task is None for fault in known.faults)
+    first_ms = config.session_timeout_ms if has_only_died else config.poison_window_ms
+    return known.distrusted_ms + lasting_ms(first_ms, known.times)
 
 
 def distrust_ends(group: Group) -> list[int]:
@@ -116,13 +120,13 @@ def with_failure(
     token = grant.token if grant is not None and grant.token else task.token
     times, others = 1, []
     for known in task.marks.failures:
-        over_ms = known.at_ms + lasting_ms(config, known.times)
+        counts = at_ms < known.at_ms + 2 * lasting_ms(config.poison_window_ms, known.times)
         if may_be_the_host(known, member, config):
             if known.token == token and known.member_id == member.id:
                 times = known.times
-            elif at_ms < over_ms + lasting_ms(config, known.times):
+            elif counts:
                 times = known.times + 1
-        elif at_ms < over_ms + lasting_ms(config, known.times):
+        elif counts:
             others.append(known)
     ran_ms = 0
     if ran_until_ms is not None and task.state is ActiveState.RUNNING:
@@ -189,7 +193,8 @@ def charged(known: HostFaults, fault: Fault, config: GroupConfig, now_ms: int, w
     """Return the faults of a host with one more: of each task the last, and every death once.
 
     Faults from before ``well_ms`` are taken back. With ``distrust_after`` faults the host is distrusted from ``now_ms``
-    on. Then they do not count again, but for as long again as that lasted, one more fault is enough.
+    on. Then they do not count again, but until ``poison_window_ms`` after that, or for as long again as it lasted, one
+    more fault is enough.
     """
     if fault.at_ms <= known.distrusted_ms:
         return known
@@ -197,7 +202,8 @@ def charged(known: HostFaults, fault: Fault, config: GroupConfig, now_ms: int, w
     faults = (*(one for one in known.faults if not _is_replaced(one, fault)), fault)
     if now_ms < over_ms:
         return known._replace(faults=faults)
-    is_again = known.times > 0 and now_ms < over_ms + (over_ms - known.distrusted_ms)
+    again_ms = over_ms + max(over_ms - known.distrusted_ms, config.poison_window_ms)
+    is_again = known.times > 0 and now_ms < again_ms
     oldest_ms = max(known.distrusted_ms, now_ms - LONGEST_MS, well_ms)
     faults = tuple(one for one in faults if one.at_ms > oldest_ms)
     if not config.distrust_after or len(faults) < (1 if is_again else config.distrust_after):

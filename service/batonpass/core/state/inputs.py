@@ -59,6 +59,7 @@ class Heartbeat:
     """A heartbeat. ``tasks`` of None repeats the last report and confirms nothing.
 
     ``invalid_numbers`` has the path and the reason of each number in it that could not be read, and is left out.
+    ``numbers`` has by name what the member says of itself, beside its tasks.
     """
 
     member_id: MemberId
@@ -67,6 +68,7 @@ class Heartbeat:
     tasks: Mapping[TaskId, TaskReport] | None = None
     unknown_fields: tuple[str, ...] = ()
     invalid_numbers: tuple[tuple[str, str], ...] = ()
+    numbers: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

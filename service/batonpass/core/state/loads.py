@@ -2,7 +2,8 @@
 
 A member says of each active how much of one unit of capacity it used (protocol 4.11). The average of what it said, in
 which a report counts half as much after ``load_half_life_ms``, is soft state. Hard state has a step: a power of 1.1. It
-changes only once the average is more than a whole step away, so that a steady load writes nothing.
+changes only once the average of a task is more than a whole step away, so that a steady load writes nothing; then every
+task gets the step that is nearest to it.
 """
 
 from __future__ import annotations
@@ -51,12 +52,14 @@ def begun(recorded: float | None, now_ms: int, load: float) -> SmoothedLoad:
     return SmoothedLoad(0.0, 0.0, now_ms, load) if recorded is None else SmoothedLoad(recorded, 1.0, now_ms, load)
 
 
-def new_step(recorded: float | None, average: float, least: float) -> float | None:
-    """Return the step of an average load that has left the recorded one; None if it has not."""
-    load = max(average, least)
-    if recorded is not None and recorded / STEP <= load <= recorded * STEP:
-        return None
-    return float(f"{STEP ** round(log(load, STEP)):.6g}")
+def step_of(average: float, least: float) -> float:
+    """Return the step that is nearest to an average load."""
+    return float(f"{STEP ** round(log(max(average, least), STEP)):.6g}")
+
+
+def has_left(recorded: float | None, average: float, least: float) -> bool:
+    """Say whether an average load is more than a whole step away from the recorded one, or none is recorded."""
+    return recorded is None or not recorded / STEP <= max(average, least) <= recorded * STEP
 
 
 def least_load(recorded: Mapping[TaskId, float]) -> float:

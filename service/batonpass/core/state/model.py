@@ -295,6 +295,16 @@ class Task(NamedTuple):
     handover: Handover = NO_HANDOVER
     marks: Marks = UNMARKED
 
+    @property
+    def stopped_ms(self) -> int:
+        """When it last ran, as far as anybody said: when its owner was last heard, if that did not report the end.
+
+        Of a task of which that is not known, it is when it got or lost its owner.
+        """
+        stop = self.handover.stop
+        known = None if stop is None else stop.at_ms if stop.heard_ms is None else stop.heard_ms
+        return self.since_ms if known is None else known
+
     def with_copies(self, standbys: tuple[MemberId, ...], warmups: tuple[MemberId, ...]) -> Task:
         """Return the task with these copies beside its active."""
         *run, _, _, target, handover, marks = self
@@ -430,6 +440,18 @@ class Member:
     doubts: PMap[TaskId, tuple[tuple[str, int], ...]] = field(default_factory=PMap)
 
     @property
+    def actives(self) -> list[TaskId]:
+        """The tasks that it has as active."""
+        active = Role.ACTIVE
+        return [task_id for task_id, grant in self.assignment.items() if grant.role is active]
+
+    @property
+    def may_run(self) -> list[TaskId]:
+        """The tasks that it has as active, or may still be running."""
+        given_up = [task_id for task_id, revocation in self.revoking.items() if revocation.active]
+        return list(dict.fromkeys([*self.actives, *given_up]))
+
+    @property
     def gets_nothing(self) -> bool:
         """Whether this is a run of an instance that was kept out when it joined."""
         return self.drain is not None and self.drain.kept_out
@@ -537,6 +559,11 @@ class Group:
     loads: PMap[TaskId, float] = field(default_factory=PMap)
     hot_since_ms: int | None = None
     load_moves: tuple[LoadMove, ...] = ()
+
+    def present_member(self, member_id: MemberId | None) -> Member | None:
+        """Return the member if it is in the group and not away to restart."""
+        member = self.members.get(member_id) if member_id is not None else None
+        return None if member is None or member.away_until_ms is not None else member
 
     def moving_tasks(self) -> list[TaskId]:
         """Return the tasks that every step looks at. No other task has warmups, or members that have to release it."""

@@ -20,6 +20,8 @@ V = TypeVar("V")
 _ABSENT: Final = object()
 # An update copies top and pays its share of the next fold. Their sum is least if top grows to the square root of base.
 _TOP_MIN: Final = 32
+_COPIES_A_READ: Final = 4
+"""How many entries are copied in the time that a read of both parts takes more than one of a dictionary."""
 
 
 class PMap(Mapping[K, V], Generic[K, V]):
@@ -87,6 +89,10 @@ class PMap(Mapping[K, V], Generic[K, V]):
         if self._plain is None:
             self._plain = self._merged()
         return self._plain
+
+    def for_reads(self, count: int) -> Mapping[K, V]:
+        """Return what ``count`` reads are fastest from: this mapping, or its content as a dictionary."""
+        return self.plain() if self._plain is not None or count * _COPIES_A_READ > self._length else self
 
     def _merged(self) -> dict[K, V]:
         """Return a new dictionary of the content. Copying is cheaper than a pass over both parts."""

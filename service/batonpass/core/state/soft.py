@@ -12,7 +12,7 @@ Where something is absent, the core assumes what is safe:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from batonpass.core.state.ids import MemberId, TaskId
@@ -76,7 +76,8 @@ class MemberSoft:
     the largest of them since the epoch that the member last echoed. ``full`` is true once a full report has arrived.
     ``rhythm_ms`` is the time between its heartbeats: that of the last two, or half of what it was if that is more.
     ``unassigned`` is how much ``reports`` says of tasks that it does not have (``report_bounds``). ``loads`` has the
-    load of the actives that it runs, where its last list says one and ``balance_by`` is not ``declared``.
+    load of the actives that it runs, where its last list says one and ``balance_by`` is not ``declared``. ``numbers``
+    has by name what it last said of itself, beside its tasks.
     """
 
     heard_ms: int
@@ -89,11 +90,11 @@ class MemberSoft:
     rhythm_ms: int = 0
     unassigned: int = 0
     loads: Mapping[TaskId, SmoothedLoad] = field(default_factory=dict)
+    numbers: Mapping[str, float] = field(default_factory=dict)
 
-    @property
-    def sign_ms(self) -> int:
-        """When there was last a sign of the member: a request, or that its long-poll was open until it broke."""
-        return max(self.heard_ms, self.poll_broken_ms or 0)
+    def heard(self, at_ms: int) -> MemberSoft:
+        """Return this, once the member was heard again: that renews its lease, and says nothing else."""
+        return replace(self, heard_ms=at_ms, poll_broken_ms=None)
 
     @property
     def disk_bytes(self) -> int | None:
@@ -196,3 +197,8 @@ class Soft(NamedTuple):
     refused: Refused | None = None
     loads_read_ms: int = 0
     load_tried_ms: int = 0
+
+    def report_of(self, member_id: MemberId, task_id: TaskId) -> MeasuredReport | None:
+        """Return the last report of a member on a task; None without one."""
+        known = self.members.get(member_id)
+        return known.reports.get(task_id) if known is not None else None

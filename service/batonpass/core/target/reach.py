@@ -79,7 +79,7 @@ def with_targets(view: View, changes: Mapping[TaskId, Target]) -> View:
     group = view.group
     tasks = {task_id: group.tasks[task_id].with_target(change) for task_id, change in changes.items()}
     then = replace(group, tasks=group.tasks.updated(tasks))
-    return View(then, view.soft, view.now_ms, view.policy, as_if_released=view.as_if_released)
+    return View(then, view.soft, view.now_ms, view.policy, as_if_complete=view.as_if_complete)
 
 
 def _is_refused(plan: TaskPlan, copy_capacity: CopyCapacity) -> bool:

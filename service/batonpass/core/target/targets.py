@@ -37,7 +37,7 @@ from batonpass.core.handover.owner import choose_active
 from batonpass.core.handover.state_size import state_sizes
 from batonpass.core.handover.view import View
 from batonpass.core.state.ids import MemberId, TaskId
-from batonpass.core.state.model import UNMARKED, ActiveState, Member, Pending, Role, Target, Task
+from batonpass.core.state.model import UNMARKED, ActiveState, Member, Pending, Target, Task
 from batonpass.core.state.policy import BalanceBy
 from batonpass.core.state.records import HEARD_AGAIN
 from batonpass.placement.types import (
@@ -61,7 +61,6 @@ _BRING_TAKERS: Final = frozenset(
     }
 )
 """The triggers after which a member may be given more, for which a group is balanced at once."""
-_READS_A_TASK: Final = 4
 _OWNER: Final[Callable[[Task], MemberId | None]] = attrgetter("owner")
 _STANDBYS: Final[Callable[[Task], tuple[MemberId, ...]]] = attrgetter("standbys")
 
@@ -373,8 +372,7 @@ class _Constraints:
         for member in self._ordered:
             if not self._view.is_missing(member.id):
                 continue
-            actives = [task_id for task_id, grant in member.assignment.items() if grant.role is Role.ACTIVE]
-            for task in self._view.tasks.pick([task_id for task_id in actives if task_id in index_of]):
+            for task in self._view.tasks.pick([task_id for task_id in member.actives if task_id in index_of]):
                 task_index, place = index_of[task.id], self._view.kept_at(task)
                 if place is not None:
                     self.bound.setdefault(task_index, self._number[place])
@@ -498,7 +496,7 @@ def target_changes(view: View, request: PlacementRequest, placed: Placed) -> dic
     task_indexes = {index_of[task_id] for task_id in group.unsettled if task_id in index_of}
     task_indexes.update(compress(count(), map(ne, owners, request.home)))
     task_indexes.update(compress(count(), map(ne, all_standbys, request.standbys)))
-    tasks = group.tasks.plain() if len(task_indexes) * _READS_A_TASK > len(ids) else group.tasks
+    tasks = group.tasks.for_reads(len(task_indexes))
     together: dict[tuple[int, ...], tuple[MemberId, ...]] = {}
     alike: dict[Target, Target] = {}
     for task_index in sorted(task_indexes):

@@ -61,9 +61,7 @@ class Tally:
                 self._runs[task_id] = task.owner, task.since_ms
                 self._last[task_id] = task.owner
             elif task.handover.stop is not None and task.handover.stop.at_ms is not None:
-                self._down_ms[task_id] = (
-                    task.handover.stop.at_ms if task.handover.stop.heard_ms is None else task.handover.stop.heard_ms
-                )
+                self._down_ms[task_id] = task.stopped_ms
             elif task.owner is not None:
                 self._down_ms[task_id] = begin_ms
             self._look(task_id, begin_ms)

@@ -138,6 +138,7 @@ class Active:
         self._group = terms.group
         self._options = terms.options
         self._limits = terms.limits
+        self._changelogs = terms.changelogs
         self._has_committed = False
         self._is_connected = False
         self._unable_since: float | None = None
@@ -490,7 +491,7 @@ class Active:
             Exception: what the worker's own code raised; the transaction was aborted.
         """
         producer = clients.producer
-        context = Context(self._state, self._part.changelogs, producer)
+        context = Context(self._state, self._part.changelogs, producer, self._changelogs)
         await self._in_time(producer.begin_transaction(), clients)
         self._observe(Step.BEGUN)
         try:

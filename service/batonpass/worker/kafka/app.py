@@ -92,9 +92,9 @@ class App:
         self._connection = connection
         self._folder = folder
         self._open_store = open_store
-        self._options = options or ActiveOptions()
+        self.options = options or ActiveOptions()
         self._metrics_port = metrics_port
-        self._config = dict(config or {})
+        self.config = dict(config or {})
         self._member = member
         self._topics: dict[str, int | None] = {}
         self._tables: dict[str, Table[Any, Any]] = {}
@@ -174,12 +174,14 @@ class App:
 
         Raises:
             TypeError: when the function is not ``async``, or takes other arguments; when a topic or a table is none.
-            ValueError: when the table belongs to another subtopology.
+            ValueError: when the table belongs to another subtopology, or topic or table to another job.
         """
         if not isinstance(source, Topic):
             raise TypeError(f"process is given a topic, what app.topic returned, and not {source!r}")
         if state is not None and not isinstance(state, Table):
             raise TypeError(f"state is a table, what app.table returned, and not {state!r}")
+        if source.name not in self._topics or (state is not None and self._tables.get(state.name) is not state):
+            raise ValueError(f"topic {source.name}, or its table, was named by another App: name it with this one")
         if state is not None and state.subtopology != subtopology:
             raise ValueError(
                 f"table {state.name} belongs to subtopology {state.subtopology}, and {source.name} is read in "
@@ -267,7 +269,7 @@ class App:
             )
             for name, steps in sorted(self._steps.items())
         }
-        dead = self._options.dead_letter_topic
+        dead = self.options.dead_letter_topic
         check_job(parts, dead)
         if dead and dead not in self._topics:
             raise ValueError(
@@ -287,7 +289,7 @@ class App:
         Raises:
             ValueError: when parts of it would disturb one another, or there are none.
         """
-        return AppTest(self.subtopologies(), self._options)
+        return AppTest(self.subtopologies(), self.options)
 
     # --- running it -------------------------------------------------------------------------------------------------
 
@@ -324,7 +326,7 @@ class App:
             counts = await self._have_topics(parts, connection)
         except KafkaConnectionError as error:
             raise KafkaConnectionError(await in_words(error, connection)) from error
-        await declare([url], self.group, _declared(parts, counts), self._config, Options(**given))
+        await declare([url], self.group, declared(parts, counts), self.config, Options(**given))
         runtime = KafkaRuntime(
             connection,
             self.group,
@@ -332,7 +334,7 @@ class App:
             folder=(self._folder or Path(variable("BATONPASS_STATE") or "state"))
             / (given.get("instance_id") or self.group),
             open_store=self._open_store,
-            options=self._options,
+            options=self.options,
         )
         given["on_disk"] = await runtime.on_disk()
         with self._exposed(runtime):
@@ -404,7 +406,8 @@ def _check_serdes(of: str, *serdes: object) -> None:
             )
 
 
-def _declared(parts: Mapping[str, Subtopology], counts: Mapping[str, int]) -> list[dict[str, object]]:
+def declared(parts: Mapping[str, Subtopology], counts: Mapping[str, int]) -> list[dict[str, object]]:
+    """Return the subtopologies of a job as its group is declared with them; ``counts`` are partitions by topic."""
     return [
         {
             "id": name,

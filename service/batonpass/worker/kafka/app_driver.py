@@ -7,12 +7,13 @@
     assert test.store(sums).get("ada") == 5
 
 Each subtopology is one task, of partition 0. Its functions get the context, the stores and the timers that they get on
-Kafka. What a worker does around them (fencing, offsets, handovers) needs a broker.
+Kafka. `batonpass.worker.testing.Fleet` has several workers, which hand tasks over; fencing and offsets need a broker.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -31,6 +32,114 @@ from batonpass.worker.kafka.wall_clock import WallClock
 K = TypeVar("K")
 V = TypeVar("V")
 
+Headers = Sequence[tuple[str, bytes]]
+
+
+class MemoryTopics:
+    """Topics of one partition each, as lists in memory, and how far each subtopology has read its sources."""
+
+    def __init__(self, parts: Mapping[str, Subtopology]) -> None:
+        self._parts = parts
+        self._places = {name: dict.fromkeys(part.sources, 0) for name, part in parts.items()}
+        self.changelogs = frozenset(topic for part in parts.values() for topic in part.changelog_topics)
+        self.logs: defaultdict[str, list[ConsumerRecord]] = defaultdict(list)
+
+    def next(self, name: str) -> ConsumerRecord | None:
+        """Return the next record of a subtopology: of tables first, else the one with the lowest timestamp."""
+        waiting = [
+            self.logs[topic][place] for topic, place in self._places[name].items() if place < len(self.logs[topic])
+        ]
+        tables = self._parts[name].tables
+        return min(waiting, key=lambda raw: (raw.topic not in tables, raw.timestamp), default=None)
+
+    def passed(self, name: str, raw: ConsumerRecord) -> None:
+        """Note that a subtopology has committed a record."""
+        self._places[name][raw.topic] += 1
+
+    def send(self, topic: Topic[K, V], value: V, key: K, timestamp_ms: int, headers: Headers) -> None:
+        """Write a record to a topic."""
+        self.append(topic.name, topic.key.dump(key), topic.value.dump(value), timestamp_ms, headers)
+
+    def append(
+        self, topic: str, key: bytes | None, value: bytes | None, timestamp_ms: int, headers: Headers
+    ) -> ConsumerRecord:
+        """Write a record in bytes, and return it."""
+        log = self.logs[topic]
+        sizes = (len(key or b""), len(value or b""))
+        log.append(ConsumerRecord(topic, 0, len(log), timestamp_ms, 0, key, value, None, *sizes, tuple(headers)))
+        return log[-1]
+
+    def read(self, topic: Topic[K, V]) -> list[Record[K, V]]:
+        """Return what was written to a topic so far."""
+        return [topic.record(raw) for raw in self.logs[topic.name]]
+
+
+class MemoryTask:
+    """The task of a subtopology on one worker. It begins with empty stores; ``now_ms`` is by the clock."""
+
+    def __init__(
+        self, name: str, part: Subtopology, topics: MemoryTopics, options: ActiveOptions, now_ms: int = 0
+    ) -> None:
+        self._name = name
+        self._part = part
+        self._topics = topics
+        self._options = options
+        self._clock = WallClock(part.by_clock, now_ms)
+        stores = {topic: MemoryStore() for topic in part.changelog_topics}
+        self.state = TaskState(task_id(name, 0), stores, Path("in-memory"))
+
+    @property
+    def ends(self) -> dict[str, int]:
+        """Where the changelogs end."""
+        return {topic: len(self._topics.logs[topic]) for topic in self._part.changelog_topics}
+
+    def restore(self) -> None:
+        """Read the changelogs to their ends."""
+        for topic, store in self.state.stores.items():
+            records = self._topics.logs[topic][store.position or 0 :]
+            store.apply([(raw.key, raw.value) for raw in records], len(self._topics.logs[topic]))
+
+    async def call_by_clock(self, now_ms: int) -> Context | None:
+        """Begin a transaction with the functions that are due by the clock; None if none is.
+
+        Raises:
+            Exception: what a function raised.
+        """
+        context = self._context(now_ms)
+        return context if await self._clock.call(now_ms, context) else None
+
+    async def process(self, raw: ConsumerRecord, now_ms: int) -> Context:
+        """Begin a transaction with a record.
+
+        Raises:
+            Exception: what a function raised, unless ``on_error`` passes the record over.
+        """
+        context = self._context(raw.timestamp)
+        try:
+            await self._part.process(raw, context)
+        except Exception as error:
+            error.add_note(where(raw))
+            choice = "retry" if context.calls_for_time else self._options.what_becomes_of(raw, error)
+            if choice == "retry":
+                raise
+            context = self._context(now_ms)
+            if choice == "dead-letter":
+                await context.send(self._options.dead_letter_topic, raw.value, key=raw.key, headers=headers(raw, error))
+        return context
+
+    async def commit(self, context: Context, of: ConsumerRecord | int) -> None:
+        """Commit the transaction of a record, or of a time by the clock."""
+        await context.flush()
+        context.apply()
+        if isinstance(of, int):
+            self._clock.passed(of)
+        else:
+            self._topics.passed(self._name, of)
+
+    def _context(self, timestamp_ms: int) -> Context:
+        writer = _Writer(self._topics, timestamp_ms)
+        return Context(self.state, self._part.changelogs, writer, self._topics.changelogs)
+
 
 class AppTest:
     """A job whose topics are lists in memory; `App.test` makes it."""
@@ -39,28 +148,18 @@ class AppTest:
         self._parts = parts
         self._options = options
         self._now_ms = 0
-        self._dies = False
-        self._clocks = {name: WallClock(part.by_clock, 0) for name, part in parts.items()}
-        self._logs: dict[str, list[ConsumerRecord]] = {}
-        self._places = {name: dict.fromkeys(part.sources, 0) for name, part in parts.items()}
-        self._states = {name: _empty(name, part) for name, part in parts.items()}
+        self._topics = MemoryTopics(parts)
+        self._tasks: dict[str, MemoryTask] = {}
+        self.restore()
 
-    async def send(
-        self,
-        topic: Topic[K, V],
-        value: V,
-        *,
-        key: K,
-        timestamp_ms: int,
-        headers: Sequence[tuple[str, bytes]] = (),
-    ) -> None:
+    async def send(self, topic: Topic[K, V], value: V, *, key: K, timestamp_ms: int, headers: Headers = ()) -> None:
         """Write a record, and process it and all that follows from it; each record is a transaction.
 
         Raises:
             Exception: what a function raised, unless ``on_error`` passes the record over. Nothing of that transaction
                 stays, and the record is next once more.
         """
-        self._append(topic.name, topic.key.dump(key), topic.value.dump(value), timestamp_ms, headers)
+        self._topics.send(topic, value, key, timestamp_ms, headers)
         await self._process_all()
 
     async def advance_wall_clock(self, ms: int) -> None:
@@ -70,105 +169,47 @@ class AppTest:
             Exception: what a function raised. Nothing of that transaction stays.
         """
         self._now_ms += ms
-        for name, clock in self._clocks.items():
-            context = self._context(name, self._now_ms)
-            await clock.call(self._now_ms, context)
-            await self._commit(context)
-            clock.passed(self._now_ms)
+        for task in self._tasks.values():
+            if (context := await task.call_by_clock(self._now_ms)) is not None:
+                await task.commit(context, self._now_ms)
         await self._process_all()
 
     async def _process_all(self) -> None:
-        while True:
-            waiting = [(name, raw) for name in self._parts if (raw := self._next(name)) is not None]
-            if not waiting:
-                return
+        while waiting := [(name, raw) for name in self._parts if (raw := self._topics.next(name)) is not None]:
             for name, raw in waiting:
-                await self._transaction(name, raw)
+                task = self._tasks[name]
+                await task.commit(await task.process(raw, self._now_ms), raw)
 
     def records(self, topic: Topic[K, V]) -> list[Record[K, V]]:
         """Return what was written to a topic so far."""
-        return [topic.record(raw) for raw in self._logs.get(topic.name, [])]
+        return self._topics.read(topic)
 
     def changelog(self, topic: str) -> dict[bytes, bytes]:
         """Return what a changelog says, as it is once it was compacted."""
-        latest = {raw.key: raw.value for raw in self._logs.get(topic, [])}
+        latest = {raw.key: raw.value for raw in self._topics.logs[topic]}
         return {key: value for key, value in latest.items() if value is not None}
 
     def store(self, table: Table[K, V]) -> KeyValueStore[K, V]:
         """Return a table as it is now, to be read: what is written there is kept nowhere."""
-        return KeyValueStore(table, StoreInTransaction(self._states[table.subtopology].stores[table.changelog]))
+        return read_only(table, self._tasks[table.subtopology])
 
-    def restore(self, *, in_the_middle: bool = False) -> None:
-        """Drop all state, and rebuild it from the changelogs, as another worker does that takes the tasks over.
+    def restore(self) -> None:
+        """Drop all state, and rebuild it from the changelogs, as another worker does that takes the tasks over."""
+        for name, part in self._parts.items():
+            self._tasks[name] = MemoryTask(name, part, self._topics, self._options, self._now_ms)
+            self._tasks[name].restore()
 
-        ``in_the_middle`` has that happen once the next record is processed and not yet committed, as when a worker is
-        killed: nobody sees that transaction, and the other worker processes the record once more.
-        """
-        self._dies = in_the_middle
-        if in_the_middle:
-            return
-        self._clocks = {name: WallClock(part.by_clock, self._now_ms) for name, part in self._parts.items()}
-        self._states = {name: _empty(name, part) for name, part in self._parts.items()}
-        for state in self._states.values():
-            for topic, store in state.stores.items():
-                for raw in self._logs.get(topic, []):
-                    store.apply([(raw.key, raw.value)], raw.offset + 1)
 
-    def _next(self, name: str) -> ConsumerRecord | None:
-        """Return the next record of a task: of tables first, else the one with the lowest timestamp."""
-        waiting = [
-            self._logs[topic][place] for topic, place in self._places[name].items() if place < len(self._log(topic))
-        ]
-        tables = self._parts[name].tables
-        return min(waiting, key=lambda raw: (raw.topic not in tables, raw.timestamp), default=None)
-
-    async def _transaction(self, name: str, raw: ConsumerRecord) -> None:
-        context = self._context(name, raw.timestamp)
-        try:
-            await self._parts[name].process(raw, context)
-        except Exception as error:
-            error.add_note(where(raw))
-            choice = "retry" if context.calls_for_time else self._options.what_becomes_of(raw, error)
-            if choice == "retry":
-                raise
-            context = self._context(name, self._now_ms)
-            if choice == "dead-letter":
-                await context.send(self._options.dead_letter_topic, raw.value, key=raw.key, headers=headers(raw, error))
-        if self._dies:
-            self.restore()
-            return
-        await self._commit(context)
-        self._places[name][raw.topic] += 1
-
-    def _context(self, name: str, timestamp_ms: int) -> Context:
-        return Context(self._states[name], self._parts[name].changelogs, _Writer(self, timestamp_ms))
-
-    async def _commit(self, context: Context) -> None:
-        await context.flush()
-        context.apply()
-
-    def _log(self, topic: str) -> list[ConsumerRecord]:
-        return self._logs.setdefault(topic, [])
-
-    def _append(
-        self,
-        topic: str,
-        key: bytes | None,
-        value: bytes | None,
-        timestamp_ms: int,
-        headers: Sequence[tuple[str, bytes]],
-    ) -> ConsumerRecord:
-        log = self._log(topic)
-        sizes = (len(key or b""), len(value or b""))
-        log.append(ConsumerRecord(topic, 0, len(log), timestamp_ms, 0, key, value, None, *sizes, tuple(headers)))
-        return log[-1]
+def read_only(table: Table[K, V], task: MemoryTask) -> KeyValueStore[K, V]:
+    """Return a table of a task, to be read."""
+    return KeyValueStore(table, StoreInTransaction(task.state.stores[table.changelog]))
 
 
 class _Writer:
     """Keeps what a transaction writes until it is committed. What has no time gets that of the record."""
 
-    def __init__(self, test: AppTest, timestamp_ms: int) -> None:
-        self._test = test
+    def __init__(self, topics: MemoryTopics, timestamp_ms: int) -> None:
+        self._topics = topics
         self._timestamp_ms = timestamp_ms
         self._sent: list[tuple[asyncio.Future[object], str, bytes | None, dict[str, Any]]] = []
 
@@ -183,11 +224,5 @@ class _Writer:
     async def write_out(self) -> None:
         for future, topic, value, place in self._sent:
             at_ms = place.get("timestamp_ms")
-            raw = self._test._append(  # noqa: SLF001 - it is a part of the test
-                topic, place.get("key"), value, self._timestamp_ms if at_ms is None else at_ms, place.get("headers", ())
-            )
-            future.set_result(raw)
-
-
-def _empty(name: str, part: Subtopology) -> TaskState:
-    return TaskState(task_id(name, 0), {topic: MemoryStore() for topic in part.changelog_topics}, Path("in-memory"))
+            at_ms = self._timestamp_ms if at_ms is None else at_ms
+            future.set_result(self._topics.append(topic, place.get("key"), value, at_ms, place.get("headers", ())))

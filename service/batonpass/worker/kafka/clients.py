@@ -54,7 +54,8 @@ class OffsetGone(Exception):
 class Terms:
     """What all actives of a process share.
 
-    ``limits`` has the largest message of the topics that refused a batch, ``counts`` what has happened by subtopology.
+    ``limits`` has the largest message of the topics that refused a batch, ``counts`` what has happened by subtopology,
+    ``changelogs`` all those of the job.
     """
 
     connection: KafkaConnection
@@ -63,6 +64,7 @@ class Terms:
     closing: Closing
     counts: dict[str, Counts] = field(default_factory=lambda: defaultdict(Counts))
     limits: dict[str, int] = field(default_factory=dict)
+    changelogs: frozenset[str] = frozenset()
 
 
 class Clients:

@@ -48,31 +48,19 @@ BEARER: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 Made = TypeVar("Made")
 
 
-@dataclass(frozen=True, slots=True)
 class TopicNames:
-    """The protocol's topics. Coordinators of different fleets on one cluster need different prefixes."""
+    """The protocol's topics. Coordinators of different fleets on one cluster need different prefixes.
 
-    prefix: str = "batonpass"
+    ``heartbeats`` has what members say, ``assignments`` what each may hold, ``acks`` which heartbeats were processed,
+    and ``events`` what happened.
+    """
 
-    @property
-    def heartbeats(self) -> str:
-        """What members say."""
-        return f"{self.prefix}.heartbeats"
-
-    @property
-    def assignments(self) -> str:
-        """What each member may hold."""
-        return f"{self.prefix}.assignments"
-
-    @property
-    def acks(self) -> str:
-        """Which heartbeats were processed."""
-        return f"{self.prefix}.acks"
-
-    @property
-    def events(self) -> str:
-        """What happened."""
-        return f"{self.prefix}.events"
+    def __init__(self, prefix: str = "batonpass") -> None:
+        self.prefix = prefix
+        self.heartbeats = f"{prefix}.heartbeats"
+        self.assignments = f"{prefix}.assignments"
+        self.acks = f"{prefix}.acks"
+        self.events = f"{prefix}.events"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,19 +126,11 @@ class KafkaConnection:
     def client_options(self) -> dict[str, Any]:
         """Return the keyword arguments that every aiokafka client of this connection begins with."""
         options: dict[str, Any] = {"bootstrap_servers": self.bootstrap_servers, "client_id": self.client_id}
-        match self.tls is not None, self.sasl_mechanism is not None:
-            case True, True:
-                options["security_protocol"] = "SASL_SSL"
-            case True, False:
-                options["security_protocol"] = "SSL"
-            case False, True:
-                options["security_protocol"] = "SASL_PLAINTEXT"
-            case _:
-                pass
+        protocol = "PLAINTEXT" if self.tls is None else "SSL"
         if self.tls is not None:
-            options["ssl_context"] = self.tls
+            options |= {"security_protocol": protocol, "ssl_context": self.tls}
         if self.sasl_mechanism is not None:
-            options["sasl_mechanism"] = self.sasl_mechanism
+            options |= {"security_protocol": f"SASL_{protocol}", "sasl_mechanism": self.sasl_mechanism}
         if self.username is not None:
             options |= {"sasl_plain_username": self.username, "sasl_plain_password": self.password}
         if self.token is not None:

@@ -74,7 +74,14 @@ class KafkaRuntime(Callbacks):
         self._folder = StateFolder(folder, open_store)
         self._options = options
         self._closing = Closing()
-        self._terms = Terms(connection, group, self._options, self._closing, {name: Counts() for name in self._parts})
+        self._terms = Terms(
+            connection,
+            group,
+            self._options,
+            self._closing,
+            {name: Counts() for name in self._parts},
+            changelogs=frozenset(topic for part in self._parts.values() for topic in part.changelog_topics),
+        )
         self.metrics = WorkerMetrics(group, self._terms.counts, self._levels)
         """What this worker counts, a collector for a registry of prometheus_client."""
         self._copies: dict[str, Copy] = {}

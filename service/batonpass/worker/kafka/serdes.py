@@ -24,8 +24,17 @@ class Serde(Generic[T]):
         self._decode = decode
 
     def dump(self, value: T) -> bytes | None:
-        """Return a value as bytes."""
-        return self._encode(value)
+        """Return a value as bytes.
+
+        Raises:
+            TypeError: when it is no such value.
+        """
+        try:
+            return self._encode(value)
+        except (TypeError, ValueError, AttributeError) as error:
+            raise TypeError(
+                f"{value!r:.100} cannot be written: {error}; its serde takes another type, and None only as optional(...)"
+            ) from error
 
     def load(self, data: bytes | None) -> T:
         """Return the value that the bytes are.

@@ -111,18 +111,8 @@ class MemoryStore:
 
     def __init__(self) -> None:
         self._records: dict[bytes, bytes] = {}
-        self._position: int | None = None
-        self._level_ms = 0
-
-    @property
-    def position(self) -> int | None:
-        """The offset of the first changelog record that is not in this store."""
-        return self._position
-
-    @property
-    def level_ms(self) -> int:
-        """When it was last known to be level with its changelog."""
-        return self._level_ms
+        self.position: int | None = None
+        self.level_ms = 0
 
     def get(self, key: bytes) -> bytes | None:
         """Return the value of a key, or None."""
@@ -140,16 +130,16 @@ class MemoryStore:
                 self._records.pop(key, None)
             else:
                 self._records[key] = value
-        self._position = position
+        self.position = position
 
     def note_level(self, level_ms: int) -> None:
         """Note that it was level with its changelog then."""
-        self._level_ms = level_ms
+        self.level_ms = level_ms
 
     def wipe(self) -> None:
         """Forget everything."""
         self._records.clear()
-        self._position, self._level_ms = None, 0
+        self.position, self.level_ms = None, 0
 
     def close(self) -> None:
         """Do nothing: there are no files."""
@@ -223,20 +213,10 @@ class RocksStore:
     def _open(self) -> None:
         self._db = _open(self._folder, self._memory)
         kept = self._db.get(_POSITION)
-        self._position: int | None
-        self._level_ms: int
-        self._position, self._level_ms = (None, 0) if kept is None else _FORM.unpack(kept)
-        self._kept_level_ms = self._level_ms
-
-    @property
-    def position(self) -> int | None:
-        """The offset of the first changelog record that is not in this store."""
-        return self._position
-
-    @property
-    def level_ms(self) -> int:
-        """When it was last known to be level with its changelog."""
-        return self._level_ms
+        self.position: int | None
+        self.level_ms: int
+        self.position, self.level_ms = (None, 0) if kept is None else _FORM.unpack(kept)
+        self._kept_level_ms = self.level_ms
 
     def get(self, key: bytes) -> bytes | None:
         """Return the value of a key, or None."""
@@ -269,27 +249,27 @@ class RocksStore:
                 batch.delete(_RECORD + key)
             else:
                 batch.put(_RECORD + key, value)
-        batch.put(_POSITION, _FORM.pack(position, self._level_ms))
+        batch.put(_POSITION, _FORM.pack(position, self.level_ms))
         try:
             self._db.write(batch)
         except Exception as error:
             self._note(error)
             raise
-        self._position, self._kept_level_ms = position, self._level_ms
+        self.position, self._kept_level_ms = position, self.level_ms
 
     def note_level(self, level_ms: int) -> None:
         """Note that it was level with its changelog then; written at most once a minute, and when it is closed."""
-        self._level_ms = level_ms
-        if not -KEEP_LEVEL_MS < self._level_ms - self._kept_level_ms < KEEP_LEVEL_MS:
+        self.level_ms = level_ms
+        if not -KEEP_LEVEL_MS < self.level_ms - self._kept_level_ms < KEEP_LEVEL_MS:
             self._keep_level()
 
     def _keep_level(self) -> None:
-        if self._position is not None and self._level_ms != self._kept_level_ms:
-            self.apply([], self._position)
+        if self.position is not None and self.level_ms != self._kept_level_ms:
+            self.apply([], self.position)
 
     def wipe(self) -> None:
         """Forget everything."""
-        self._position = None
+        self.position = None
         self._shut()
         discard(self._folder)
         self._open()

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from types import FunctionType
+from types import FunctionType, MethodType
 from typing import TYPE_CHECKING
 
 from batonpass.worker.kafka.topics import MissingPartition
@@ -175,6 +175,9 @@ def check_process(process: object, *arguments: str) -> None:
     function: object = process
     while isinstance(function, partial):
         function = function.func
+    if not isinstance(function, type | FunctionType | MethodType):
+        # An object is called by what its class says.
+        function = inspect.getattr_static(function, "__call__", function)
     function = getattr(function, "__func__", function)
     is_plain = isinstance(function, FunctionType) and function.__name__ != "<lambda>"
     if (is_plain and not inspect.iscoroutinefunction(function)) or inspect.isasyncgenfunction(function):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar, overload
 
@@ -263,11 +263,14 @@ class Writer(Protocol):
 class Context:
     """What the worker's own code gets to process the records of one transaction with."""
 
-    def __init__(self, state: TaskState, names: Mapping[str, str], producer: Writer) -> None:
+    def __init__(
+        self, state: TaskState, names: Mapping[str, str], producer: Writer, changelogs: Collection[str] = ()
+    ) -> None:
         self._state = state
         self._producer = producer
         self._stores = {name: StoreInTransaction(state.stores[topic]) for name, topic in names.items()}
         self._topics = dict(names)
+        self._changelogs = {*names.values(), *changelogs}
         self._sent: list[tuple[str, asyncio.Future[object]]] = []
         self._largest: dict[str, int] = {}
         self._ends: dict[str, int] = {}
@@ -307,8 +310,9 @@ class Context:
         """
         store = self._stores.get(name if isinstance(name, str) else name.name)
         if store is None:
+            wanted = name if isinstance(name, str) else name.name
             raise KeyError(
-                f"task {self.task_id} has no store {name!r}, only {', '.join(self._stores) or 'none at all'}"
+                f"task {self.task_id} has no store {wanted!r}, only {', '.join(self._stores) or 'none at all'}"
             )
         return store if isinstance(name, str) else KeyValueStore(name, store)
 
@@ -350,11 +354,15 @@ class Context:
         ``timestamp_ms`` is in milliseconds since 1970; None: now.
 
         Raises:
+            TypeError: when key or value is not what the topic says.
+            ValueError: when the topic is a changelog of the job.
             RecordTooLarge: when it is larger than the producer sends.
             KafkaError: when the producer cannot accept it.
         """
         if isinstance(topic, Topic):
             value, key, topic = topic.value.dump(value), topic.key.dump(key), topic.name
+        if topic in self._changelogs:
+            raise ValueError(f"{topic} is a changelog of this job: only the store's own changes may be in there")
         await self._send(topic, value, key=key, partition=partition, headers=list(headers), timestamp_ms=timestamp_ms)
 
     def announce(self) -> None:

@@ -534,15 +534,11 @@ class MemberProtocol:
 
     def task_running(self, task: str, *, now_ms: int) -> list[Instruction]:
         """Record that an active is running."""
-        self._open(now_ms)
-        self._is_urgent |= self._holdings.staged(task, Stage.RUNNING)
-        return self._close()
+        return self._told(now_ms, lambda: self._holdings.staged(task, Stage.RUNNING))
 
     def task_failed(self, task: str, detail: str, *, now_ms: int) -> list[Instruction]:
         """Record that an active failed; the member keeps it until it is revoked."""
-        self._open(now_ms)
-        self._is_urgent |= self._holdings.staged(task, Stage.FAILED, detail=detail)
-        return self._close()
+        return self._told(now_ms, lambda: self._holdings.staged(task, Stage.FAILED, detail=detail))
 
     def task_stopped(self, task: str, *, now_ms: int, final_position: Offsets | None = None) -> list[Instruction]:
         """Record that a task has stopped; `final_position` is where an active's changelog ends.
@@ -555,6 +551,12 @@ class MemberProtocol:
     def task_demoted(self, task: str, *, now_ms: int, final_position: Offsets | None = None) -> list[Instruction]:
         """Record that an active stopped after its last commit and continues as a copy."""
         return self._given_up(self._holdings.demoted, task, final_position, now_ms)
+
+    def _told(self, now_ms: int, note: Callable[[], bool | None]) -> list[Instruction]:
+        """Take news of the work; if ``note`` says so, it does not wait for the interval."""
+        self._open(now_ms)
+        self._is_urgent |= note() or False
+        return self._close()
 
     def _given_up(
         self, note: Callable[..., bool], task: str, final_position: Offsets | None, now_ms: int
@@ -569,33 +571,23 @@ class MemberProtocol:
 
     def copy_progress(self, task: str, progress: Progress, *, now_ms: int) -> list[Instruction]:
         """Record the progress of a copy, or of an active that restores."""
-        self._open(now_ms)
-        self._is_urgent |= self._holdings.progressed(task, progress)
-        return self._close()
+        return self._told(now_ms, lambda: self._holdings.progressed(task, progress))
 
     def input_lag(self, task: str, lag: int, *, now_ms: int) -> list[Instruction]:
         """Record an active's input lag. It is shown to people and decides nothing."""
-        self._open(now_ms)
-        self._holdings.input_lagged(task, lag)
-        return self._close()
+        return self._told(now_ms, lambda: self._holdings.input_lagged(task, lag))
 
     def state_lost(self, task: str, *, now_ms: int) -> list[Instruction]:
         """Record that a task's state is lost. An active must have stopped processing; it may restore again."""
-        self._open(now_ms)
-        self._is_urgent |= self._holdings.lost(task)
-        return self._close()
+        return self._told(now_ms, lambda: self._holdings.lost(task))
 
     def disk_bytes(self, sizes: Mapping[str, int], *, now_ms: int) -> list[Instruction]:
         """Record the bytes on disk of each task's state, whatever its role."""
-        self._open(now_ms)
-        self._holdings.disk_measured(sizes)
-        return self._close()
+        return self._told(now_ms, lambda: self._holdings.disk_measured(sizes))
 
     def state_removed(self, task: str, *, now_ms: int) -> list[Instruction]:
         """Record that the state on disk of a task that is not held is no longer usable."""
-        self._open(now_ms)
-        self._holdings.removed(task)
-        return self._close()
+        return self._told(now_ms, lambda: self._holdings.removed(task))
 
     def producer_fenced(self, task: str, *, now_ms: int) -> list[Instruction]:
         """Record that an active's producer was fenced: another member may have a newer token.

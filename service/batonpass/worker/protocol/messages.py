@@ -23,6 +23,10 @@ _METHOD_AND_TAIL = {
 }
 
 
+KINDS = {where: kind for kind, where in _METHOD_AND_TAIL.items()}
+"""What is asked for by a method and the path after a member's id."""
+
+
 def http_target(request: Request, group: str) -> tuple[str, str]:
     """Return the method and the path, query included, of a request over HTTP."""
     method, tail = _METHOD_AND_TAIL[request.kind]

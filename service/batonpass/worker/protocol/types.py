@@ -128,6 +128,9 @@ DETAIL_CHARS_MAX = 500
 """The most characters of a detail: a coordinator refuses a report with more (protocol 1.5)."""
 
 
+_OFFSETS = ("lag", "position", "end_offset", "positions", "end_offsets")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
     """How far a copy of a task's state has come, in records; without any field it is unknown.
@@ -152,7 +155,7 @@ class Progress:
             TypeError: when something is no integer.
             ValueError: when something is below 0, or beyond 2⁶³ - 1.
         """
-        for name in ("lag", "position", "end_offset", "positions", "end_offsets"):
+        for name in _OFFSETS:
             value = getattr(self, name)
             if value is not None:
                 object.__setattr__(self, name, checked_offsets(value, name))
@@ -183,17 +186,8 @@ class Progress:
 
     def body(self) -> dict[str, object]:
         """Return the fields as they stand in a report."""
-        fields: dict[str, object] = {}
-        if self.lag is not None:
-            fields["lag"] = self.lag
-        if self.position is not None:
-            fields["position"] = self.position
-        if self.end_offset is not None:
-            fields["end_offset"] = self.end_offset
-        if self.positions is not None:
-            fields["positions"] = dict(self.positions)
-        if self.end_offsets is not None:
-            fields["end_offsets"] = dict(self.end_offsets)
+        said = {name: getattr(self, name) for name in _OFFSETS}
+        fields: dict[str, object] = {name: value for name, value in said.items() if value is not None}
         if self.detail:
             fields["detail"] = self.detail[:DETAIL_CHARS_MAX]
         return fields

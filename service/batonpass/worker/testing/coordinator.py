@@ -32,6 +32,7 @@ from batonpass.invariants import check_step
 from batonpass.runtime.coordinator import Coordinator
 from batonpass.runtime.memory_store import Alone, MemoryRecordLog
 from batonpass.runtime.ports import Defect, Observer, Ports, RecordLog
+from batonpass.worker.protocol.messages import KINDS
 from batonpass.worker.testing.http import Reply
 from batonpass.worker.testing.line import Line, LocalTransport
 from batonpass.worker.testing.virtual_time import VirtualTimeLoop
@@ -47,14 +48,7 @@ EPOCH_MS = 1_800_000_000_000
 TASKS_MAX = 20_000
 
 _POLL = Shape(PollQuery)
-_KINDS = {
-    ("PUT",): "join",
-    ("DELETE",): "leave",
-    ("POST", "heartbeat"): "heartbeat",
-    ("POST", "drain"): "drain",
-    ("DELETE", "drain"): "undrain",
-    ("POST", "evict"): "evict",
-}
+_CALLS: Mapping[tuple[str, str], str] = {**KINDS, ("POST", "/evict"): "evict"}
 
 R = TypeVar("R", Declared, Done)
 
@@ -221,9 +215,11 @@ class LocalCoordinator:
                 return Reply(200, to_json(await self.describe(group)))
             case ("GET", "v1", "groups", group, "members", member, "assignment"):
                 return await self._assignment(*_named(group, member), query)
-            case (verb, "v1", "groups", group, "members", member, *rest) if (verb, *rest) in _KINDS:
+            case (_, "v1", "groups", group, "members", member, *rest) if kind := _CALLS.get(
+                (method, "".join(f"/{part}" for part in rest))
+            ):
                 group_id, member_id = _named(group, member)
-                asked = read_call(_KINDS[verb, *rest], member_id, query, body, tasks_max=TASKS_MAX)
+                asked = read_call(kind, member_id, query, body, tasks_max=TASKS_MAX)
                 return _reply(await self.coordinator.ask(group_id, asked))
             case _:
                 pass

@@ -36,10 +36,11 @@ class Case:
 CASES: dict[str, Case] = {}
 
 
-def case(name: str, law: str, *, rules: tuple[str, ...]) -> Callable[[Play], Play]:
-    """Add a function to the cases."""
+def case(law: str, *, rules: tuple[str, ...]) -> Callable[[Play], Play]:
+    """Add a function to the cases, under its own name."""
 
     def add(play: Play) -> Play:
+        name = play.__name__.replace("_", "-")
         CASES[name] = Case(name, law, rules, play)
         return play
 
@@ -67,7 +68,6 @@ async def beats(coordinator: ScriptedCoordinator, count: int) -> list[Call]:
 
 
 @case(
-    "joins",
     "A member joins with an id and a body of its own, echoes its epoch, and runs what it is granted.",
     rules=("3.1", "4.3"),
 )
@@ -83,9 +83,7 @@ async def joins(coordinator: ScriptedCoordinator) -> None:
     )
 
 
-@case(
-    "heartbeat-interval", "Heartbeats come at the interval that the answers name, also when it changes.", rules=("4.1",)
-)
+@case("Heartbeats come at the interval that the answers name, also when it changes.", rules=("4.1",))
 async def heartbeat_interval(coordinator: ScriptedCoordinator) -> None:
     """Two intervals, one after the other."""
     await coordinator.until_runs("0_0")
@@ -100,7 +98,7 @@ async def heartbeat_interval(coordinator: ScriptedCoordinator) -> None:
         needs(each_ms > interval_ms / 3, f"at an interval of {interval_ms} ms heartbeats came every {each_ms:.0f} ms")
 
 
-@case("listens", "One long-poll is open at all times, and what it brings is acted on at once.", rules=("6.1", "6.3"))
+@case("One long-poll is open at all times, and what it brings is acted on at once.", rules=("6.1", "6.3"))
 async def listens(coordinator: ScriptedCoordinator) -> None:
     """A task is granted between two heartbeats that are far apart in time."""
     coordinator.interval_ms, coordinator.session_ms = 8_000, 30_000
@@ -117,7 +115,7 @@ async def listens(coordinator: ScriptedCoordinator) -> None:
     )
 
 
-@case("empty-polls", "A long-poll that ends without news is opened again, but not in a tight loop.", rules=("6.3",))
+@case("A long-poll that ends without news is opened again, but not in a tight loop.", rules=("6.3",))
 async def empty_polls(coordinator: ScriptedCoordinator) -> None:
     """Every poll is answered 204 at once."""
 
@@ -132,11 +130,7 @@ async def empty_polls(coordinator: ScriptedCoordinator) -> None:
     needs(count >= 1, "no poll in 3 s")
 
 
-@case(
-    "late-answer",
-    "An answer of a lower epoch than one that was seen is dropped, though it comes later.",
-    rules=("4.3",),
-)
+@case("An answer of a lower epoch than one that was seen is dropped, though it comes later.", rules=("4.3",))
 async def late_answer(coordinator: ScriptedCoordinator) -> None:
     """A heartbeat's answer is held back while the long-poll brings the revocation."""
     await coordinator.until_runs("0_0", token=1)
@@ -159,7 +153,7 @@ async def late_answer(coordinator: ScriptedCoordinator) -> None:
     needs(not coordinator.wrote("0_0", since=began), "task 0_0 runs again, as an old answer had it")
 
 
-@case("doubled-answer", "An answer that says what is so already changes nothing.", rules=("5.2",))
+@case("An answer that says what is so already changes nothing.", rules=("5.2",))
 async def doubled_answer(coordinator: ScriptedCoordinator) -> None:
     """The long-poll brings the same assignment again and again."""
     await coordinator.until_runs("0_0", token=1)
@@ -188,11 +182,7 @@ def _uninterrupted(coordinator: ScriptedCoordinator, task: str, *, since: float,
     needs(len(tokens) == 1, f"task {task} wrote under the tokens {sorted(tokens)}")
 
 
-@case(
-    "lost-answers",
-    "A heartbeat whose answer was lost is sent again or followed by another; nothing stops for it.",
-    rules=("10.1",),
-)
+@case("A heartbeat whose answer was lost is sent again or followed by another; nothing stops for it.", rules=("10.1",))
 async def lost_answers(coordinator: ScriptedCoordinator) -> None:
     """Three heartbeats in a row are processed, but their answers are lost."""
     await coordinator.until_runs("0_0", token=1)
@@ -215,9 +205,7 @@ async def lost_answers(coordinator: ScriptedCoordinator) -> None:
 
 
 @case(
-    "lost-join",
-    "A join whose answer was lost is repeated under the same id, or by an id that replaces it.",
-    rules=("3.6", "10.1"),
+    "A join whose answer was lost is repeated under the same id, or by an id that replaces it.", rules=("3.6", "10.1")
 )
 async def lost_join(coordinator: ScriptedCoordinator) -> None:
     """The coordinator knows the member, but the member does not know that."""
@@ -241,11 +229,7 @@ async def lost_join(coordinator: ScriptedCoordinator) -> None:
     await coordinator.until_runs("0_0")
 
 
-@case(
-    "half-an-answer",
-    "An answer that cannot be read is none: nothing is started or stopped by half an assignment.",
-    rules=("5.2",),
-)
+@case("An answer that cannot be read is none: nothing is started or stopped by half an assignment.", rules=("5.2",))
 async def half_an_answer(coordinator: ScriptedCoordinator) -> None:
     """Answers that break off, that are not JSON, and that hold an assignment of the wrong shape."""
     await coordinator.until_runs("0_0", token=1)
@@ -267,7 +251,7 @@ async def half_an_answer(coordinator: ScriptedCoordinator) -> None:
     _uninterrupted(coordinator, "0_0", since=began)
 
 
-@case("unknown-fields", "Fields that a newer coordinator adds are ignored, wherever they stand.", rules=("1.3",))
+@case("Fields that a newer coordinator adds are ignored, wherever they stand.", rules=("1.3",))
 async def unknown_fields(coordinator: ScriptedCoordinator) -> None:
     """Every answer has unknown fields."""
     coordinator.extra = {
@@ -284,9 +268,7 @@ async def unknown_fields(coordinator: ScriptedCoordinator) -> None:
     needs(len(coordinator.of("join")) == 1, "it joined more than once")
 
 
-@case(
-    "report-full", "When an answer asks for a full report, the next heartbeat lists every task.", rules=("4.4", "5.5")
-)
+@case("When an answer asks for a full report, the next heartbeat lists every task.", rules=("4.4", "5.5"))
 async def report_full(coordinator: ScriptedCoordinator) -> None:
     """The full report is asked for when the member may have begun to leave its tasks out."""
     await coordinator.until_runs("0_0")
@@ -309,11 +291,7 @@ async def report_full(coordinator: ScriptedCoordinator) -> None:
     needs(roles == {"0_0": "active", "0_1": "standby"}, f"the full report says {roles}")
 
 
-@case(
-    "stale-epoch",
-    "On 409 stale-member-epoch the member takes the assignment in the answer and goes on.",
-    rules=("4.3", "10.5"),
-)
+@case("On 409 stale-member-epoch the member takes the assignment in the answer and goes on.", rules=("4.3", "10.5"))
 async def stale_epoch(coordinator: ScriptedCoordinator) -> None:
     """An assignment comes with a refusal."""
     await coordinator.until_runs("0_0", token=1)
@@ -340,7 +318,7 @@ async def stale_epoch(coordinator: ScriptedCoordinator) -> None:
     needs(len(coordinator.of("join")) == 1, "it joined anew instead of taking the assignment")
 
 
-@case("unavailable", "503 means: keep processing within the lease, and retry.", rules=("10.5",))
+@case("503 means: keep processing within the lease, and retry.", rules=("10.5",))
 async def unavailable(coordinator: ScriptedCoordinator) -> None:
     """Every heartbeat is refused for more than half of the session timeout."""
     await coordinator.until_runs("0_0", token=1)
@@ -361,7 +339,7 @@ async def unavailable(coordinator: ScriptedCoordinator) -> None:
     _uninterrupted(coordinator, "0_0", since=began)
 
 
-@case("rate-limit", "429 names how long to wait, and no heartbeat comes before that.", rules=("10.3", "10.5"))
+@case("429 names how long to wait, and no heartbeat comes before that.", rules=("10.3", "10.5"))
 async def rate_limit(coordinator: ScriptedCoordinator) -> None:
     """One refusal asks the member to wait for more than a second."""
     await coordinator.until_runs("0_0", token=1)
@@ -382,11 +360,7 @@ async def rate_limit(coordinator: ScriptedCoordinator) -> None:
     needs(len(coordinator.of("join")) == 1, "it joined anew because of a 429")
 
 
-@case(
-    "instance-in-use",
-    "A join refused with instance-id-in-use is tried again after the time that it names.",
-    rules=("10.3", "10.5"),
-)
+@case("A join refused with instance-id-in-use is tried again after the time that it names.", rules=("10.3", "10.5"))
 async def instance_in_use(coordinator: ScriptedCoordinator) -> None:
     """The former process's lease has a while to run."""
     wait_ms = 1_500
@@ -417,11 +391,7 @@ def silent_since(coordinator: ScriptedCoordinator, task: str, at: float) -> None
     needs(not later, f"task {task} wrote {later[-1].at - at:.2f} s too late" if later else "")
 
 
-@case(
-    "revocation",
-    "A revoked task is confirmed with the epoch that announced it, after it has stopped.",
-    rules=("4.6", "5.3"),
-)
+@case("A revoked task is confirmed with the epoch that announced it, after it has stopped.", rules=("4.6", "5.3"))
 async def revocation(coordinator: ScriptedCoordinator) -> None:
     """One of two tasks is revoked."""
     await coordinator.until_runs("0_0", token=1)
@@ -436,7 +406,6 @@ async def revocation(coordinator: ScriptedCoordinator) -> None:
 
 
 @case(
-    "report-interval",
     "However long a member may keep positions to itself, it tells at once what it holds and what it gave up.",
     rules=("4.6", "4.10"),
 )
@@ -465,9 +434,7 @@ async def report_interval(coordinator: ScriptedCoordinator) -> None:
     )
 
 
-@case(
-    "demotion", "An active that is to be a standby stops processing before it is reported as one.", rules=("4.6", "5.3")
-)
+@case("An active that is to be a standby stops processing before it is reported as one.", rules=("4.6", "5.3"))
 async def demotion(coordinator: ScriptedCoordinator) -> None:
     """An active is demoted in place."""
     await coordinator.until_runs("0_0", token=1)
@@ -481,11 +448,7 @@ async def demotion(coordinator: ScriptedCoordinator) -> None:
     )
 
 
-@case(
-    "promotion",
-    "A warmup is reported with its progress, does not process, and runs once it is promoted.",
-    rules=("0.1", "4.5"),
-)
+@case("A warmup is reported with its progress, does not process, and runs once it is promoted.", rules=("0.1", "4.5"))
 async def promotion(coordinator: ScriptedCoordinator) -> None:
     """A warmup is promoted."""
     await coordinator.until_runs("0_0", token=1)
@@ -508,11 +471,7 @@ async def promotion(coordinator: ScriptedCoordinator) -> None:
     await coordinator.until_runs("0_1", token=1)
 
 
-@case(
-    "skipped-epochs",
-    "An assignment that is several epochs ahead revokes and grants at once; both are done.",
-    rules=("4.6", "5.3"),
-)
+@case("An assignment that is several epochs ahead revokes and grants at once; both are done.", rules=("4.6", "5.3"))
 async def skipped_epochs(coordinator: ScriptedCoordinator) -> None:
     """A revocation and, an epoch later, a grant reach the member together."""
     await coordinator.until_runs("0_0", token=1)
@@ -534,11 +493,7 @@ async def skipped_epochs(coordinator: ScriptedCoordinator) -> None:
     silent_since(coordinator, "0_0", confirmed.at)
 
 
-@case(
-    "granted-and-revoked",
-    "A task that came and went between two assignments is given up by a list without it.",
-    rules=("4.4", "4.6"),
-)
+@case("A task that came and went between two assignments is given up by a list without it.", rules=("4.4", "4.6"))
 async def granted_and_revoked(coordinator: ScriptedCoordinator) -> None:
     """The member never saw the grant, but the coordinator waits for its confirmation all the same."""
     await coordinator.until_runs("0_0", token=1)
@@ -551,9 +506,7 @@ async def granted_and_revoked(coordinator: ScriptedCoordinator) -> None:
 
 
 @case(
-    "newer-token",
-    "A newer token for a running task means that it was another's meanwhile: it starts anew under it.",
-    rules=("5.4",),
+    "A newer token for a running task means that it was another's meanwhile: it starts anew under it.", rules=("5.4",)
 )
 async def newer_token(coordinator: ScriptedCoordinator) -> None:
     """The same task under another token."""
@@ -592,6 +545,7 @@ def _after_refusal(kind: str, status: int, *, on: str) -> Play:
         later = [one for one in coordinator.of("heartbeat", member=old) if one.at > join.at + SLACK_S]
         needs(not later, "it still sends heartbeats under its old id")
 
+    play.__name__ = f"{kind}-{on}"
     return play
 
 
@@ -602,13 +556,12 @@ for _kind, _status, _on in (
     ("unknown-member", 404, "heartbeat"),
 ):
     case(
-        f"{_kind}-{_on}",
         f"Refused with {_kind} on a {_on}, the member stops its actives, then joins with a new id that replaces the old.",
         rules=("3.6", "6.1", "9.5") if _on == "poll" else ("3.6", "9.5"),
     )(_after_refusal(_kind, _status, on=_on))
 
 
-@case("taken-over", "Refused with fenced-instance-id, the member stops for good.", rules=("9.5",))
+@case("Refused with fenced-instance-id, the member stops for good.", rules=("9.5",))
 async def taken_over(coordinator: ScriptedCoordinator) -> None:
     """A newer process of the same instance is there."""
     await coordinator.until_runs("0_0", token=1)
@@ -636,7 +589,6 @@ def _lease_end(coordinator: ScriptedCoordinator, member: str) -> float:
 
 
 @case(
-    "lease-over",
     "When the lease is over every active stops; answered again, it runs on under its token.",
     rules=("7.1", "7.3", "7.4"),
 )
@@ -669,11 +621,7 @@ async def lease_over(coordinator: ScriptedCoordinator) -> None:
     needs(len(coordinator.of("join")) == 1, "it joined anew though nobody refused it")
 
 
-@case(
-    "poll-renews-nothing",
-    "A long-poll's answer neither renews the lease nor starts anything while it is over.",
-    rules=("6.2", "7.4"),
-)
+@case("A long-poll's answer neither renews the lease nor starts anything while it is over.", rules=("6.2", "7.4"))
 async def poll_renews_nothing(coordinator: ScriptedCoordinator) -> None:
     """Heartbeats go unanswered while long-polls work, and bring a grant after the end of the lease."""
     await coordinator.until_runs("0_0", token=1)
@@ -698,11 +646,7 @@ async def poll_renews_nothing(coordinator: ScriptedCoordinator) -> None:
     await coordinator.until_runs("0_0", token=1)
 
 
-@case(
-    "lease-from-first-sending",
-    "The lease counts from when an answered heartbeat was first sent, never from a retry.",
-    rules=("7.1",),
-)
+@case("The lease counts from when an answered heartbeat was first sent, never from a retry.", rules=("7.1",))
 async def lease_from_first_sending(coordinator: ScriptedCoordinator) -> None:
     """A heartbeat is answered only when it comes again, a good while later; then nothing is answered any more."""
     coordinator.interval_ms, coordinator.session_ms = 3_500, 7_000
@@ -730,11 +674,7 @@ async def lease_from_first_sending(coordinator: ScriptedCoordinator) -> None:
     needs(last <= end + SLACK_S, f"task 0_0 wrote {last - end:.1f} s after its lease was over")
 
 
-@case(
-    "lease-from-first-join",
-    "The lease of a join counts from when it was first sent, never from when it was repeated.",
-    rules=("7.1",),
-)
+@case("The lease of a join counts from when it was first sent, never from when it was repeated.", rules=("7.1",))
 async def lease_from_first_join(coordinator: ScriptedCoordinator) -> None:
     """A join is answered only when it comes again, a good while later; then nothing is answered any more."""
     coordinator.interval_ms, coordinator.session_ms = 3_500, 8_000
@@ -758,7 +698,7 @@ async def lease_from_first_join(coordinator: ScriptedCoordinator) -> None:
     needs(last <= end + SLACK_S, f"task 0_0 wrote {last - end:.1f} s after the lease of its join was over")
 
 
-@case("goodbye", "Told to go, a member stops its actives before it says so.", rules=("9.1",))
+@case("Told to go, a member stops its actives before it says so.", rules=("9.1",))
 async def goodbye(coordinator: ScriptedCoordinator) -> None:
     """SIGTERM."""
     await coordinator.until_runs("0_0", token=1)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import signal
 
 import httpx2 as httpx
 
@@ -51,16 +50,8 @@ async def main() -> None:
         instance_id=environment["BATONPASS_INSTANCE"],
         request_timeout_ms=1_000,
     )
-    loop = asyncio.get_running_loop()
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
     member.start()
-    stopping, ending = asyncio.ensure_future(stop.wait()), asyncio.ensure_future(member.ended())
-    await asyncio.wait((stopping, ending), return_when=asyncio.FIRST_COMPLETED)
-    await member.exit()
-    for each in (stopping, ending):
-        each.cancel()
+    await member.run()
 
 
 if __name__ == "__main__":

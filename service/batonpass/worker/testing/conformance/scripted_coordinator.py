@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from batonpass.worker.protocol.messages import KINDS
 from batonpass.worker.testing.http import Reply
 
 GROUP = "conformance"
@@ -337,16 +338,8 @@ def refusal(kind: str, status: int, **fields: Any) -> Reply:
 
 
 def _read(method: str, target: str, parts: list[str], body: bytes) -> Call:
-    kinds = {
-        ("PUT",): "join",
-        ("POST", "heartbeat"): "heartbeat",
-        ("GET", "assignment"): "poll",
-        ("DELETE",): "leave",
-        ("POST", "drain"): "drain",
-        ("DELETE", "drain"): "undrain",
-    }
     is_member = parts[1:5] == ["v1", "groups", GROUP, "members"] and len(parts) > 5
-    kind = kinds.get((method, *parts[6:]), "other") if is_member else "other"
+    kind: str = KINDS.get((method, "".join(f"/{part}" for part in parts[6:])), "other") if is_member else "other"
     try:
         found = json.loads(body) if body else {}
     except ValueError:
