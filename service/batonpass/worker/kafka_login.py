@@ -52,8 +52,7 @@ def login_of(named: Mapping[str, str], *, token: Token | None = None) -> Login:
     """
     if "bootstrap" in named and not BROKERS.fullmatch(named["bootstrap"]):
         raise ValueError(
-            f"{_var('bootstrap')} is host:port of one or more brokers, separated by commas, with an IPv6 address in"
-            " brackets"
+            f"{_var('bootstrap')} names brokers as kafka-1:9092, separated by commas, an IPv6 address in brackets"
         )
     for name in FILES:
         if name in named and (not os.access(named[name], os.R_OK) or Path(named[name]).is_dir()):
