@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from batonpass.cli.watch import event_line
-from batonpass.dashboard.view_models.events import TONES
+from batonpass.dashboard.view_models.events import EVENTS
 from batonpass.dashboard.view_models.events import event_line as line_of
 from batonpass.dashboard.words import Names
-from batonpass.remedies import Remedy, remedy_of
+from batonpass.explain.remedies import HELP
+from batonpass.remedies import EventRemedy, remedy_of
 
 RUNBOOKS = Path(__file__).parent.parent / "docs" / "runbooks"
 MEMBER = "16bb8df5-e7c2-49cc-a91f-c06e697663c5"
@@ -23,25 +24,29 @@ def event(kind: str, **more: Any) -> dict[str, Any]:
     return named | {"member": None, "task": None} | more
 
 
-@pytest.mark.parametrize("kind", [kind for kind, tone in TONES.items() if tone == "bad"])
+@pytest.mark.parametrize("kind", [kind for kind, (tone, _) in EVENTS.items() if tone == "bad"])
 def test_whatever_is_wrong_has_a_runbook(kind: str) -> None:
     found = remedy_of(event(kind, body={"cause": "expired"}))
     assert found is not None
     assert (RUNBOOKS / f"{found.runbook}.md").is_file()
 
 
-@pytest.mark.parametrize("kind", [kind for kind, tone in TONES.items() if tone in {"ok", "warm"}])
+@pytest.mark.parametrize("kind", [kind for kind, (tone, _) in EVENTS.items() if tone in {"ok", "warm"}])
 def test_what_went_well_needs_no_help(kind: str) -> None:
     assert remedy_of(event(kind)) is None
 
 
 def test_a_command_names_the_task_or_else_the_member_as_people_call_it() -> None:
     parked = event("task-parked", task="0_1", member=MEMBER)
-    assert remedy_of(parked, "pod-1") == Remedy("batonpass release 'my orders' 0_1", "task-not-running")
+    assert remedy_of(parked, "pod-1") == EventRemedy("batonpass release 'my orders' 0_1", "task-not-running")
     silent = event("member-suspected", member=MEMBER)
-    assert remedy_of(silent, "pod-1") == Remedy("batonpass evict 'my orders' pod-1", "heartbeat-late")
-    assert remedy_of(silent) == Remedy(f"batonpass evict 'my orders' {MEMBER}", "heartbeat-late")
-    assert remedy_of(event("storm-began")) == Remedy("batonpass resume 'my orders'", "storm")
+    assert remedy_of(silent, "pod-1") == EventRemedy("batonpass evict 'my orders' pod-1", "heartbeat-late")
+    assert remedy_of(silent) == EventRemedy(f"batonpass evict 'my orders' {MEMBER}", "heartbeat-late")
+    assert remedy_of(event("storm-began")) == EventRemedy("batonpass resume 'my orders'", "storm")
+
+
+def test_health_and_events_name_only_runbooks_that_exist() -> None:
+    assert {f"{runbook}.md" for _, runbook in HELP.values() if runbook} <= {one.name for one in RUNBOOKS.iterdir()}
 
 
 def test_who_left_or_was_evicted_is_no_fault() -> None:
@@ -53,13 +58,12 @@ def test_who_left_or_was_evicted_is_no_fault() -> None:
 def test_pages_and_watch_show_it_beside_the_event() -> None:
     """A short id, which a page shows, is not what a command is given."""
     silent = event("member-suspected", member=MEMBER)
-    assert line_of(silent, Names()).remedy == Remedy(f"batonpass evict 'my orders' {MEMBER}", "heartbeat-late")
+    assert line_of(silent, Names()).remedy == EventRemedy(f"batonpass evict 'my orders' {MEMBER}", "heartbeat-late")
     named = line_of(silent, Names({MEMBER: "pod-1"})).remedy
     assert named is not None
     assert named.command == "batonpass evict 'my orders' pod-1"
-    shown = event_line(silent, {MEMBER: "pod-1"}).plain
+    shown = event_line(silent, Names({MEMBER: "pod-1"})).plain
     assert shown.endswith(
-        "member-suspected pod-1 -> batonpass evict 'my orders' pod-1, docs/runbooks/heartbeat-late.md"
+        "member-suspected pod-1 has fallen silent. -> batonpass evict 'my orders' pod-1, docs/runbooks/heartbeat-late.md"
     )
-    assert event_line(event("commits-lost")).plain.endswith("commits-lost -> docs/runbooks/commits-lost.md")
-    assert event_line({"type": "missed", "body": {"lost": 3}}).plain.endswith("missed lost=3")
+    assert event_line(event("commits-lost"), Names()).plain.endswith(" -> docs/runbooks/commits-lost.md")

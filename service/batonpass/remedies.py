@@ -6,39 +6,41 @@ import shlex
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-_HELP: Final[Mapping[str, tuple[str, str]]] = {
-    "member-suspected": ("evict", "heartbeat-late"),
-    "member-distrusted": ("trust", "member-distrusted"),
-    "drain-blocked": ("undrain", "handover-stuck"),
-    "task-failed": ("", "task-not-running"),
-    "task-lost": ("", "task-not-running"),
-    "task-parked": ("release", "task-not-running"),
-    "warmup-stalled": ("", "warmup-stalled"),
-    "storm-began": ("resume", "storm"),
-    "paused": ("resume", "paused-too-long"),
-    "commits-lost": ("", "commits-lost"),
-    "placement-failed": ("", "placement-failed"),
+from batonpass.explain.remedies import HELP, words_of
+
+_TOLD: Final[Mapping[str, str]] = {
+    "member-suspected": "silent",
+    "member-distrusted": "distrusted",
+    "drain-blocked": "drain-blocked",
+    "task-failed": "task-failed",
+    "task-lost": "task-failed",
+    "task-parked": "not-processed",
+    "warmup-stalled": "warmup-stalled",
+    "storm-began": "storm",
+    "paused": "paused",
+    "commits-lost": "commits-lost",
+    "placement-failed": "placement-failed",
 }
-"""By the type of an event: the command, if one helps, and the runbook."""
+"""What is wrong, by the type of the event that tells it."""
 
 _LOST: Final = frozenset({"expired", "fenced", "grace-over"})
 """Causes of `member-gone` that nobody asked for."""
 
 
-class Remedy(NamedTuple):
+class EventRemedy(NamedTuple):
     """A command line, empty if no command helps, and the name of a runbook."""
 
     command: str
     runbook: str
 
 
-def remedy_of(event: Mapping[str, Any], member: str = "") -> Remedy | None:
+def remedy_of(event: Mapping[str, Any], member: str = "") -> EventRemedy | None:
     """Return what helps against what an event tells; None if nothing is wrong. ``member`` is its member's name."""
-    kind = event["type"]
-    if kind == "member-gone" and (event.get("body") or {}).get("cause") in _LOST:
-        return Remedy("", "heartbeat-late")
-    if kind not in _HELP:
+    what = _TOLD.get(event["type"])
+    if event["type"] == "member-gone" and (event.get("body") or {}).get("cause") in _LOST:
+        what = "member-lost"
+    if what is None:
         return None
-    action, runbook = _HELP[kind]
+    action, runbook = HELP[what]
     about = [str(one) for one in (event.get("task"), member or event.get("member")) if one][:1]
-    return Remedy(shlex.join(["batonpass", action, event["group"], *about]) if action else "", runbook)
+    return EventRemedy(shlex.join(words_of(action, event["group"], *about)) if action else "", runbook)

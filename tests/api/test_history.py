@@ -155,3 +155,13 @@ async def test_a_deleted_group_can_still_be_looked_back_at(api: Api) -> None:
     rows: Any = (await api.call("GET", "/orders/commands")).json()["commands"]
     assert (rows[0]["command"], rows[0]["reason"]) == ("delete", "done")
     assert (await api.call("GET", "/orders/explain")).status_code == 404
+
+
+async def test_lags_of_a_time_that_is_none_are_refused(api: Api) -> None:
+    await api.declare()
+    now = "2026-11-20T03:04:05Z"
+    found = await api.call("GET", f"/orders/lags?since={now}")
+    assert (found.status_code, found.json()) == (200, {"lags": []}), "no samples are kept here"
+    for asked in (f"since={now}&until={now}", "since=yesterday", "limit=3", f"since={now[:-1]}"):
+        assert (await api.call("GET", f"/orders/lags?{asked}")).status_code == 422, asked
+    assert (await api.call("GET", f"/nobody/lags?since={now}")).status_code == 404

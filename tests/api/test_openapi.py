@@ -32,6 +32,7 @@ SERVED = {
     "/v1/groups/{group}/generations": {"get"},
     "/v1/groups/{group}/generations/{number}": {"get"},
     "/v1/groups/{group}/commands": {"get"},
+    "/v1/groups/{group}/lags": {"get"},
     "/v1/groups/{group}/events": {"get"},
     "/v1/commands": {"get"},
     "/v1/events": {"get"},

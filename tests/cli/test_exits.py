@@ -23,6 +23,7 @@ from batonpass.cli.database import failing_on_database
 from batonpass.cli.exits import Exit, Failure
 from batonpass.cli.watch import event_line
 from batonpass.client import CoordinatorClient
+from batonpass.dashboard.words import Names
 from batonpass.runtime.ports import StoreUnavailable
 from batonpass.sockets import free_port
 
@@ -198,6 +199,16 @@ def test_certificates_are_checked_and_shown(tmp_path: Path, monkeypatch: pytest.
         assert server.run("groups").exit_code == BAD_INPUT
 
 
+def test_a_command_says_what_to_type_and_not_what_to_send(server: Canned) -> None:
+    detail = "no group 'x' is declared; declare it with PUT /v1/groups/x"
+    server.on("GET", "/v1/groups/x", (404, {"type": "unknown-group", "title": "unknown group", "detail": detail}))
+    found = server.run("groups", "show", "x")
+    assert found.exit_code == Exit.NOT_THERE
+    assert "no group 'x' is declared.\n" in found.stderr
+    assert "`batonpass groups declare` makes one." in found.stderr
+    assert "PUT" not in found.stderr
+
+
 STEERS = "\x1b]0;PWNED\x07\x1b[31m\x9b2J\u202eadmin\nforged"
 SEEN = "\u241b]0;PWNED\u2407\u241b[31m\ufffd2J\ufffdadmin\u240aforged"
 
@@ -207,7 +218,11 @@ def test_what_would_steer_a_terminal_is_shown_as_visible_characters(capsys: pyte
     context.say(STEERS)
     context.note("note", STEERS)
     context.table("reason", "styled", rows=[[STEERS, Text(STEERS, style="red")], [{"zone": STEERS}, None]])
-    context.console.say(event_line({"type": "joined", "member": STEERS, "body": {"reason": STEERS}}))
+    context.console.say(
+        event_line(
+            {"type": "task-failed", "group": "g", "task": "0_0", "member": STEERS, "body": {"detail": STEERS}}, Names()
+        )
+    )
     problem = {"errors": [{"path": STEERS, "reason": STEERS}]}
     Failure(Exit.REFUSED, STEERS, todo=STEERS, problem=problem).show(as_json=False)
     out, err = capsys.readouterr()

@@ -10,6 +10,7 @@ from tests.cli.test_operators import MEMBERS
 from tests.schemas.history_examples import RUN
 
 from batonpass.cli.explain import _run
+from batonpass.dashboard.words import Names
 
 EXPLAINED: dict[str, Any] = {
     "sentences": ["It moves.", "4 copies warm up."],
@@ -50,4 +51,4 @@ def test_members_that_went_keep_their_names(server: Canned) -> None:
 @pytest.mark.parametrize(("at_most_ms", "words"), [(2_400, "up to 2.4 s"), (None, "at least 223 ms")])
 def test_how_long_nobody_ran_a_task_is_told_as_exactly_as_it_is_known(at_most_ms: int | None, words: str) -> None:
     run = RUN | {"gap_ms": 223, "gap_is_lower_bound": True, "gap_at_most_ms": at_most_ms}
-    assert _run(run, {})[4] == words
+    assert _run(run, Names())[4] == words

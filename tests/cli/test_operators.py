@@ -38,6 +38,7 @@ def member(name: str, instance: str | None, **more: Any) -> dict[str, Any]:
         "draining": False,
         "kept_out": None,
         "suspected": False,
+        "silent": False,
         "assignment": {"active": [{"task": "0_0", "fencing_token": 3}], "standby": ["0_1"], "warmup": []},
         "revoking": [],
         "reports": {
@@ -48,7 +49,11 @@ def member(name: str, instance: str | None, **more: Any) -> dict[str, Any]:
     return member_example() | shown | more
 
 
-MEMBERS = [member(M1, "orders-1", max_disk_bytes=50_000), member(M2, "orders-2", draining=True), member(M3, None)]
+MEMBERS = [
+    member(M1, "orders-1", max_disk_bytes=50_000, load=0.71234),
+    member(M2, "orders-2", draining=True),
+    member(M3, None),
+]
 
 
 def group(**more: Any) -> dict[str, Any]:
@@ -81,7 +86,7 @@ def group(**more: Any) -> dict[str, Any]:
         "storm_ends_at": None,
         "warnings": ["beware"],
         "topology": {"epoch": 1, "subtopologies": [part | {"changelog_topics": ["store"]}]},
-        "config": {"max_warmup_replicas": 2},
+        "config": {"max_warmup_replicas": 2, "acceptable_recovery_lag": 100},
     } | more
 
 
@@ -177,7 +182,7 @@ def test_processes_of_kafka_streams_are_called_what_people_call_them(server: Can
 
 def test_members_are_listed_and_shown(server: Canned) -> None:
     listed = server.run("members", "orders").stdout
-    for word in ("orders-1", "orders-2", M3, "stable, draining", "zone=a", "12.3 kB of 50.0 kB"):
+    for word in ("orders-1", "orders-2", M3, "stable, draining", "zone=a", "12.3 kB of 50.0 kB", "0.712"):
         assert word in listed
     reload(server)
     assert len(json.loads(server.run("members", "orders", "--json").stdout)["members"]) == 3
@@ -396,7 +401,8 @@ PLAN: dict[str, Any] = {
 
 
 def test_a_plan_of_a_live_group(server: Canned) -> None:
-    server.on("POST", "/v1/groups/orders/plan", (200, PLAN))
+    answer = PLAN | {"for_load": [{"task": "0_0", "from": M1, "to": M2}]}
+    server.on("POST", "/v1/groups/orders/plan", (200, answer))
     words = [
         "--join",
         "2x4",
@@ -414,13 +420,14 @@ def test_a_plan_of_a_live_group(server: Canned) -> None:
     assert "1 moves (lower bound 1), more steps follow" in found.stdout
     assert "0_1 waits to go to join-1: warmup-budget" in found.stdout
     assert "Load per capacity: 0 to 2 now, 1 to 1 then." in found.stdout
+    assert f"for load, 0_0 would move from {M1} to {M2}" in found.stdout
     assert server.calls("POST")[0].body == {
         "join": [{"count": 2, "capacity": 4.0}, {"count": 1, "capacity": 1.0}],
         "drain": [M2],
         "config": {"max_warmup_replicas": "10%", "num_standby_replicas": 1},
     }
     reload(server)
-    assert json.loads(server.run("plan", "orders", "--json").stdout) == PLAN
+    assert json.loads(server.run("plan", "orders", "--json").stdout) == answer
     assert server.calls("POST")[1].body == {}
 
 

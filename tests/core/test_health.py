@@ -31,7 +31,7 @@ def said(scene: Scene) -> tuple[Level, str, str]:
 
 def commands(scene: Scene) -> list[str]:
     """Return the command lines that help."""
-    return [" ".join(one.words) for one in health(scene).worst.remedies]
+    return [" ".join(one.words) for one in health(scene).worst.help.remedies]
 
 
 def restarted(scene: Scene) -> None:
@@ -73,7 +73,7 @@ def test_a_group_at_rest_says_what_that_rests_on() -> None:
     words = "All 2 tasks run where they belong, and every copy is caught up."
     assert said(scene) == (Level.AT_REST, "at-rest", words)
     assert health(scene).evidence == "2 of 2 members heard within 1 s"
-    assert (health(scene).incident, health(scene).worst.runbook, commands(scene)) == (None, "", [])
+    assert (health(scene).incident, health(scene).worst.help.runbook, commands(scene)) == (None, "", [])
 
 
 def test_a_group_that_is_joined_for_the_first_time_is_no_trouble() -> None:
@@ -118,7 +118,7 @@ def test_a_member_that_was_killed_is_silent_until_its_lease_is_over_and_then_the
     assert said(scene) == (Level.ATTENTION, "silent", words)
     worst = health(scene).worst
     assert (worst.since_ms, worst.until_ms) == (heard_ms, heard_ms + scene.group.config.session_timeout_ms)
-    assert (worst.until, worst.runbook, commands(scene)) == (
+    assert (worst.until, worst.help.runbook, commands(scene)) == (
         "its lease",
         "heartbeat-late",
         [f"batonpass evict g {killed}"],
@@ -141,7 +141,7 @@ def test_the_loss_of_all_members_is_trouble_since_the_last_was_lost() -> None:
     worst = health(scene).worst
     assert worst.since_ms == max(gone.at_ms for gone in scene.group.gone.values())
     assert worst.cause is not None
-    assert (worst.cause.detail, worst.runbook) == ("its lease ran out", "storm")
+    assert (worst.cause.detail, worst.help.runbook) == ("its lease ran out", "storm")
 
 
 def test_a_group_that_was_scaled_to_nothing_only_asks_for_attention() -> None:
@@ -196,7 +196,7 @@ def test_a_parked_task_is_trouble_with_what_its_worker_said_and_the_command_that
     assert (worst.cause.task, worst.cause.detail) == (TASK, "checksum mismatch")
     assert worst.since_ms is not None
     assert worst.since_ms < scene.now_ms
-    assert (worst.until, worst.runbook) == ("when an operator releases it, once it is mended", "task-not-running")
+    assert (worst.until, worst.help.runbook) == ("when an operator releases it, once it is mended", "task-not-running")
     assert commands(scene) == [f"batonpass release g {TASK}"]
     assert health(scene).states[TaskState.PARKED] == 1
 
@@ -350,7 +350,7 @@ def test_a_task_that_no_member_may_take_says_why() -> None:
     scene.join("a", max_tasks=1)
     scene.settle()
     worst = health(scene).worst
-    assert (worst.sentence, worst.runbook) == (
+    assert (worst.sentence, worst.help.runbook) == (
         "1 of 2 tasks is not processed: 1 without an owner.",
         "task-without-owner",
     )
@@ -369,7 +369,7 @@ def test_a_member_that_is_given_nothing_new_is_named_with_the_command_that_trust
     scene.settle()
     found = {one.what: one for one in (health(scene).worst, *health(scene).others)}["distrusted"]
     assert found.sentence.startswith(f"Member {owner} is given nothing new: ")
-    assert [" ".join(one.words) for one in found.remedies] == [f"batonpass trust g {owner}"]
+    assert [" ".join(one.words) for one in found.help.remedies] == [f"batonpass trust g {owner}"]
 
 
 def test_a_placement_that_failed_asks_for_attention() -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from itertools import pairwise
 from random import Random
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 import pytest
 from tests.core.scene import Scene, copy, running, topology
@@ -38,7 +39,12 @@ from batonpass.core.state.records import (
     TasksEnded,
 )
 from batonpass.core.state.soft import Soft
-from batonpass.core.target.load import WITHIN, by_measured, due_ms, imbalance, loads_by_member
+from batonpass.core.target.load import WITHIN, _choose, by_measured, due_ms, imbalance, loads_by_member
+from batonpass.core.target.targets import build_request
+from batonpass.dry_run.load import load_status, moves_for_load
+from batonpass.explain.group import explain_group
+from batonpass.placement.flow import PlacementError, minimum_flow
+from batonpass.placement.place import place
 
 T = TypeVar("T")
 MINUTE = 60_000
@@ -397,6 +403,37 @@ def test_declared_again_ends_it() -> None:
     assert set(scene.group.table.weight) == {1.0}
 
 
+def test_a_task_that_has_rested_may_move_again() -> None:
+    scene = begin(load_cooldown_ms=10 * MINUTE)
+    run(scene, skewed(scene), 5 * HALF_LIFE + PATIENCE)
+    scene.settle()
+    (first,) = moved(scene)
+    # Now the member is hot that got it, and all else that it has is pinned there.
+    for task in scene.held("m1", Role.ACTIVE):
+        if task != first:
+            scene.do(PinRequest(TaskId(task), MemberId("m1")))
+    scene.settle()
+    loads = {task: 0.3 if owner == "m1" else 0.1 for task, owner in scene.owners().items()}
+    run(scene, loads, 25 * MINUTE)
+    before_ms, at_ms = (one.at_ms for one in named(scene.log, MovedForLoad))
+    assert [one.tasks for one in named(scene.log, MovedForLoad)] == [(first,), (first,)]
+    assert at_ms - before_ms >= 10 * MINUTE
+
+
+def test_a_move_that_only_another_one_makes_room_for_waits_for_that() -> None:
+    scene = begin(partitions=4, load_imbalance=0.01)
+    of = {name: scene.held(name, Role.ACTIVE) for name in ("m0", "m1")}
+    loads = dict(zip([*of["m0"], *of["m1"]], (1.0, 0.5, 0.7, 0.7), strict=True))
+    run(scene, loads, 3 * HALF_LIFE)
+    view = scene.view()
+    request = build_request(view)
+    placed = place(request, minimum_flow)
+    index_of, other = scene.group.table.index_of, {home: 1 - home for home in (0, 1)}
+    swapped = {index_of[TaskId(task)] for task in (of["m0"][0], of["m1"][0])}
+    owners = [other[home] if task in swapped else home for task, home in enumerate(request.home)]
+    assert _choose(view, request, replace(placed, owner=owners)) == ({}, [])
+
+
 # What it waits for.
 
 
@@ -584,3 +621,87 @@ def test_a_join_with_loads_says_nothing_yet() -> None:
     assert known.loads == {}
     assert [record for record in scene.log if isinstance(record, TargetPlaced)]
     assert SmoothedLoad(0.0, 0.0, 0, 0.0).average is None
+
+
+# What people are shown.
+
+
+def sentences(scene: Scene) -> list[str]:
+    """Return what the explanation of the group says of its load."""
+    found = explain_group(scene.group, scene.soft, scene.now_ms, scene.policy, limit=10)
+    return [one for one in found.sentences if "load" in one or "alone" in one]
+
+
+def would_move(scene: Scene) -> dict[TaskId, MemberId]:
+    return moves_for_load(scene.group, scene.soft, scene.now_ms, scene.policy, minimum_flow)
+
+
+def test_load_is_shown_per_capacity_with_the_members_that_it_needs() -> None:
+    scene = begin(members=1, balance_by="shadow")
+    scene.join("m9", capacity=3.0)
+    scene.settle()
+    loads = {task: 0.3 if task == "0_0" else 0.1 for task in scene.owners()}
+    run(scene, loads, 3 * HALF_LIFE)
+    found = load_status(scene.group)
+    assert found is not None
+    of = {name: sum(loads[task] for task in scene.held(name, Role.ACTIVE)) for name in ("m0", "m9")}
+    assert found.by_member == pytest.approx({"m0": of["m0"], "m9": of["m9"] / 3}, rel=0.1)
+    assert found.members_needed == pytest.approx(0.8 / 2, rel=0.1)
+    assert found.imbalance == pytest.approx(max(of["m0"], of["m9"] / 3) / (0.8 / 4) - 1, abs=0.1)
+    assert found.hottest == "0_0"
+    assert found.hottest_share == pytest.approx(0.1, rel=0.1)
+
+
+def test_nothing_is_shown_while_no_load_is_measured_and_where_declared_weights_count() -> None:
+    scene = begin()
+    assert load_status(scene.group) is None
+    assert sentences(scene) == []
+    assert would_move(scene) == {}
+    run(scene, skewed(scene), 3 * HALF_LIFE)
+    assert load_status(scene.group) is not None
+    scene.change(None, balance_by="declared")
+    assert load_status(scene.group) is None
+
+
+@pytest.mark.parametrize(
+    ("balance_by", "what"),
+    [("shadow", "in shadow nothing moves for it"), ("measured", "it is decided what moves for it")],
+)
+def test_what_is_too_hot_is_explained_and_a_plan_says_what_would_move(balance_by: str, what: str) -> None:
+    scene = begin(balance_by=balance_by)
+    loads = skewed(scene)
+    until_hot(scene, loads)
+    first, second = sentences(scene)
+    assert "that of m0, " in first
+    assert "members of average capacity" in first
+    assert what in second
+    expected = would_move(scene)
+    assert set(expected.values()) == {"m1"}
+    run(scene, loads, PATIENCE + HALF_LIFE)
+    assert moved(scene) == (sorted(expected) if balance_by == "measured" else [])
+    assert (would_move(scene) == {}) is (balance_by == "measured")
+
+
+def test_a_plan_says_nothing_of_load_where_placement_finds_nothing() -> None:
+    scene = begin(balance_by="shadow")
+    until_hot(scene, skewed(scene))
+
+    def broken(*_network: object) -> NoReturn:
+        raise PlacementError("no answer")
+
+    assert moves_for_load(scene.group, scene.soft, scene.now_ms, scene.policy, broken) == {}
+
+
+def test_a_task_that_no_member_is_large_enough_for_is_named() -> None:
+    scene = begin(balance_by="shadow")
+    loads = {task: 1.2 if task == "0_3" else 0.1 for task in scene.owners()}
+    run(scene, loads, 5 * HALF_LIFE)
+    assert any("0_3 alone takes 12" in one and "no placement helps" in one for one in sentences(scene))
+
+
+def test_where_everybody_drains_load_has_no_place_to_be_explained() -> None:
+    scene = begin(members=1, balance_by="shadow")
+    run(scene, dict.fromkeys(scene.owners(), 0.1), 3 * HALF_LIFE)
+    assert [one for one in sentences(scene) if "0% above" in one] == sentences(scene) != []
+    scene.do(DrainRequest(MemberId("m0")))
+    assert sentences(scene) == []

@@ -97,6 +97,7 @@ def serving(canned: Canned, **more: Any) -> Iterator[str]:
     thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[listener])))
     thread.start()
     try:
+        listener.listen()
         yield f"http://127.0.0.1:{port}"
     finally:
         app.state.dashboard.closing.set()

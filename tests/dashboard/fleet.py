@@ -45,6 +45,7 @@ def member(name: str, active: list[str], standby: list[str], **more: Any) -> dic
         "drain_deadline_at": None,
         "kept_out": None,
         "suspected": False,
+        "silent": False,
         "away_until": None,
         "distrusted_until": None,
         "faults": "",
@@ -107,7 +108,7 @@ class Fleet:
             member(f"worker-{place + 1}", dealt[place::members], dealt[(place + 1) % members :: members])
             for place in range(members)
         ]
-        found[-1]["suspected"] = True
+        found[-1]["suspected"] = found[-1]["silent"] = True
         found[-1]["last_heard_at"] = at(-30)
         found[-2]["draining"] = True
         warm(found[0], dealt[2], 12_000)

@@ -288,13 +288,14 @@ SITUATIONS: Final = (
         "Attention",
         "All members have left: nobody runs its 4 tasks.",
         (r"Since \d+ s ago", "Over when workers join"),
+        ("Runbook: task without owner",),
     ),
     Situation(
         "storm",
         storm,
         "Trouble",
         "3 of 4 tasks are not processed: 3 without an owner.",
-        ("Since", "the storm, if nobody else is lost"),
+        ("Since", r"Cause \d.* ago: 3 members vanished at once", "the storm, if nobody else is lost"),
         ("batonpass resume storm", "Runbook: task without owner"),
     ),
 )

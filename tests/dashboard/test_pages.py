@@ -313,7 +313,7 @@ async def test_large_groups_are_gathered_and_drilled_into(canned: Canned) -> Non
     canned.fleet = Fleet.of(1_000, 10_000)
     client = await visitor(canned)
     whole = (await client.get("/groups/fleet")).text
-    assert "<b>9,997</b> running" in whole
+    assert "<b>9,988</b> running" in whole
     assert len(re.findall(r'class="square"', whole)) == 995
     assert "orders_0<" not in whole
     block = (await client.get("/groups/fleet/grid?part=orders&begin=100")).text
@@ -482,9 +482,9 @@ async def test_a_link_shows_others_the_same_stretch_of_time(operator: httpx.Asyn
         assert "?span=5+min&amp;until=2026-11-20T03%3A09%3A05" in text, page
         assert ">Until now</a>" in text
     then = (await operator.get(f"/groups/fleet?span=5+min&until={until}")).text
-    assert 'aria-label="2 gaps, 0 generations with moves, 0 commands"' in then
+    assert 'aria-label="2 gaps"' in then
     now = (await operator.get("/groups/fleet?span=5+min")).text
-    assert 'aria-label="0 gaps, 0 generations with moves, 0 commands"' in now
+    assert 'aria-label="nothing"' in now
     assert "has changed hands in this time" in (await operator.get("/groups/fleet/gaps?span=5+min")).text
     assert "has changed hands" not in (await operator.get(f"/groups/fleet/gaps?span=5+min&until={until}")).text
 
@@ -495,7 +495,7 @@ async def test_a_page_says_since_when_it_draws_what_happened(canned: Canned, ope
     client = await visitor(canned)
     text = (await client.get("/groups/fleet?span=14+d")).text
     assert "Of the newest events, back to" in text
-    assert ", 200 commands" in text
+    assert "200 commands" in text
     await client.aclose()
 
 

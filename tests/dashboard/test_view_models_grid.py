@@ -12,16 +12,15 @@ from batonpass.dashboard.view_models.grid import (
     cells_of,
     copies_of,
     fits_matrix,
-    listing,
-    matrix,
-    member_tiles,
     natural,
+    rows_of,
     tally,
     targets_by_task,
     task_tiles,
     tasks_of,
     worst_tone,
 )
+from batonpass.dashboard.view_models.members import member_lines, member_tiles
 from batonpass.dashboard.words import DASH, Names
 
 NAMES = Names()
@@ -74,14 +73,13 @@ def test_a_matrix_has_a_column_for_each_member_and_marks_where_a_task_belongs() 
     members = [member("m1", ["t_0"], ["t_1"]), member("m2", ["t_1"], [])]
     warm(members[1], "t_0", 50)
     copies = copies_of(members, 100, NAMES)
-    found = matrix(["t_0", "t_1", "t_2"], members, copies, {"t_0": "m2", "t_1": "m2"})
-    assert found.members == ("m1", "m2")
-    assert [[one.letter if one else None for one in row.cells] for row in found.rows] == [
+    found = rows_of(["t_0", "t_1", "t_2"], copies, {"t_0": "m2", "t_1": "m2"})
+    assert [[row.cells[name].letter if name in row.cells else None for name in ("m1", "m2")] for row in found] == [
         ["A", "W"],
         ["S", "A"],
         [None, None],
     ]
-    assert [(row.owner, row.target, row.tone) for row in found.rows] == [
+    assert [(row.owner, row.target, row.tone) for row in found] == [
         ("m1", "m2", "warm"),
         ("m2", "m2", "ok"),
         (None, None, "bad"),
@@ -91,15 +89,15 @@ def test_a_matrix_has_a_column_for_each_member_and_marks_where_a_task_belongs() 
 def test_a_list_of_tasks_names_the_active_first() -> None:
     """It stands where no matrix can be read."""
     members = [member("m1", [], ["t_0"]), member("m2", ["t_0"], [])]
-    (row,) = listing(["t_0"], copies_of(members, 100, NAMES))
-    assert [one.member for one in row.others] == ["m2", "m1"]
+    (row,) = rows_of(["t_0"], copies_of(members, 100, NAMES), {})
+    assert list(row.cells) == ["m2", "m1"]
 
 
 def test_tiles_stand_for_many_and_show_the_worst() -> None:
     members = [member(f"m{number}", [f"t_{number}"], []) for number in (10, 2, 1)]
-    members[0]["suspected"] = True
+    members[0]["silent"] = True
     members[1]["draining"] = True
-    tiles = member_tiles(members, 100, NAMES)
+    tiles = member_tiles(member_lines(members, 100, NAMES))
     assert [(tile.label, tile.tone) for tile in tiles] == [("m10", "bad"), ("m2", "warn"), ("m1", "ok")]
     assert tiles[0].title == "m10: 1 active task, fallen silent"
 
@@ -121,13 +119,14 @@ def test_a_thousand_members_and_ten_thousand_tasks_are_shaped_in_no_time() -> No
     fleet = Fleet.of(1_000, 10_000)
     began = time.process_time()
     copies = copies_of(fleet.members, 100, NAMES)
-    tiles = member_tiles(fleet.members, 100, NAMES)
+    tiles = member_tiles(member_lines(fleet.members, 100, NAMES))
     blocks = task_tiles(fleet.group_get()["topology"], copies)
     took = time.process_time() - began
     assert {words: amount for _, words, amount in tally(fleet.tasks, copies)} == {
         "not processed": 2,
+        "restoring, or of silent members": 9,
         "warming up elsewhere": 1,
-        "running": 9_997,
+        "running": 9_988,
     }
     assert (len(tiles), sum(map(len, blocks.values()))) == (1_000, 100)
     assert [tile.tone for tile in tiles[:6]] == ["bad", "bad", "warn", "warm", "warm", "ok"]
@@ -143,3 +142,13 @@ def test_names_sort_by_their_numbers_the_worst_of_nothing_is_none_and_targets_tu
     assert sorted(["d-10", "d-2", "d-1x"], key=natural) == ["d-1x", "d-2", "d-10"]
     assert worst_tone([]) == "none"
     assert targets_by_task({"target": {"m1": {"active": ["t_0"], "standby": []}}}) == {"t_0": "m1"}
+
+
+def test_what_a_silent_member_ran_is_not_said_to_run() -> None:
+    """An older coordinator tells only of a call that broke."""
+    one = member("m1", ["t_0"], []) | {"suspected": False}
+    for silent, tone, words in (({"silent": True}, "warn", "when it was last heard"), ({}, "ok", "runs t_0")):
+        told = {name: value for name, value in one.items() if name != "silent"} | silent
+        cells = cells_of(told, 100, Names()).values()
+        assert {cell.tone for cell in cells if cell.letter == "A"} == {tone}
+        assert all(words in cell.title for cell in cells if cell.letter == "A")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from tests.dashboard.fleet import Fleet
 
-from batonpass.client import LEVELS as ORDER
-from batonpass.dashboard.view_models.health import LEVELS, stuck_tasks
+from batonpass.client import LEVELS
+from batonpass.dashboard.view_models.health import LEVEL_NAMES, stuck_tasks
 from batonpass.dashboard.words import Names
 from batonpass.explain.health import Level
 
 
 def test_every_level_has_its_place_and_its_name() -> None:
-    assert list(ORDER) == list(LEVELS) == [level.value for level in Level]
+    assert list(LEVELS) == list(LEVEL_NAMES) == [level.value for level in Level]
 
 
 def test_tasks_that_are_not_processed_say_what_they_wait_for() -> None:

@@ -1,4 +1,4 @@
-"""Gaps, moves and commands along one axis, and the stretch of time that an address names."""
+"""Gaps, lag, moves and commands along one axis, and the stretch of time that an address names."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import pytest
 from tests.dashboard.fleet import NOW, Fleet, at, event
 
 from batonpass.dashboard.view_models.timeline import SPAN_USUAL, SPANS, axis, stretch
-from batonpass.dashboard.view_models.trend import GAPS_END, HEIGHT, trend
+from batonpass.dashboard.view_models.trend import GAPS, HEIGHT, LAGS, MOVES, said, trend
 from batonpass.dashboard.words import Names
 
 ALONG = axis(NOW - timedelta(seconds=100), NOW)
 
 
-def test_gaps_stand_above_moves_and_commands_go_through_both() -> None:
+def test_gaps_lag_and_moves_have_a_band_each_and_commands_go_through_all() -> None:
     events = [
         *Fleet.of(8, 40).events,
         event(6, "generation", -30, moves=4, triggers=["join"]),
@@ -22,21 +22,27 @@ def test_gaps_stand_above_moves_and_commands_go_through_both() -> None:
         event(8, "paused", -10, scope="all", reason="an upgrade"),
         event(9, "paused", -1_000, scope="all"),
     ]
-    found = trend(events, ALONG, Names())
-    assert [one.look for one in found] == ["gap", "gap", "moved", "asked"]
-    short, long, moved, asked = found
+    lags = [{"at": at(-60), "behind": 0}, {"at": at(-20), "behind": 12_000}]
+    found = trend(events, lags, ALONG, Names())
+    assert [one.what for one in found] == [*("lag sample", "lag sample", "gap", "gap", "generation", "command")]
+    level, behind, short, long, moved, asked = found
     assert (short.x, moved.x, asked.x) == (500.0, 700.0, 900.0)
-    assert short.height < long.height <= GAPS_END
-    assert short.y + short.height == pytest.approx(GAPS_END, abs=0.2)
-    assert (moved.y + moved.height, moved.y > GAPS_END) == (HEIGHT, True)
+    assert short.height < long.height <= GAPS.foot - GAPS.top
+    assert short.y + short.height == pytest.approx(GAPS.foot, abs=0.2)
+    assert (moved.y + moved.height, moved.y > LAGS.foot) == (HEIGHT, True)
     assert (asked.y, asked.height) == (0, HEIGHT)
     assert asked.title.endswith("03:03:55 An operator paused all moves: an upgrade.")
+    assert (level.x, level.width, level.height) == (0, 400, 0)
+    assert (behind.x, behind.width, behind.y + behind.height) == (400, 400, LAGS.foot)
+    assert behind.title.endswith("03:03:45 12,000 records behind")
+    assert said(found) == "2 lag samples, 2 gaps, 1 generation, 1 command"
+    assert said([]) == "nothing"
 
 
 def test_what_is_beyond_the_scale_is_as_high_as_there_is_room() -> None:
     gap = event(6, "takeover-done", -10, task="orders_0", gap_ms=10**9, warm=False)
-    found = trend([gap, event(7, "generation", -5, moves=10**7)], ALONG, Names())
-    assert [one.height for one in found] == [GAPS_END, HEIGHT - GAPS_END]
+    found = trend([gap, event(7, "generation", -5, moves=10**7)], [{"at": at(-5), "behind": 10**12}], ALONG, Names())
+    assert [one.height for one in found] == [band.foot - band.top for band in (LAGS, GAPS, MOVES)]
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
 import trustme
 
-from batonpass.demo.job import connection
+from batonpass.cli.demo_job import HOT, DemoJob
+from batonpass.cli.folder import UpFolder
+from batonpass.core.state.policy import BalanceBy, parse_config
+from batonpass.demo.job import Job, connection
 
 
 def test_the_environment_says_how_the_broker_is_reached(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -20,3 +24,20 @@ def test_the_environment_says_how_the_broker_is_reached(monkeypatch: pytest.Monk
     safe = connection("kafka:9092", "load").client_options()
     assert safe.pop("ssl_context") is not None
     assert safe == plain | {"security_protocol": "SSL"}
+
+
+def test_the_first_task_of_a_hot_job_gets_so_many_times_as_much() -> None:
+    plain = Job(bootstrap="kafka:9092", group="totals", tasks=3, customers=10, rate=20)
+    assert plain.turns == [0, 1, 2]
+    assert Counter(Job.from_words(plain.words().replace('"hot": 1', '"hot": 5')).turns) == {0: 5, 1: 1, 2: 1}
+
+
+@pytest.mark.parametrize("hot", [False, True])
+def test_a_hot_job_is_balanced_by_what_is_measured(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *, hot: bool
+) -> None:
+    monkeypatch.setenv("BATONPASS_KAFKA_BOOTSTRAP", "kafka:9092")
+    job = DemoJob(UpFolder(tmp_path), 3, lambda _: None, hot=hot)
+    job.prepare()
+    config = parse_config(job.declaration()["config"])
+    assert (job.job.hot, config.balance_by) == ((HOT, BalanceBy.MEASURED) if hot else (1, BalanceBy.DECLARED))

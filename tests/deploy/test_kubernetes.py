@@ -230,9 +230,13 @@ def test_autoscaling_asks_for_a_metric_that_there_is() -> None:
     keda = named(resolved(KUBERNETES / "examples" / "autoscaling-keda"), "ScaledObject", "clicks")["spec"]
     hpa = named(resolved(KUBERNETES / "examples" / "autoscaling-hpa"), "HorizontalPodAutoscaler", "clicks")
     metrics, _ = metrics_and_labels(keda["triggers"][0]["metadata"]["query"])
-    assert {base(one.metric) for one in metrics} == {"batonpass_group_input_lag_records"}
+    assert {base(one.metric) for one in metrics} == {"batonpass_group_members_needed"}
     external = hpa["spec"]["metrics"][0]["external"]["metric"]
     assert set(external["selector"]["matchLabels"]) <= known[external["name"]]
+    assert external["name"] == "batonpass_group_members_needed"
+    # Each member is to be as full as the other example has it, and never full.
+    assert keda["triggers"][0]["metadata"]["threshold"] == "0.7"
+    assert hpa["spec"]["metrics"][0]["external"]["target"]["averageValue"] == "700m"
     # KEDA makes an autoscaler of the same kind, so its behaviour is checked as that of one.
     behavior = keda["advanced"]["horizontalPodAutoscalerConfig"]["behavior"]
     assert behavior == hpa["spec"]["behavior"]

@@ -348,12 +348,15 @@ async def test_a_number_that_a_member_says_of_itself_is_declared_once(
 def test_every_gauge_of_groups_is_shown_somewhere() -> None:
     """So that no family is described and then forgotten, nor a number that members say of themselves."""
     scene = Scene()
-    scene.declare(topology(6), max_warmup_replicas=1)
+    scene.declare(topology(6), max_warmup_replicas=1, balance_by="shadow", load_half_life_ms=1_000)
     scene.join("m1", max_disk_bytes=1_000)
     scene.settle()
     scene.join("m2")
     scene.obey("m2")
-    scene.beat("m1", {task: running(input_lag=3, disk_bytes=70) for task in scene.held("m1", Role.ACTIVE)})
+    for _ in range(3):
+        scene.wait(1_000)
+        said = running(input_lag=3, disk_bytes=70, load=0.2)
+        scene.beat("m1", dict.fromkeys(scene.held("m1", Role.ACTIVE), said))
     scene.beat("m1", numbers=dict.fromkeys(OWN_NUMBERS, 1))
     streams = Scene("streams")
     streams.do(StreamsRebalance(topology(1), {}, (StreamsProcess(InstanceId("p")),)))

@@ -53,6 +53,7 @@ EXAMPLES: dict[str, Mapping[str, object]] = {
         "drain_deadline_at": None,
         "kept_out": {"since": AT, "until": None},
         "suspected": False,
+        "silent": False,
         "away_until": None,
         "distrusted_until": None,
         "faults": "",

@@ -264,6 +264,7 @@ HISTORY_EXAMPLES: dict[str, dict[str, Any]] = {
         ],
     },
     "commands_get": {"commands": [COMMAND], "next": None},
+    "lags_get": {"lags": [{"at": "2026-02-28T14:12:07.310Z", "behind": 12000}]},
     "audits_get": {"audits": [AUDIT], "next": "2026-02-27"},
     "audit_get": {
         **AUDIT,

@@ -261,6 +261,7 @@ def test_what_the_prose_allows_is_accepted(name: str, path: str, value: object) 
         ("generation_get", "diff", DROP),
         ("generations_get", "generations/0/imbalance", DROP),
         ("commands_get", "commands/0/who", None),
+        ("lags_get", "lags/0/behind", -1),
         ("audits_get", "audits/0/state", "late"),
         ("audits_get", "next", 7),
         ("audit_get", "findings/0/evidence/at/0", 5),

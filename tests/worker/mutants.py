@@ -197,6 +197,17 @@ def tells_everything_later() -> None:
     put(machine.Run, "must_list_tasks", lambda self: self.listed_seq <= self.full_after_seq)
 
 
+def says_loads_in_words() -> None:
+    """Say how much a task uses as text."""
+    put(machine, "checked_load", str)
+
+
+def says_the_load_of_a_copy() -> None:
+    """Go on to say how much a task used when it is no longer active here."""
+    body = holdings.Holding.body
+    put(holdings.Holding, "body", lambda self: body(self) | {"load": 0.1})
+
+
 MUTANTS: dict[str, tuple[Callable[[], None], str]] = {
     "believes_old_answers": (believes_old_answers, "late-answer"),
     "ignores_the_lease": (ignores_the_lease, "lease-over"),
@@ -212,6 +223,8 @@ MUTANTS: dict[str, tuple[Callable[[], None], str]] = {
     "gives_up_on_503": (gives_up_on_503, "unavailable"),
     "leaves_its_tasks_out": (leaves_its_tasks_out, "granted-and-revoked"),
     "tells_everything_later": (tells_everything_later, "report-interval"),
+    "says_loads_in_words": (says_loads_in_words, "revocation"),
+    "says_the_load_of_a_copy": (says_the_load_of_a_copy, "demotion"),
     "joins_after_being_taken_over": (joins_after_being_taken_over, "taken-over"),
     "keeps_an_old_token": (keeps_an_old_token, "newer-token"),
     "joins_once_more_after_a_lost_answer": (joins_once_more_after_a_lost_answer, "lost-join"),

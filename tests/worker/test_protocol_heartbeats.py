@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from tests.worker.scripted import INTERVAL_MS, Scripted, answer, assignment, joined, reported
 
+from batonpass.core.state import loads
 from batonpass.worker.protocol import (
     MemberSettings,
     Progress,
@@ -15,6 +16,7 @@ from batonpass.worker.protocol import (
     StopActive,
 )
 from batonpass.worker.protocol.machine import backoff_ms
+from batonpass.worker.protocol.types import LOAD_MAX
 
 POLL = RequestKind.POLL
 
@@ -150,6 +152,42 @@ def test_input_lags_and_bytes_on_disk_wait_for_the_report_interval() -> None:
         "input_lag": 8,
         "disk_bytes": 8,
     }
+
+
+def test_a_load_is_said_while_an_active_runs_and_waits_for_the_report_interval() -> None:
+    worker = joined(1, assignment(active={"0_0": 7}), report_interval_ms=10_000)
+    worker.do("load", "0_0", 0.25)
+    worker.do("task_restoring", "0_0", progress=at(4_900))
+    worker.beat(1, report_interval_ms=10_000)
+    assert "load" not in reported(worker.last())["0_0"]
+    worker.do("task_running", "0_0")
+    worker.beat(1, report_interval_ms=10_000)
+    assert reported(worker.last())["0_0"]["load"] == 0.25
+    listed = []
+    for load in (0.5, 0.75, 1, 1.25):
+        worker.do("load", "0_0", load)
+        worker.beat(1, report_interval_ms=10_000)
+        listed.append(lists_tasks(worker))
+    assert listed == [False, False, False, True]
+    worker.do("load", "0_0", 1.25)
+    worker.do("load", "0_9", 1)
+    for _ in range(5):
+        worker.beat(1, report_interval_ms=10_000)
+        assert not lists_tasks(worker)
+    worker.do("state_lost", "0_0")
+    worker.beat(1, report_interval_ms=10_000)
+    assert "load" not in reported(worker.last())["0_0"]
+
+
+@pytest.mark.parametrize("load", [-0.1, 1_000_001, float("nan"), float("inf")])
+def test_a_load_that_no_coordinator_takes_is_refused_and_costs_no_heartbeat(load: float) -> None:
+    worker = joined(1, assignment(active={"0_0": 7}))
+    worker.do("task_running", "0_0")
+    with pytest.raises(ValueError, match=r"a load is a number from 0 to 1,000,000"):
+        worker.do("load", "0_0", load)
+    worker.beat(1)
+    assert "load" not in reported(worker.last())["0_0"]
+    assert LOAD_MAX == loads.LOAD_MAX
 
 
 def test_an_active_that_restores_is_reported_with_every_heartbeat() -> None:

@@ -15,7 +15,8 @@ WITHOUT_THREADS = {
     "hurry": "`run` does it at a second signal",
     **dict.fromkeys(("holdings", "tasks", "unfinished"), "a callback is given its task"),
     **dict.fromkeys(
-        ("running", "failed", "lost", "producer_fenced", "input_lag", "progress", "may_begin"), "the task has it"
+        ("running", "failed", "lost", "producer_fenced", "input_lag", "load", "progress", "may_begin"),
+        "the task has it",
     ),
 }
 """Names of `Member` that `ThreadedMember` has not, with what is there instead."""

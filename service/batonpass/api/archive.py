@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from fastapi import APIRouter
@@ -16,7 +17,7 @@ from batonpass.api.openapi import route
 from batonpass.api.problems import UnknownPath
 from batonpass.api.service import json_response, known_group_of, page, read_query, service_of, state_of, task_of
 from batonpass.codec.answers import rfc3339, time_of
-from batonpass.codec.bodies import BackQuery, LimitQuery
+from batonpass.codec.bodies import BackQuery, LagsQuery, LimitQuery
 from batonpass.codec.changes import Change
 from batonpass.codec.generations import Generation, Moved
 from batonpass.codec.shape import refusal
@@ -73,6 +74,26 @@ async def show_generation(request: Request) -> Response:
     if found is None:
         raise UnknownPath(f"group {group_id} has no generation {number}, or it is no longer kept")
     return json_response(generation_body(found) | {"diff": diff_body(found.moved)})
+
+
+@route(
+    router,
+    "GET",
+    GROUP + "/lags",
+    query=LagsQuery,
+    answers={200: "How far copies were behind, oldest first."},
+    schema="lags_get",
+)
+async def list_lags(request: Request) -> Response:
+    """Say how many records the copies of a group lacked, added up, over a time, by the samples of each minute."""
+    group_id, asked = await known_group_of(request), read_query(request, LagsQuery)
+    until = datetime.now(UTC) if asked.until is UNSET else asked.until
+    if until <= asked.since:
+        raise refusal([("query.since", "not before its end")])
+    found = await service_of(request).coordinator.archive.lags(
+        group_id, since=asked.since, until=until, limit=asked.limit
+    )
+    return json_response({"lags": [{"at": rfc3339(at_ms), "behind": behind} for at_ms, behind in found]})
 
 
 @route(

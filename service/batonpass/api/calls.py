@@ -35,6 +35,7 @@ ROLES: Final[Mapping[tuple[str, str], frozenset[AccessRole]]] = {
     ("GET", _GROUP + "/explain"): VIEWER,
     ("GET", _GROUP + "/generations"): VIEWER,
     ("GET", _GROUP + "/generations/{number}"): VIEWER,
+    ("GET", _GROUP + "/lags"): VIEWER,
     ("GET", _GROUP + "/events"): VIEWER,
     ("GET", _GROUP + "/commands"): OPERATOR,
     ("GET", "/v1/events"): VIEWER,

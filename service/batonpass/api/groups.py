@@ -25,6 +25,7 @@ from batonpass.core.handover.view import View
 from batonpass.core.state.errors import UnknownGroup
 from batonpass.core.state.inputs import GroupDeletion
 from batonpass.core.state.replies import Declared
+from batonpass.dry_run.load import moves_for_load
 from batonpass.dry_run.plan import plan_snapshot
 from batonpass.dry_run.whatif import balance_now, balance_then, imagine
 from batonpass.explain.advice import advice_on
@@ -174,8 +175,10 @@ async def plan_change(request: Request) -> Response:
         plan = plan_snapshot(imagined, policy, solve)
         go_on()
         answer = write_plan(plan, decide_ms=(time.perf_counter() - started) * 1_000)
+        moves = moves_for_load(group, soft, now_ms, policy, solve)
+        for_load = [{"task": task, "from": group.tasks[task].target.owner, "to": to} for task, to in moves.items()]
         balance = {"before": asdict(balance_now(present)), "after": asdict(balance_then(imagined, plan))}
-        return answer | {"balance": balance}
+        return answer | {"balance": balance, "for_load": for_load}
 
     try:
         return await show(request, None, work)

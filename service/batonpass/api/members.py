@@ -36,6 +36,7 @@ from batonpass.core.state.ids import MemberId
 from batonpass.core.state.inputs import DrainRequest, DrainReversal, TrustRequest
 from batonpass.core.state.model import Group, Member
 from batonpass.core.state.replies import Answer, DrainProgress
+from batonpass.dry_run.load import load_status
 from batonpass.explain.safe_to_stop import reasons_to_stay
 
 router = APIRouter(prefix="/v1", tags=["members"])
@@ -136,8 +137,8 @@ async def list_members(request: Request) -> Response:
 
     def work() -> dict[str, object]:
         names, next_owners = sorted(name for name in group.members if name > asked.after), next_owners_of(group)
-        view = View(group, soft, now_ms, policy)
-        shown = [member_body(view, group.members[name], next_owners) for name in names[: asked.limit]]
+        view, load = View(group, soft, now_ms, policy), load_status(group)
+        shown = [member_body(view, group.members[name], next_owners, load) for name in names[: asked.limit]]
         return {"members": shown, "next": names[asked.limit - 1] if len(names) > asked.limit else None}
 
     return await show(request, size_of(group), work)
@@ -149,7 +150,7 @@ async def show_member(request: Request) -> Response:
     group, soft, now_ms, policy = await state_of(request)
     member = _present(group, member_of(request))
     size, view = len(group.unsettled) + len(member.assignment), View(group, soft, now_ms, policy)
-    return await show(request, size, lambda: member_body(view, member, next_owners_of(group)))
+    return await show(request, size, lambda: member_body(view, member, next_owners_of(group), load_status(group)))
 
 
 @route(

@@ -1,7 +1,7 @@
 """The command line, for people and scripts: each subcommand is a module here, imported only when it is called.
 
-`COMMANDS` names them. The entry `x` stands for the module `batonpass.cli.x`, or another one that `MODULE_OF` names. The
-module has either `app`, a Typer application, or a function `x` that is the command. So `batonpass plan` does not load,
+`COMMANDS` names them. The entry `x` stands for the module `batonpass.cli.x`, or one in `COMMANDS_OF`. The module has
+either `app`, a Typer application, or a function `x` that is the command. So `batonpass plan` does not load,
 and does not fail without, what only `batonpass up` needs.
 """
 
@@ -42,26 +42,16 @@ COMMANDS = {
     "resume": "End a pause, and a storm.",
     "pin": "Bind a task to a member.",
     "unpin": "Take the pin off a task.",
-    "release": "Let a parked task be tried again.",
+    "release": "Forget where a task failed; a parked one is tried again.",
     "token": "Create, list and revoke tokens.",
     "simulate": "Run seeded worlds against the laws, play a scenario, or write days into a database.",
 }
 
-# The module of a command, if it does not have the command's name.
-MODULE_OF = {
-    "generations": "history",
-    "commands": "history",
-    "drain": "members",
-    "undrain": "members",
-    "safe-to-stop": "members",
-    "evict": "members",
-    "trust": "members",
-    "probe": "operator_commands",
-    "pause": "operator_commands",
-    "resume": "operator_commands",
-    "pin": "operator_commands",
-    "unpin": "operator_commands",
-    "release": "operator_commands",
+# The commands of a module that does not have the command's name.
+COMMANDS_OF = {
+    "history": ("generations", "commands"),
+    "members": ("drain", "undrain", "safe-to-stop", "evict", "trust"),
+    "operator_commands": ("probe", "pause", "resume", "pin", "unpin", "release"),
 }
 
 # The extra that installs a package which the base does not. The key is the name in `import`.
@@ -95,7 +85,7 @@ EXTRA_OF = {
 
 def module_of(name: str) -> str:
     """Return the name of the module that has a subcommand."""
-    return f"{__name__}.{MODULE_OF.get(name, name)}"
+    return f"{__name__}.{next((module for module, names in COMMANDS_OF.items() if name in names), name)}"
 
 
 def load(name: str) -> Any:

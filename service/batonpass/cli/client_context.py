@@ -249,7 +249,9 @@ def failure_of(error: ApiError) -> Failure:
         code, problem, todo = Exit.UNREACHABLE, {}, TO_REACH_ONE
     if error.is_passing and error.asked_for_s >= AGAIN_S:
         todo += f" It was asked for {duration(error.asked_for_s * 1_000)}; --patience changes how long."
-    return Failure(code, str(error), todo=todo, problem=problem)
+    # What a caller of the API would send, a reader of this command would not.
+    said, of_the_api, _ = str(error).partition("; declare it with PUT")
+    return Failure(code, f"{said}." if of_the_api else said, todo=todo, problem=problem)
 
 
 def run(

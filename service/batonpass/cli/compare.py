@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.box import SIMPLE_HEAD
 from rich.filesize import decimal
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
+from rich.text import Text
 
+from batonpass.cli.client_context import table
 from batonpass.core.state.durations import duration
 from batonpass.simulate.compare import (
     RECORD_BYTES,
@@ -119,31 +119,19 @@ def _list(*, json_output: bool) -> None:
 
 def _show(comparison: Comparison) -> None:
     needed = comparison.results[0].needed
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    table.add_column("")
-    for heading in (
-        f"moved\nof {needed}",
-        "hand-\novers",
-        "time to\nrest",
-        "downtime\np50",
-        "\np99",
-        "\nmax",
-        "\nrestored",
-    ):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for place, result in enumerate(comparison.results):
-        table.add_row(
-            result.arm,
-            str(result.moved),
-            str(result.handovers),
+    columns = ("arm", f"moved of {needed}", "handovers", "time to rest", "down p50", "p99", "max", "restored")
+    rows = [
+        [
+            Text(result.arm, style="bold green" if place == 0 else ""),
+            result.moved,
+            result.handovers,
             duration(result.rest_ms, "never"),
-            duration(result.downtime_p50_ms),
-            duration(result.downtime_p99_ms),
-            duration(result.downtime_max_ms),
+            *map(duration, (result.downtime_p50_ms, result.downtime_p99_ms, result.downtime_max_ms)),
             decimal(result.bytes_restored),
-            style="bold green" if place == 0 else None,
-        )
+        ]
+        for place, result in enumerate(comparison.results)
+    ]
     console = screen()
     console.say(comparison.scenario.title, style="bold")
-    console.print(table)
+    console.print(table(*columns, rows=rows))
     console.print(f"{reading(comparison)}\n")

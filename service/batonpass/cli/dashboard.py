@@ -14,7 +14,6 @@ from batonpass.cli.client_context import Folder, check_token, failing_well, find
 from batonpass.cli.exits import Exit, Failure
 from batonpass.cli.listening import bound
 from batonpass.dashboard.config import DEFAULT_HOST, DEFAULT_PORT, Config
-from batonpass.dashboard.serve import Certificate
 from batonpass.dashboard.serve import serve as run_server
 from batonpass.terminal import say
 
@@ -133,10 +132,10 @@ def _log_url(given: str) -> str:
     return given
 
 
-def _certificate(cert: Path | None, key: Path | None) -> Certificate | None:
+def _certificate(cert: Path | None, key: Path | None) -> tuple[str, str] | None:
     if (cert is None) != (key is None):
         raise Failure(Exit.BAD_INPUT, "--tls-cert and --tls-key go together.", todo="Give both, or none.")
-    return Certificate(str(cert), str(key)) if cert and key else None
+    return (str(cert), str(key)) if cert and key else None
 
 
 def _say(at: str, url: str, *, as_json: bool) -> None:

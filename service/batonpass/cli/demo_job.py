@@ -9,7 +9,7 @@ import importlib.util
 import json
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from batonpass.cli.exits import Exit, Failure
 from batonpass.cli.folder import UpFolder
@@ -27,8 +27,19 @@ TASKS: Final = 12
 CUSTOMERS: Final = 2_000
 RATE: Final = 20
 COMMIT_INTERVAL_MS: Final = 500
+RESTORED_A_SECOND: Final = 2_000
+"""Records a second that a simulated worker restores."""
+
 KEEP_BYTES: Final = 32 * 1024 * 1024
 RESTORE_BYTES_PER_S: Final = 80_000
+HOT: Final = 20
+"""How many times as many records the first task gets with `up --hot`."""
+HOT_CONFIG: Final[dict[str, Any]] = {
+    "balance_by": "measured",
+    "load_half_life_ms": 20_000,
+    "load_patience_ms": 20_000,
+    "load_cooldown_ms": 60_000,
+}
 NEWCOMERS: Final = 30
 """Workers up to this number restore slowly, so that people can watch it; those that `up` itself starts do not."""
 
@@ -55,14 +66,6 @@ DECLARATION: Final[dict[str, Any]] = {
 """Timeouts are short, so that their effects can be watched."""
 
 
-class Pace(NamedTuple):
-    """How much state a simulated task has, and how fast it is restored and grows: records, and records a second."""
-
-    size: int = 20_000
-    rate: int = 2_000
-    growth: int = 20
-
-
 class SimulatedWorkers:
     """Workers that speak the protocol and pretend to have state."""
 
@@ -82,7 +85,7 @@ class SimulatedWorkers:
 
     def worker(self, name: str, url: str, folder: Path, token_file: Path) -> Program:
         """Return the program of one worker."""
-        given = arguments(url=url, group=DEMO, instance=name, folder=folder, pace=Pace())
+        given = arguments(url=url, group=DEMO, instance=name, folder=folder)
         return Program(SIMULATED, [*given, "--token-file", str(token_file), "--json"])
 
 
@@ -93,8 +96,12 @@ class NoKafka(Exception):
 class DemoJob:
     """The job, its broker, its load and its workers."""
 
-    def __init__(self, folder: UpFolder, count: int, say: Callable[[str], None]) -> None:
-        """Take the configuration; nothing happens before ``prepare``. ``count`` workers are started at once."""
+    def __init__(self, folder: UpFolder, count: int, say: Callable[[str], None], *, hot: bool = False) -> None:
+        """Take the configuration; nothing happens before ``prepare``. ``count`` workers are started at once.
+
+        With ``hot`` the first task gets ``HOT`` times as many records, and tasks are balanced by measured load.
+        """
+        self._hot = hot
         self._folder = folder
         self._count = count
         self._say = say
@@ -138,7 +145,9 @@ class DemoJob:
             except BrokerUnavailable as error:
                 self._broker = None
                 raise NoKafka(str(error)) from None
-        self._job = Job(bootstrap=bootstrap, group=TOTALS, tasks=TASKS, customers=CUSTOMERS, rate=RATE)
+        self._job = Job(
+            bootstrap=bootstrap, group=TOTALS, tasks=TASKS, customers=CUSTOMERS, rate=RATE, hot=HOT if self._hot else 1
+        )
         return bootstrap
 
     def keep_running(self) -> str | None:
@@ -162,7 +171,7 @@ class DemoJob:
     def declaration(self) -> Mapping[str, Any]:
         """Return the group as it is declared."""
         config = DECLARATION["config"] | {"acceptable_recovery_lag": 100, "max_warmup_replicas": 6}
-        return {**DECLARATION, "topology": self.job.topology(), "config": config}
+        return {**DECLARATION, "topology": self.job.topology(), "config": config | (HOT_CONFIG if self._hot else {})}
 
     async def ready(self) -> None:
         """Make the topics and fill them, unless an earlier start did that.
@@ -195,11 +204,10 @@ class DemoJob:
         return real_worker(self.job.words(), name, url=url, folder=folder, token_file=token_file)
 
 
-def arguments(*, url: str, group: str, instance: str, folder: Path, pace: Pace) -> list[str]:
+def arguments(*, url: str, group: str, instance: str, folder: Path, rate: int = RESTORED_A_SECOND) -> list[str]:
     """Return the command line of a simulated worker, without the name of its module."""
-    given = ["--url", url, "--group", group, "--instance", instance, "--folder", str(folder)]
-    given += ["--rate", str(pace.rate), "--growth", str(pace.growth), "--size", str(pace.size)]
-    return [*given, "--on-lease-lost", "continue"]
+    given = ["--url", url, "--group", group, "--instance", instance, "--folder", str(folder), "--rate", str(rate)]
+    return [*given, "--growth", "20", "--size", "20000", "--on-lease-lost", "continue"]
 
 
 def real_worker(job: str, name: str, *, url: str, folder: Path, token_file: Path) -> Program:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Annotated, Any
 
 import typer
@@ -10,8 +9,9 @@ import typer
 from batonpass.cli.client_context import ClientContext, GroupName, client_command
 from batonpass.cli.groups import headline, remedies
 from batonpass.cli.spans import ago
-from batonpass.client import health_of, name_of, path
+from batonpass.client import health_of, path
 from batonpass.core.state.durations import duration
+from batonpass.dashboard.words import Names, gap_of
 
 RUNS_SHOWN = 10
 EVENTS_SEARCHED = 1_000
@@ -34,34 +34,26 @@ async def explain(
         explain_task(context, body, await names_of(context, group))
 
 
-async def names_of(context: ClientContext, group: str) -> dict[str, str]:
-    """Return the name of each member whose id is not its name, including members that left lately."""
+async def names_of(context: ClientContext, group: str) -> Names:
+    """Return what the members of a group are called, including members that left lately."""
     members = await context.client.pages(path("groups", group, "members"), "members")
     page = await context.client.get(path("groups", group, "events"), newest=True, limit=EVENTS_SEARCHED)
-    return names_in(members, page["events"])
+    names = Names()
+    for event in page["events"]:
+        names.learn_from(event)
+    for one in members:
+        names.learn(one["member_id"], one.get("instance_id"))
+    return names
 
 
-def names_in(members: Iterable[dict[str, Any]], events: Iterable[dict[str, Any]]) -> dict[str, str]:
-    """Return the names of the members in a list, and of those that joined or left according to the events."""
-    told = [(event.get("body") or {}) | {"member_id": event["member"]} for event in events if event.get("member")]
-    return {one["member_id"]: name_of(one) for one in (*told, *members) if name_of(one) != one["member_id"]}
-
-
-def named(sentence: str, names: dict[str, str]) -> str:
-    """Return a sentence with instance ids in place of member ids."""
-    for member_id, name in names.items():
-        sentence = sentence.replace(member_id, name)
-    return sentence
-
-
-def explain_group(context: ClientContext, body: dict[str, Any], names: dict[str, str]) -> None:
+def explain_group(context: ClientContext, body: dict[str, Any], names: Names) -> None:
     """Print what a group waits for, and which members keep it waiting."""
     health = health_of(body)
-    context.say(" ".join(headline(health, lambda text: named(text, names))))
+    context.say(" ".join(headline(health, names.within)))
     for line in remedies(health):
         context.say(line)
     for sentence in body["sentences"][1:]:
-        context.say(named(sentence, names))
+        context.say(names.within(sentence))
     budgets = body["budgets"]
     taken = ", ".join(
         f"{what} {slots(budgets[one]['used'], budgets[one]['limit'])}"
@@ -70,12 +62,15 @@ def explain_group(context: ClientContext, body: dict[str, Any], names: dict[str,
     context.say(f"Slots taken: {taken}.")
     if body["members"]:
         rows = [
-            [names.get(one["member"], one["member"]), one["what"], one["tasks"], ago(one["until"]), one["detail"]]
+            [names(one["member"]), one["what"], one["tasks"], ago(one["until"]), one["detail"]]
             for one in body["members"]
         ]
         context.table("member", "is", "tasks", "until", "detail", rows=rows)
     if body["waiting"]:
-        rows = [[one["task"], one["state"], _held(one), _waits(one["waits_for"], names)] for one in body["waiting"]]
+        rows = [
+            [one["task"], one["state"], (one["held_back"] or {}).get("reason"), _waits(one["waits_for"], names)]
+            for one in body["waiting"]
+        ]
         context.table("task", "state", "held back by", "waits for", rows=rows)
         more = body["waiting_total"] - len(body["waiting"])
         if more > 0:
@@ -89,18 +84,18 @@ def slots(used: int, limit: int) -> str:
     return f"{used} where there are {limit} (what was begun for a drain, or under a larger budget, goes on)"
 
 
-def explain_task(context: ClientContext, body: dict[str, Any], names: dict[str, str]) -> None:
+def explain_task(context: ClientContext, body: dict[str, Any], names: Names) -> None:
     """Print where a task is and why, its copies, and who had it before."""
     for sentence in body["sentences"]:
-        context.say(named(sentence, names))
-    target = names.get(body["target"] or "", body["target"] or "nobody")
+        context.say(names.within(sentence))
+    target = names(body["target"]) if body["target"] else "nobody"
     context.say(
         f"State {body['state']}, fencing token {body['fencing_token']}, target {target}, because: {body['why']}."
     )
     if body["copies"]:
         rows = [
             [
-                names.get(one["member"], one["member"]),
+                names(one["member"]),
                 one["role"],
                 one["readiness"],
                 one["lag"],
@@ -120,29 +115,21 @@ def explain_task(context: ClientContext, body: dict[str, Any], names: dict[str, 
             context.say(f"... and {len(runs) - RUNS_SHOWN} earlier runs: --json has them.")
 
 
-def _run(one: dict[str, Any], names: dict[str, str]) -> list[Any]:
+def _run(one: dict[str, Any], names: Names) -> list[Any]:
     ended = None if one["stopped_at"] is None else f"{one['ended'] or 'ended'} {ago(one['stopped_at'])}"
-    who = names.get(one["member"], one["member"])
-    gap, at_most_ms = duration(one["gap_ms"], "-"), one.get("gap_at_most_ms")
-    if at_most_ms is not None:
-        gap = f"up to {duration(at_most_ms)}"
-    elif one["gap_is_lower_bound"]:
-        gap = f"at least {gap}"
-    return [who, one["fencing_token"], ago(one["granted_at"]), ended, gap, one["warm"], one["why"]]
+    gap_ms, bound = gap_of(one)
+    gap = bound + duration(gap_ms, "-")
+    return [names(one["member"]), one["fencing_token"], ago(one["granted_at"]), ended, gap, one["warm"], one["why"]]
 
 
-def _held(one: dict[str, Any]) -> str | None:
-    return None if one["held_back"] is None else one["held_back"]["reason"]
-
-
-def _waits(waits: list[dict[str, Any]], names: dict[str, str]) -> str:
+def _waits(waits: list[dict[str, Any]], names: Names) -> str:
     return "; ".join(
         " ".join(
             part
             for part in (
                 one["what"],
-                names.get(one["member"] or "", one["member"] or ""),
-                f"({named(one['detail'], names)})" if one["detail"] else "",
+                names(one["member"]) if one["member"] else "",
+                f"({names.within(one['detail'])})" if one["detail"] else "",
                 f"about {duration(one['eta_ms'])}" if one["eta_ms"] is not None else "",
             )
             if part

@@ -84,7 +84,7 @@ def keep_from_others() -> None:
 
 
 class UpFolder:
-    """One folder, held by one `up` at a time."""
+    """One folder, held by one `up` at a time, with what is in it (above)."""
 
     def __init__(self, path: Path) -> None:
         """Name the folder; nothing happens before ``hold``."""
@@ -99,37 +99,13 @@ class UpFolder:
             raise Failure(
                 Exit.BAD_INPUT, f"the present folder, in which {path} would be, is gone.", todo=todo
             ) from None
+        self.postgres = self.path / "postgres"
+        self.workers = self.path / "workers"
+        self.token_file = self.path / "token"
+        self.workers_token_file = self.path / "workers-token"
+        self.job_file = self.path / "job.json"
+        self.database_file = self.path / "database-url"
         self._lock: IO[str] | None = None
-
-    @property
-    def postgres(self) -> Path:
-        """The database's folder."""
-        return self.path / "postgres"
-
-    @property
-    def workers(self) -> Path:
-        """The folder of the simulated workers."""
-        return self.path / "workers"
-
-    @property
-    def token_file(self) -> Path:
-        """The file with the admin token."""
-        return self.path / "token"
-
-    @property
-    def workers_token_file(self) -> Path:
-        """The file with the token that the simulated workers use."""
-        return self.path / "workers-token"
-
-    @property
-    def job_file(self) -> Path:
-        """The file with the job on Kafka, as long as the job runs."""
-        return self.path / "job.json"
-
-    @property
-    def database_file(self) -> Path:
-        """The file with the URL of the database, as it was at the last start."""
-        return self.path / "database-url"
 
     def hold(self) -> None:
         """Make the folder if necessary, and keep every other `up` out of it until ``release``.

@@ -60,8 +60,10 @@ async def show(context: ClientContext, group: GroupName) -> None:
         return
     for line in standing(body):
         context.say(line)
+    fields = ("id", "partitions", "stateful", "weight", "source_topics", "changelog_topics", "task_weights")
+    rows = [[part.get(name) for name in fields] for part in body["topology"]["subtopologies"]]
     names = ("subtopology", "partitions", "stateful", "weight", "sources", "changelogs", "weights of tasks")
-    context.table(*names, rows=_parts(body["topology"]))
+    context.table(*names, rows=rows)
     context.table("setting", "value", rows=sorted(body["config"].items()))
 
 
@@ -148,7 +150,7 @@ def origin(one: Mapping[str, Any], name: Callable[[str], str] = str) -> str:
     who = one["instance_id"] or (name(one["member"]) if one["member"] else "")
     where = " on ".join(part for part in (one["task"], who) if part)
     when = f" {ago(one['at'])}" if one["at"] else ""
-    return f"{where}{when}: {one['detail']}" if where else one["detail"]
+    return f"{where}{when}: {one['detail']}".lstrip(" :")
 
 
 def remedies(health: Mapping[str, Any]) -> Iterator[str]:
@@ -187,8 +189,3 @@ def standing(body: dict[str, Any]) -> list[str]:
     if body.get("next_probe_at"):
         lines.append(f"Next look {ago(body['next_probe_at'])}.")
     return lines + [f"Warning: {warning}" for warning in body.get("warnings", [])]
-
-
-def _parts(topology: dict[str, Any]) -> list[list[Any]]:
-    names = ("id", "partitions", "stateful", "weight", "source_topics", "changelog_topics", "task_weights")
-    return [[part.get(name) for name in names] for part in topology["subtopologies"]]

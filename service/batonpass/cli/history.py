@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from batonpass.cli.client_context import ClientContext, GroupName, client_command
-from batonpass.cli.explain import named, names_of
+from batonpass.cli.explain import names_of
 from batonpass.cli.spans import ago
 from batonpass.client import path
 
@@ -42,9 +42,9 @@ async def generations(
     names = await names_of(context, group)
     for reason in body["reasons"]:
         if reason["task"] is None and reason["detail"]:
-            context.say(f"{named(reason['detail'], names)}.")
+            context.say(f"{names.within(reason['detail'])}.")
     rows = [
-        [one["task"], _name(one["from"], names), _name(one["to"], names), _all(one["standbys"], names), one["why"]]
+        [one["task"], names(one["from"]), names(one["to"]), list(map(names, one["standbys"])), one["why"]]
         for one in body["diff"]
     ]
     context.table("task", "from", "to", "standbys", "why", rows=rows)
@@ -62,18 +62,8 @@ async def commands(
     if context.answered(body):
         return
     of_all = [] if group else ["group"]
-    rows = [
-        [
-            ago(one["at"]),
-            *(one[name] for name in of_all),
-            one["command"],
-            one["subject"],
-            one["who"],
-            one["reason"],
-            one["cause"],
-        ]
-        for one in body["commands"]
-    ]
+    fields = (*of_all, "command", "subject", "who", "reason", "cause")
+    rows = [[ago(one["at"]), *(one[name] for name in fields)] for one in body["commands"]]
     context.table("when", *of_all, "command", "of", "who", "why", "request", rows=rows)
     _more(context, body)
 
@@ -91,11 +81,3 @@ def _row(one: dict[str, Any]) -> list[Any]:
 
 def _imbalance(one: dict[str, Any]) -> str:
     return f"{one['imbalance']['before']:g} before, {one['imbalance']['after']:g} after"
-
-
-def _name(member: str | None, names: dict[str, str]) -> str | None:
-    return None if member is None else names.get(member, member)
-
-
-def _all(members: list[str], names: dict[str, str]) -> list[str]:
-    return [names.get(one, one) for one in members]

@@ -16,6 +16,7 @@ from batonpass.cli.client_context import ClientContext, GroupName, MemberName, W
 from batonpass.cli.exits import Exit, Failure
 from batonpass.cli.spans import ago, span_ms
 from batonpass.client import Refused, instant, is_uuid, path
+from batonpass.dashboard.view_models.grid import is_silent
 
 Json = Mapping[str, Any]
 
@@ -42,6 +43,7 @@ def state_of(member: Json) -> str:
     """Return the state of a member, and what is special about it."""
     is_unheard = member["last_heard_at"] is None and member["state"] != "away"
     state = "not heard since the coordinator started" if is_unheard else member["state"]
+    state = "silent" if is_silent(member) and state == "stable" else state
     words = [state, *(word for word in ("draining", "suspected") if member[word])]
     words += ["kept out"] if member.get("kept_out") else []
     if member["distrusted_until"]:
@@ -72,6 +74,7 @@ COLUMNS: Final[Mapping[str, Callable[[Json], Any]]] = {
     "standby": lambda member: len(member["assignment"]["standby"]) or None,
     "warmup": lambda member: len(member["assignment"]["warmup"]) or None,
     "capacity": lambda member: None if member["capacity"] == 1 else member["capacity"],
+    "load": lambda member: None if member.get("load") is None else f"{member['load']:.3g}",
     "disk": _disk,
     "heard": lambda member: ago(member["last_heard_at"]),
     "tags": lambda member: member["client_tags"],
@@ -115,21 +118,9 @@ def _tasks(body: dict[str, Any]) -> list[list[Any]]:
     for task in order:
         role, token = held.get(task, ("revoking" if task in body["revoking"] else None, None))
         said = reports.get(task, {})
-        rate = said.get("records_per_second")
-        rate = None if rate is None else round(rate)
-        rows.append(
-            [
-                task,
-                role,
-                token,
-                said.get("role"),
-                said.get("state"),
-                said.get("lag"),
-                rate,
-                _size(said.get("disk_bytes")),
-                ago(said.get("at")),
-            ]
-        )
+        rate, size = said.get("records_per_second"), _size(said.get("disk_bytes"))
+        reported = [said.get(name) for name in ("role", "state", "lag")]
+        rows.append([task, role, token, *reported, None if rate is None else round(rate), size, ago(said.get("at"))])
     return rows
 
 

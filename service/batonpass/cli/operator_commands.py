@@ -68,6 +68,6 @@ async def unpin(context: ClientContext, group: GroupName, task: TaskName, reason
 
 @client_command
 async def release(context: ClientContext, group: GroupName, task: TaskName, reason: Why = "") -> None:
-    """Let a parked task be tried again."""
+    """Forget where a task failed: a parked one is tried again, and any member may have it."""
     await context.client.call("POST", path("groups", group, "tasks", task, "release"), query={"reason": reason})
-    context.done(f"Task {task} may be tried again.", group=group, task=task)
+    context.done(f"What failed is forgotten: task {task} may run on any member.", group=group, task=task)

@@ -18,6 +18,7 @@ from batonpass.client import path
 from batonpass.codec.snapshots import read_snapshot, write_plan
 from batonpass.core.state.errors import ProtocolError
 from batonpass.core.state.policy import Policy
+from batonpass.dashboard.words import Names
 from batonpass.dry_run.plan import plan_snapshot
 from batonpass.terminal import say, say_on_stderr, screen
 
@@ -89,11 +90,15 @@ async def _live(context: ClientContext, group: str, change: dict[str, Any], memb
     found = (await context.client.call("POST", place, body=given, is_repeatable=True)).body
     if context.answered(found):
         return
-    _show(found, await names_of(context, group))
+    name_by_id = await names_of(context, group)
+    _show(found, name_by_id)
     before, after = found["balance"]["before"], found["balance"]["after"]
     context.say(
         f"Load per capacity: {before['least']:g} to {before['most']:g} now, {after['least']:g} to {after['most']:g} then."
     )
+    for one in found.get("for_load", []):
+        of, to = (name_by_id.get(member, member) for member in (one["from"], one["to"]))
+        context.say(f"  for load, {one['task']} would move from {of} to {to}")
 
 
 def _newcomers(text: str) -> dict[str, Any]:
@@ -161,7 +166,7 @@ def _answer(number: int, text: bytes, *, as_json: bool) -> None:
     if as_json:
         say(json.dumps(write_plan(found, decide_ms=decide_ms), separators=(",", ":")))
     else:
-        _show(write_plan(found, decide_ms=decide_ms), {})
+        _show(write_plan(found, decide_ms=decide_ms), Names())
 
 
 def _refuse(message: str) -> NoReturn:
@@ -169,11 +174,11 @@ def _refuse(message: str) -> NoReturn:
     raise typer.Exit(Exit.BAD_INPUT)
 
 
-def _show(found: Mapping[str, Any], names: Mapping[str, str]) -> None:
+def _show(found: Mapping[str, Any], names: Names) -> None:
     out = screen()
     rows = [
         [
-            names.get(member, member),
+            names(member),
             *(", ".join(roles[role]) for role in ("active", "standby", "warmup")),
             found["target"][member]["active"],
         ]
@@ -187,5 +192,5 @@ def _show(found: Mapping[str, Any], names: Mapping[str, str]) -> None:
     if found.get("placement_failed"):
         out.say(f"  no new target was found, so this is the present one: {found['placement_failed']}")
     for one in found["held_back"]:
-        to = names.get(one["to"], one["to"]) if one["to"] else "any member"
+        to = names(one["to"]) if one["to"] else "any member"
         out.say(f"  {one['task']} waits to go to {to}: {one['reason']}")

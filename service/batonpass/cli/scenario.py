@@ -7,11 +7,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
-from rich.box import SIMPLE_HEAD
 from rich.filesize import decimal
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
+from batonpass.cli.client_context import table
 from batonpass.cli.exits import Exit, Failure
 from batonpass.core.state.durations import duration
 from batonpass.core.state.ids import GroupId
@@ -62,7 +61,7 @@ def show(path: Path, *, drawn: Path | None, as_json: bool) -> None:
         bars = [asdict(bar) for bar in bars_of(played)]
         say(json.dumps(asdict(result) | {"stints": bars}))
         return
-    _table(result)
+    _show(result)
 
 
 def _played(scenario: Scenario) -> tuple[Result, Played]:
@@ -109,7 +108,7 @@ def _draw(path: Path, result: Result, played: Played) -> None:
         ) from None
 
 
-def _table(result: Result) -> None:
+def _show(result: Result) -> None:
     rows = [
         ("lasted", duration(result.lasted_ms)),
         ("at rest after", duration(result.rest_ms, "never")),
@@ -124,14 +123,9 @@ def _table(result: Result) -> None:
         ("longest", duration(result.downtime_max_ms)),
         ("restored", decimal(result.bytes_restored)),
     ]
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_header=False)
-    table.add_column("")
-    table.add_column("", justify="right")
-    for row in rows:
-        table.add_row(*row)
     console = screen()
     console.say(result.title, style="bold")
-    console.print(table)
+    console.print(table("measure", "value", rows=rows))
     if result.worst:
         worst = ", ".join(f"{task} {duration(down)}" for task, down in result.worst[:5])
         console.say(f"longest downtime: {worst}")

@@ -13,7 +13,7 @@ import signal
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Annotated, Any, Final, NamedTuple
+from typing import Annotated, Any, Final
 
 import typer
 from pydantic import SecretStr
@@ -62,6 +62,9 @@ def up(
     simulated: Annotated[
         bool, typer.Option("--simulated", help="Without a broker: workers that only pretend to have state.")
     ] = False,
+    hot: Annotated[
+        bool, typer.Option("--hot", help="One task of the job is hot, and tasks move by the load that is measured.")
+    ] = False,
     workers: Annotated[int, typer.Option(min=0, max=100, help="How many workers.")] = 3,
     dashboard: Annotated[bool, typer.Option("--dashboard/--no-dashboard", help="Pages to look at all of it.")] = True,
     audit: Annotated[
@@ -81,7 +84,7 @@ def up(
         keep_from_others()
         named = variable("BATONPASS_DATA")
         folder = UpFolder(data or (Path(named) if named else default_folder()))
-        job = None if simulated or not demo else DemoJob(folder, workers, _tell)
+        job = None if simulated or not demo else DemoJob(folder, workers, _tell, hot=hot)
         processes = WorkerProcesses(folder, workers, job or SimulatedWorkers()) if demo else None
         up_run = _UpRun(folder, workers=processes, job=job, as_json=as_json)
         up_run.has_dashboard, up_run.dashboard_port = dashboard, dashboard_port
@@ -201,9 +204,32 @@ class _UpRun:
             say(json.dumps({**shown, **job}))
         else:
             words = "" if self._workers is None else self._workers.kind.words
-            audits = self._audits if self.is_audited else None
-            around = _Around(url, self._token, self._folder, group or "", words, self._dashboard_url(), audits)
-            _print_greeting(around, workers)
+            self._print_greeting(url, group or "", words, workers)
+
+    def _print_greeting(self, url: str, group: str, words: str, workers: list[tuple[str, int]]) -> None:
+        """Print where everything is, and what to try next."""
+        screen().say(Text.assemble(("Batonpass", "bold"), f" listens on {url}"))
+        # On its own line with this beginning, for programs that read it.
+        say(f"token: {self._token}", "")
+        if dashboard := self._dashboard_url():
+            say(f"  Dashboard   {dashboard} (sign in with the token above)")
+        say(f"  API         {url}/docs")
+        say(f"  Readiness   {url}/readyz")
+        say(f"  Metrics     {url}/metrics")
+        say(f"  Process     {os.getpid()} (the coordinator; what it has started here ends with it)")
+        say(f"  Data        {self._folder.path} (the database, the token, the workers' state and logs)")
+        if self.is_audited:
+            say(f"  Audits      {self._audits} (every day is audited when it is over, in UTC)")
+        if workers:
+            listed = ", ".join(f"{name} (process {pid})" for name, pid in workers)
+            say(f"  Group       {group}: {words}")
+            say(f"  Workers     {listed}")
+        say("", "Try next, in another terminal:", "")
+        tries = _tries(_called(), group, workers)
+        width = max(len(command) for command, _ in tries)
+        for command, what in tries:
+            say(f"  {command:<{width}}   {what}")
+        say("", "Ctrl-C stops all of it; the next start finds everything again.")
 
     def _programs(self, url: str) -> list[tuple[str, Program]]:
         """Return the programs that run beside the coordinator, demonstration or not, by name."""
@@ -310,48 +336,6 @@ def audit_lacks() -> str | None:
     if shutil.which("java", path=f"{home}/bin" if home else None) is None:
         return "Java 17: openjdk-17-jre-headless on Debian, or set JAVA_HOME"
     return None
-
-
-class _Around(NamedTuple):
-    """Where everything is. ``group`` is the workers' group, ``words`` what the workers are.
-
-    ``dashboard`` is the address of its pages, None without one; ``audits`` is where the nightly audit writes reports.
-    """
-
-    url: str
-    token: str
-    folder: UpFolder
-    group: str
-    words: str
-    dashboard: str | None = None
-    audits: Path | None = None
-
-
-def _print_greeting(around: _Around, workers: list[tuple[str, int]]) -> None:
-    """Print where everything is, and what to try next."""
-    url = around.url
-    screen().say(Text.assemble(("Batonpass", "bold"), f" listens on {url}"))
-    # On its own line with this beginning, for programs that read it.
-    say(f"token: {around.token}", "")
-    if around.dashboard:
-        say(f"  Dashboard   {around.dashboard} (sign in with the token above)")
-    say(f"  API         {url}/docs")
-    say(f"  Readiness   {url}/readyz")
-    say(f"  Metrics     {url}/metrics")
-    say(f"  Process     {os.getpid()} (the coordinator; what it has started here ends with it)")
-    say(f"  Data        {around.folder.path} (the database, the token, the workers' state and logs)")
-    if around.audits is not None:
-        say(f"  Audits      {around.audits} (every day is audited when it is over, in UTC)")
-    if workers:
-        listed = ", ".join(f"{name} (process {pid})" for name, pid in workers)
-        say(f"  Group       {around.group}: {around.words}")
-        say(f"  Workers     {listed}")
-    say("", "Try next, in another terminal:", "")
-    tries = _tries(_called(), around.group, workers)
-    width = max(len(command) for command, _ in tries)
-    for command, words in tries:
-        say(f"  {command:<{width}}   {words}")
-    say("", "Ctrl-C stops all of it; the next start finds everything again.")
 
 
 def _called() -> str:

@@ -19,13 +19,14 @@ from rich.text import Text
 
 from batonpass.cli.client_context import ClientContext, GroupName, client_command, failure_of, table
 from batonpass.cli.exits import Exit, Failure
-from batonpass.cli.explain import names_in, names_of
+from batonpass.cli.explain import names_of
 from batonpass.cli.groups import standing
 from batonpass.cli.members import state_of
 from batonpass.cli.spans import ago, span_ms
-from batonpass.client import ApiError, name_of, path
-from batonpass.core.state.durations import duration
-from batonpass.remedies import remedy_of
+from batonpass.client import ApiError, path
+from batonpass.dashboard.view_models.events import help_of, sentence_of, tone_of
+from batonpass.dashboard.view_models.grid import cells_of
+from batonpass.dashboard.words import Names
 from batonpass.terminal import Renderer, shown
 from batonpass.zones import UTC_ZONE, Zone, zone_named
 
@@ -36,23 +37,16 @@ MEMBERS_SHOWN = 12
 EXCEPTIONS_SHOWN = 8
 TRYING = "Workers go on with what they have; trying again until it is back."
 GOING_ON = "The events go on where they broke off."
-COLOURS = {
-    "handover-done": "green",
-    "takeover-done": "green",
-    "takeover-begun": "yellow",
-    "member-gone": "red",
-    "member-suspected": "red",
-    "member-distrusted": "red",
-    "task-parked": "red",
-    "task-failed": "red",
-    "task-lost": "red",
-    "placement-failed": "red",
-    "storm-began": "red",
-    "commits-lost": "bold red",
-    "drain-blocked": "red",
-    "at-rest": "cyan",
-    "coordinator-back": "cyan",
+STYLES = {
+    "ok": "green",
+    "copy": "dim",
+    "warm": "cyan",
+    "behind": "cyan",
+    "move": "yellow",
+    "warn": "yellow",
+    "bad": "red",
 }
+"""How events and tasks are drawn, by the tones that pages have them in."""
 
 
 class Seen(NamedTuple):
@@ -119,7 +113,7 @@ class Outage:
 
 async def _follow(context: ClientContext, group: str, zone: Zone) -> None:
     """Print every event from now on. It waits until an outage is over: no event is missed or printed twice."""
-    names = Names(context, group, await names_of(context, group))
+    names = await names_of(context, group)
     now = standing(await context.client.get(path("groups", group)))
     context.note("watching", f"{now[0]} Its events follow, a line each; times are {zone.name}.")
     # From here on this function, not the client, waits for a coordinator that is away, and reports the outage.
@@ -131,22 +125,23 @@ async def _follow(context: ClientContext, group: str, zone: Zone) -> None:
                 context.note("coordinator-lost", f"{heard} {TRYING}")
             continue
         if (gone_ms := outage.over()) is not None:
-            context.note("coordinator-back", f"{back(gone_ms)} {GOING_ON}", away_ms=round(gone_ms))
+            context.note("coordinator-back", f"{sentence_of(back(gone_ms), names)} {GOING_ON}", away_ms=round(gone_ms))
         if heard is None:
             continue
+        names.learn_from(heard)
         if not context.answered(heard):
-            context.say(event_line(heard, await names.of(heard), zone).plain)
+            context.say(event_line(heard, names, zone).plain)
 
 
-def back(gone_ms: float) -> str:
-    """Return the sentence that ends an outage."""
-    return f"A coordinator answers again, after {duration(gone_ms)}."
+def back(gone_ms: float) -> dict[str, Any]:
+    """Return the end of an outage, which this command noticed itself, in the form of an event."""
+    return {"type": "coordinator-back", "at": datetime.now(UTC).isoformat(), "body": {"took_ms": gone_ms}}
 
 
 async def _draw(context: ClientContext, group: str, pause_s: float, zone: Zone) -> None:
     """Redraw on every event, and every now and then; during an outage the last look stays."""
     seen = await look(context, group)
-    names = Names(context, group, await names_of(context, group))
+    names = await names_of(context, group)
     context.client.patience_s = 0
     recent = deque[dict[str, Any]](maxlen=EVENTS_SHOWN)
     outage, news = Outage(), asyncio.Event()
@@ -158,12 +153,10 @@ async def _draw(context: ClientContext, group: str, pause_s: float, zone: Zone) 
             lost = heard if isinstance(heard, ApiError) else None
             if isinstance(heard, dict):
                 recent.append(heard)
-                await names.of(heard)
+                names.learn_from(heard)
             news.set()
 
-    drawn = Live(
-        picture(seen, [], names.known, zone), console=context.console, auto_refresh=False, vertical_overflow="crop"
-    )
+    drawn = Live(picture(seen, [], names, zone), console=context.console, auto_refresh=False, vertical_overflow="crop")
     hearing = asyncio.create_task(hear())
     try:
         with drawn as live:
@@ -181,39 +174,13 @@ async def _draw(context: ClientContext, group: str, pause_s: float, zone: Zone) 
                 if error is not None:
                     outage.begun(error)
                 elif (gone_ms := outage.over()) is not None:
-                    recent.append(_note("coordinator-back", f"after {duration(gone_ms)}"))
+                    recent.append(back(gone_ms))
                 above: list[RenderableType] = [shown(f"{error} {TRYING}", style="bold red")] if error else []
-                live.update(Stack(*above, picture(seen, list(recent), names.known, zone)), refresh=True)
+                live.update(Stack(*above, picture(seen, list(recent), names, zone)), refresh=True)
                 if error is not None:
                     await asyncio.sleep(pause_s)
     finally:
         hearing.cancel()
-
-
-def _note(kind: str, words: str) -> dict[str, Any]:
-    """Return something that this command noticed itself, in the form of an event."""
-    return {"type": kind, "at": datetime.now(UTC).isoformat(), "body": {"gone": words}}
-
-
-class Names:
-    """The names of a group's members, asked for again when an unknown member turns up."""
-
-    def __init__(self, context: ClientContext, group: str, known: dict[str, str]) -> None:
-        self._context = context
-        self._group = group
-        self.known = known
-
-    async def of(self, event: dict[str, Any]) -> dict[str, str]:
-        """Return the names to print an event with; if the coordinator does not answer, those known so far."""
-        member = event.get("member")
-        if member and member not in self.known:
-            joined = {"member_id": member, "instance_id": (event.get("body") or {}).get("instance_id")}
-            try:
-                self.known |= await names_of(self._context, self._group)
-            except ApiError:
-                return self.known
-            self.known.setdefault(member, name_of(joined))
-        return self.known
 
 
 async def look(context: ClientContext, group: str) -> Seen:
@@ -224,21 +191,21 @@ async def look(context: ClientContext, group: str) -> Seen:
     return Seen(body, await context.client.pages(path("groups", group, "members"), "members"), None)
 
 
-def picture(seen: Seen, recent: list[dict[str, Any]], names: dict[str, str], zone: Zone = UTC_ZONE) -> RenderableType:
+def picture(seen: Seen, recent: list[dict[str, Any]], names: Names, zone: Zone = UTC_ZONE) -> RenderableType:
     """Return the drawing of one look: how the group is, who has what or what is wrong, and below it the events."""
     lines: list[RenderableType] = [shown(line) for line in standing(seen.group)]
-    known = names | names_in(seen.members, recent)
+    for one in seen.members:
+        names.learn(one["member_id"], one.get("instance_id"))
     if seen.explained is not None:
-        lines += _exceptions(seen.explained, known)
+        lines += _exceptions(seen.explained, names)
     else:
-        rows = sorted([_row(one, known) for one in seen.members], key=operator.itemgetter(0))
+        lag = seen.group["config"]["acceptable_recovery_lag"]
+        rows = sorted([_row(one, lag, names) for one in seen.members], key=operator.itemgetter(0))
         lines.append(table("member", "state", "active", "standby", "warmup", "heard", rows=rows))
-    for reason, tasks in held_by_reason(seen.group):
-        lines.append(shown(f"held back by {reason}: {tasks}", style="yellow"))
-    return Pinned(Stack(*lines), [event_line(event, known, zone) for event in recent], zone)
+    return Pinned(Stack(*lines), [event_line(event, names, zone) for event in recent], zone)
 
 
-def _exceptions(explained: dict[str, Any], names: dict[str, str]) -> list[RenderableType]:
+def _exceptions(explained: dict[str, Any], names: Names) -> list[RenderableType]:
     """Return the counts of a large group, and the members and tasks that are not as they should be."""
     counts = ", ".join(f"{amount:,} {state.replace('-', ' ')}" for state, amount in explained["tasks"].items())
     lines: list[RenderableType] = [shown(f"Tasks: {counts}.")]
@@ -248,7 +215,8 @@ def _exceptions(explained: dict[str, Any], names: dict[str, str]) -> list[Render
     ):
         for one in entries[:EXCEPTIONS_SHOWN]:
             said = one["what"] if what == "member" else one["state"]
-            lines.append(shown(f"{what} {names.get(one[what], one[what])}: {said.replace('-', ' ')}", style="yellow"))
+            who = names(one[what]) if what == "member" else one[what]
+            lines.append(shown(f"{what} {who}: {said.replace('-', ' ')}", style="yellow"))
         if total > EXCEPTIONS_SHOWN:
             lines.append(Text(f"... and {total - EXCEPTIONS_SHOWN:,} more {what}s: `batonpass explain` lists them."))
     return lines
@@ -278,74 +246,24 @@ class Pinned:
             yield Segment.line()
 
 
-def held_by_reason(group: dict[str, Any], most: int = 8) -> list[tuple[str, str]]:
-    """Return the tasks that are held back, by reason, each list cut to a readable length."""
-    shown = []
-    for reason, count in sorted(group["held_back_by_reason"].items()):
-        tasks = [entry["task"] for entry in group["held_back"] if entry["reason"] == reason]
-        shown.append((reason, ", ".join(tasks[:most]) + (f" and {count - most} more" if count > most else "")))
-    return shown
+def _row(one: dict[str, Any], acceptable_lag: int, names: Names) -> list[Any]:
+    """Return a member with what it has; a task says what it is if that is not what its column says, and its lag."""
+    cells = cells_of(one, acceptable_lag, names)
+    columns: dict[str, list[Text]] = {"A": [], "S": [], "W": []}
+    for task, cell in cells.items():
+        usual = cell.letter if cell.letter in columns else "A"
+        said = " ".join(part for part in (cell.letter if cell.letter != usual else "", cell.note) if part)
+        columns[usual].append(Text(f"{task} ({said})" if said else task, style=STYLES.get(cell.tone, "")))
+    held = [Text(", ").join(told) for told in columns.values()]
+    return [names(one["member_id"]), state_of(one), *held, ago(one["last_heard_at"])]
 
 
-def _row(one: dict[str, Any], names: dict[str, str]) -> list[Any]:
-    held, reports = one["assignment"], one["reports"]
-    active = Text(", ").join(_active(grant["task"], reports) for grant in held["active"])
-    standby = Text(", ").join(_copy(task, reports) for task in held["standby"])
-    warmup = Text(", ").join(_copy(task, reports) for task in held["warmup"])
-    if one["revoking"]:
-        active.append(f" (gives up {', '.join(one['revoking'])})", style="yellow")
-    return [names[one["member_id"]], state_of(one), active, standby, warmup, ago(one["last_heard_at"])]
-
-
-def _active(task: str, reports: dict[str, Any]) -> Text:
-    said = reports.get(task, {})
-    match said.get("state") if said.get("role") == "active" else None:
-        case "running":
-            return Text(task, style="green")
-        case "restoring":
-            return Text(f"{task} restoring{_behind(said)}", style="yellow")
-        case "failed":
-            return Text(f"{task} failed", style="red")
-        case _:
-            return Text(f"{task} starting", style="yellow")
-
-
-def _copy(task: str, reports: dict[str, Any]) -> Text:
-    said = reports.get(task, {})
-    lag = said.get("lag")
-    return Text(f"{task}{_behind(said)}", style="dim" if lag is not None and lag < 1_000 else "cyan")
-
-
-def _behind(said: dict[str, Any]) -> str:
-    lag, rate = said.get("lag"), said.get("records_per_second")
-    if lag is None:
-        return " (lag ?)"
-    soon = f", {duration(lag / rate * 1_000)}" if lag and rate else ""
-    return f" (lag {lag}{soon})"
-
-
-def event_line(event: dict[str, Any], names: dict[str, str] | None = None, zone: Zone = UTC_ZONE) -> Text:
-    """Return an event as one line: time in a zone, kind, subject, and the details that are not empty."""
-    clock = zone.clock(event.get("at") or datetime.now(UTC).isoformat())
-    known = names or {}
-    body = event.get("body") or {}
-    # The instants in an event add little to the time at the beginning of the line; `--json` has them.
-    particulars = {
-        name: value for name, value in body.items() if value not in (None, "", [], {}) and name[-3:] != "_at"
-    }
-    words = [f"{name}={_plain(value, known)}" for name, value in particulars.items()]
-    who = [one for one in (event.get("task"), known.get(event.get("member") or "", event.get("member"))) if one]
-    line = Text(f"{clock} ", style="dim")
-    line.append(event["type"], style=COLOURS.get(event["type"], "bold"))
-    line.append(f" {' '.join(who)}" if who else "")
-    line.append(f" {' '.join(words)}" if words else "", style="dim")
-    remedy = remedy_of(event, known.get(event.get("member") or "", ""))
+def event_line(event: dict[str, Any], names: Names, zone: Zone = UTC_ZONE) -> Text:
+    """Return an event as one line: time in a zone, type, what it tells, and what helps."""
+    line = Text(f"{zone.clock(event.get('at') or datetime.now(UTC).isoformat())} ", style="dim")
+    line.append(event["type"], style=STYLES.get(tone_of(event["type"]), "bold"))
+    line.append(f" {sentence_of(event, names)}")
+    remedy = help_of(event, names)
     if remedy is not None:
         line.append(f" -> {remedy.command}{', ' if remedy.command else ''}docs/runbooks/{remedy.runbook}.md")
     return shown(line)
-
-
-def _plain(value: Any, names: dict[str, str]) -> str:
-    if isinstance(value, list):
-        return ",".join(_plain(one, names) for one in value)
-    return names.get(str(value), str(value)) if isinstance(value, str) else str(value)

@@ -16,7 +16,7 @@ import typer
 
 from batonpass.child_environment import child_environment
 from batonpass.cli.client_context import Folder, Token, Url, failing_well, find, trusted
-from batonpass.cli.demo_job import DEMO, SIMULATED, Pace, arguments, real_worker
+from batonpass.cli.demo_job import DEMO, RESTORED_A_SECOND, SIMULATED, arguments, real_worker
 from batonpass.cli.folder import UpFolder, default_folder, running_here
 from batonpass.cli.worker_processes import Program
 from batonpass.client import CoordinatorClient, path
@@ -31,13 +31,7 @@ def worker(
     instance: Annotated[
         str | None, typer.Option("--instance", metavar="NAME", help="Its instance id; left out: the next free one.")
     ] = None,
-    size: Annotated[
-        int, typer.Option(min=0, help="Simulated: records of state that a task has at first.")
-    ] = Pace().size,
-    rate: Annotated[int, typer.Option(min=1, help="Simulated: records a second that it restores.")] = Pace().rate,
-    growth: Annotated[
-        int, typer.Option(min=0, help="Simulated: records a second that a task's changelog grows by.")
-    ] = Pace().growth,
+    rate: Annotated[int, typer.Option(min=1, help="Simulated: records a second that it restores.")] = RESTORED_A_SECOND,
     url: Url = None,
     token: Token = None,
     folder: Folder = None,
@@ -68,7 +62,7 @@ def worker(
         if job is not None and group == own and shown is not None:
             program = real_worker(job, name, url=at, folder=place, token_file=shown)
         else:
-            given = arguments(url=at, group=group, instance=name, folder=place, pace=Pace(size, rate, growth))
+            given = arguments(url=at, group=group, instance=name, folder=place, rate=rate)
             given += [] if shown is None else ["--token-file", str(shown)]
             program = Program(SIMULATED, [*given, "--json"])
         say(f"Worker {name} joins group {group}; its state is in {place}. Ctrl-C stops it.")

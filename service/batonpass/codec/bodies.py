@@ -50,6 +50,7 @@ TagKey = Annotated[str, Meta(min_length=1, max_length=20)]
 TagValue = Annotated[str, Meta(max_length=30)]
 Share = Annotated[float, Meta(ge=0.000_001, le=1_000_000)]
 """A capacity or weight. Within these bounds a load divided by a capacity is a number that JSON can hold."""
+Instant = Annotated[datetime, Meta(tz=True)]
 Load = Annotated[float, Meta(ge=0, le=LOAD_MAX)]
 Page = Annotated[int, Meta(ge=1, le=1_000)]
 
@@ -147,7 +148,7 @@ class PauseBody(Struct, forbid_unknown_fields=True):
 
     scope: Literal["balance", "all"] = "balance"
     reason: Text = ""
-    expires_at: Annotated[datetime, Meta(tz=True)] | None = None
+    expires_at: Instant | None = None
     for_ms: Annotated[int, Meta(ge=1, le=TOKEN_MS_MAX)] | UnsetType = UNSET
 
 
@@ -243,6 +244,14 @@ class BackQuery(Struct, forbid_unknown_fields=True):
     """A page of a list that begins with the newest: at most ``limit`` entries, those below ``before``."""
 
     before: Count | UnsetType = UNSET
+    limit: Page = 100
+
+
+class LagsQuery(Struct, forbid_unknown_fields=True):
+    """A stretch of time, by default until now, and how many numbers stand for it at most."""
+
+    since: Instant
+    until: Instant | UnsetType = UNSET
     limit: Page = 100
 
 

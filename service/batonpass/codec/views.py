@@ -18,8 +18,9 @@ from batonpass.core.state.failures import avoided_until_ms, distrusted_until_ms,
 from batonpass.core.state.ids import MemberId, TaskId, task_sort_key
 from batonpass.core.state.model import Failure, Group, KeptOut, Member, Pause, Stop, Task, Topology
 from batonpass.core.state.soft import MeasuredReport, MemberSoft
+from batonpass.dry_run.load import LoadStatus
 from batonpass.explain.group import Budget, GroupExplanation, Obstacle, WaitingTask
-from batonpass.explain.health import Health, Origin
+from batonpass.explain.health import Health, Origin, is_silent
 from batonpass.explain.status import Assignments, GroupStatus
 from batonpass.explain.task import CopyStatus, TaskExplanation, Wait
 
@@ -85,9 +86,9 @@ def health_body(group: Group, health: Health) -> dict[str, Any]:
         "incident": _origin_body(group, health.incident),
         "remedies": [
             {"action": one.action, "member": one.member_id, "task": one.task, "command": shlex.join(one.words)}
-            for one in worst.remedies
+            for one in worst.help.remedies
         ],
-        "runbook": worst.runbook or None,
+        "runbook": worst.help.runbook or None,
     }
 
 
@@ -208,10 +209,12 @@ def next_owners_of(group: Group) -> frozenset[MemberId]:
     return frozenset(next_owner for next_owner in next_owners if next_owner is not None)
 
 
-def member_body(view: View, member: Member, next_owners: frozenset[MemberId]) -> dict[str, Any]:
+def member_body(
+    view: View, member: Member, next_owners: frozenset[MemberId], load: LoadStatus | None = None
+) -> dict[str, Any]:
     """Return a member with what it may hold, must give up, and last reported, and what is held against it.
 
-    ``next_owners`` are those of the group (``next_owners_of``).
+    ``next_owners`` (``next_owners_of``) and ``load`` (``load_status``) are those of the group.
     """
     member_soft, kept_out = view.soft.members.get(member.id), kept_out_of(view.group, member)
     faults = view.group.hosts[host_of(member)] if member.id in view.distrusted else None
@@ -233,12 +236,14 @@ def member_body(view: View, member: Member, next_owners: frozenset[MemberId]) ->
         "drain_deadline_at": None if member.drain is None else time_of(member.drain.deadline_ms),
         "kept_out": None if kept_out is None else _kept_out(kept_out),
         "suspected": member.suspected,
+        "silent": is_silent(view, member),
         "away_until": time_of(member.away_until_ms),
         "distrusted_until": None if faults is None else rfc3339(distrusted_until_ms(view.config, faults)),
         "faults": "" if faults is None else faults_in_words(faults),
         "assignment": assignment_body(member.assignment),
         "revoking": sorted(member.revoking, key=task_sort_key),
         "disk_bytes": None if member_soft is None else member_soft.disk_bytes,
+        "load": None if load is None else load.by_member.get(member.id),
         "reports": _reports_body(member_soft),
         **(member_soft.numbers if member_soft is not None else {}),
     }
@@ -290,6 +295,7 @@ def task_explanation_body(group: Group, found: TaskExplanation) -> dict[str, Any
         "task": task.id,
         "stateful": found.stateful,
         "weight": found.weight,
+        "load": group.loads.get(task.id),
         "state": found.state.value,
         "owner": task.owner,
         "endpoint": owner.endpoint if owner is not None else None,
@@ -355,7 +361,6 @@ def group_explanation_body(group: Group, found: GroupExplanation, *, limit: int)
     """Return why a group is where it is, and what it waits for; at most ``limit`` of the moves that are held back."""
     status = found.status
     return {
-        **_progress_body(group, status, limit=limit),
         "group": group.id,
         "state": status.state.value,
         "at_rest": status.at_rest,
@@ -366,6 +371,8 @@ def group_explanation_body(group: Group, found: GroupExplanation, *, limit: int)
         "tasks": {state.value: count for state, count in found.states.items()},
         "moves_pending": status.moves_pending,
         "application": _application_body(status.application),
+        "load": _load_body(group, found.load),
+        **_progress_body(group, status, limit=limit),
         "next_placement_at": time_of(found.due_ms),
         "triggers": list(found.triggers),
         "grants_held_until": time_of(found.held_until_ms),
@@ -378,6 +385,19 @@ def group_explanation_body(group: Group, found: GroupExplanation, *, limit: int)
         "members": [_obstacle_body(one) for one in found.obstacles],
         "waiting": [_waiting_body(one) for one in found.waiting],
         "waiting_total": found.waiting_total,
+    }
+
+
+def _load_body(group: Group, load: LoadStatus | None) -> dict[str, Any] | None:
+    """Return how the measured load lies on the members of a group; None while none is measured."""
+    if load is None:
+        return None
+    return {
+        "imbalance": load.imbalance,
+        "hot_since": time_of(group.hot_since_ms),
+        "members_needed": load.members_needed,
+        "hottest_task": load.hottest,
+        "hottest_share": load.hottest_share,
     }
 
 

@@ -39,7 +39,7 @@ HEADERS: Final = [
     (b"referrer-policy", b"same-origin"),
     (b"cross-origin-opener-policy", b"same-origin"),
 ]
-ZIPPED_FROM_BYTES: Final = 8_000
+ZIPPED_FROM_BYTES: Final = 1_000
 
 
 class _Safe:
@@ -116,7 +116,7 @@ def make_app(config: Config, *, transport: httpx.AsyncBaseTransport | None = Non
     ]
     middleware = [
         Middleware(_Safe, config=config),
-        Middleware(GZipMiddleware, minimum_size=ZIPPED_FROM_BYTES, compresslevel=3),
+        Middleware(GZipMiddleware, minimum_size=ZIPPED_FROM_BYTES, compresslevel=6),
     ]
     app = Starlette(routes=routes, middleware=middleware, lifespan=lifespan)
     app.state.dashboard = dashboard

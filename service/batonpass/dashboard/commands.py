@@ -20,106 +20,92 @@ REASON_MAX: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One command: its name, what it does, and how it is sent.
+    """One command: what it is called, what it does, and how it is sent.
 
-    ``subject`` is what it is about: `group`, `member` or `task`. ``is_grave``: it may interrupt work. ``extra`` names
-    its fields in addition to the reason.
+    ``done`` is what is said afterwards. ``subject`` is what it is about: `group`, `member` or `task`. ``place`` is the
+    end of its path if that is not its name. ``is_grave``: it may interrupt work. ``extra`` names its fields beside the
+    reason.
     """
 
     label: str
     what: str
-    method: str
-    tail: str
+    done: str
     subject: str = "group"
+    method: str = "POST"
+    place: str = ""
     is_grave: bool = False
     extra: tuple[str, ...] = ()
-    done: str = "Done."
 
 
 COMMANDS: Final[Mapping[str, Command]] = {
     "probe": Command(
         "Probe now",
         "Looks now whether warmups have caught up, and moves what is ready. It happens by itself anyway, later.",
-        "POST",
-        "/probe",
-        done="The group was probed.",
+        "The group was probed.",
     ),
     "pause": Command(
         "Pause",
         "Holds moves. Tasks that run go on running. With scope balance, recovery, drains and handovers under way go on;"
         " with scope all, drains and new copies wait too. Tasks whose member dies are taken over in any case.",
-        "POST",
-        "/pause",
+        "Moves are paused.",
         extra=("scope", "for"),
-        done="Moves are paused.",
     ),
     "resume": Command(
         "Resume",
         "Ends a pause, and a storm: moves go on at once.",
-        "POST",
-        "/resume",
-        done="Moves go on.",
+        "Moves go on.",
     ),
     "drain": Command(
         "Drain",
         "The member hands over everything that it has, warm, and goes on processing until it has. It can be taken back.",
-        "POST",
-        "/drain",
+        "The member drains.",
         subject="member",
         extra=("deadline", "until-undone"),
-        done="The member drains.",
     ),
     "undrain": Command(
         "Undrain",
         "The member stays: it keeps what it has, and may be given tasks again. If its instance is kept out, that ends too.",
-        "DELETE",
-        "/drain",
+        "The member stays.",
         subject="member",
-        done="The member stays.",
+        method="DELETE",
+        place="drain",
     ),
     "evict": Command(
         "Evict",
         "Removes the member. Its tasks are free when its lease is over, and stand still until then unless a copy is"
         " ready. If its process still runs it stops its tasks without committing.",
-        "POST",
-        "/evict",
+        "The member is evicted.",
         subject="member",
         is_grave=True,
         extra=("dead", "until-undone"),
-        done="The member is evicted.",
     ),
     "trust": Command(
         "Trust again",
         "Forgets that tasks failed on the member: it is given tasks again, also those that failed there.",
-        "POST",
-        "/trust",
+        "The member is trusted again.",
         subject="member",
-        done="The member is trusted again.",
     ),
     "pin": Command(
         "Pin",
         "Binds the task to a member: it stays there, or moves there warm.",
-        "PUT",
-        "/pin",
+        "The task is pinned.",
         subject="task",
         extra=("member",),
-        done="The task is pinned.",
+        method="PUT",
     ),
     "unpin": Command(
         "Take the pin off",
         "The task may be placed anywhere again.",
-        "DELETE",
-        "/pin",
+        "The pin is off.",
         subject="task",
-        done="The pin is off.",
+        method="DELETE",
+        place="pin",
     ),
     "release": Command(
         "Release",
-        "Lets a parked task be tried again, on any member.",
-        "POST",
-        "/release",
+        "Forgets where the task failed: a parked one is tried again, and any member may have it.",
+        "What failed is forgotten: the task may run on any member.",
         subject="task",
-        done="The task may be tried again.",
     ),
 }
 
@@ -169,7 +155,9 @@ async def carry_out(context: RequestContext) -> Response:
         return await ask(context, said=str(error), given=given, status=422)
     place = path("groups", context.group, *([f"{command.subject}s", subject] if command.subject != "group" else []))
     try:
-        await context.client.command(command.method, place + command.tail, query={"reason": reason} | query, body=body)
+        await context.client.command(
+            command.method, f"{place}/{command.place or name}", query={"reason": reason} | query, body=body
+        )
     except (Refused, Unreachable) as error:
         return await ask(context, said=sentence(error), given=given, status=getattr(error, "status", 503))
     context.session.flash = command.done

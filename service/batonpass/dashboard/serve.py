@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 import uvicorn
@@ -20,14 +19,6 @@ from batonpass.terminal import log_to_stderr
 STOP_S: Final = 3
 KEEP_ALIVE_S: Final = 65
 """Longer than load balancers keep an idle connection, so that none is closed while a request is under way."""
-
-
-@dataclass(frozen=True, slots=True)
-class Certificate:
-    """The files of a certificate and its key, for serving HTTPS."""
-
-    certfile: str
-    keyfile: str
 
 
 class _Server(uvicorn.Server):
@@ -52,9 +43,15 @@ class _Server(uvicorn.Server):
 
 
 def serve(
-    config: Config, listener: socket.socket, *, listening: Callable[[str], None], certificate: Certificate | None = None
+    config: Config,
+    listener: socket.socket,
+    *,
+    listening: Callable[[str], None],
+    certificate: tuple[str, str] | None = None,
 ) -> None:
     """Serve on a socket that is bound, until interrupted; ``listening`` is called with the base URL.
+
+    ``certificate`` has the files of a certificate and of its key.
 
     Raises:
         OSError: when a file of the certificate cannot be read.
@@ -73,8 +70,8 @@ def serve(
         server_header=False,
         proxy_headers=False,
         ws="none",
-        ssl_certfile=certificate.certfile if certificate else None,
-        ssl_keyfile=certificate.keyfile if certificate else None,
+        ssl_certfile=certificate[0] if certificate else None,
+        ssl_keyfile=certificate[1] if certificate else None,
     )
     base = url_of(listener, is_tls=certificate is not None) + config.root_path
     server = _Server(settings, app.state.dashboard, lambda: listening(base))

@@ -53,6 +53,24 @@ MEMBER_IS: Final[Mapping[str, str]] = {
 }
 
 
+CAUSES: Final[Mapping[str, str]] = {
+    "left": "left",
+    "restarted": "restarted",
+    "expired": "is gone: its lease ran out",
+    "evicted": "was evicted",
+    "replaced": "was replaced by its next run",
+    "taken-over": "was taken over by a newer run of its instance",
+    "fenced": "was fenced: it did not confirm in time",
+    "grace-over": "did not come back from its restart",
+    "revoked": "was asked to give it up",
+    "suspected": "fell silent",
+    "failed": "failed it",
+    "lost": "lost its state",
+    "restoring": "fell back to restoring",
+}
+"""What became of the owner of a task, by why the task, or the owner, stopped."""
+
+
 def gap_of(body: Mapping[str, Any]) -> tuple[float | None, str]:
     """Return how long nobody ran a task, by an event or a run, and how exact that is: "", "up to " or "at least "."""
     at_most_ms = body.get("gap_at_most_ms")
@@ -122,7 +140,7 @@ def sentence(text: object) -> str:
 
 def ended(code: str | None) -> str:
     """Return how a run ended, in words; a dash while it goes on."""
-    return DASH if not code else "was asked to give it up" if code == "revoked" else code.replace("-", " ")
+    return CAUSES.get(code, code.replace("-", " ")) if code else DASH
 
 
 def briefly(names: Iterable[str], most: int = BRIEF) -> dict[str, str]:
@@ -161,7 +179,7 @@ class Names:
 
     def learn_from(self, event: Mapping[str, Any]) -> None:
         """Remember the instance id in an event of a member, if it has one: who joined, went or is away."""
-        self.learn(event["member"] or "", (event["body"] or {}).get("instance_id"))
+        self.learn(event.get("member") or "", (event.get("body") or {}).get("instance_id"))
 
     def __call__(self, member_id: str | None) -> str:
         """Return the name of a member; a dash for None."""

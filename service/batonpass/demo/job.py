@@ -25,7 +25,10 @@ PART: Final = "0"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """One job's group, size and place. ``customers`` and ``rate`` (records a second) are those of each task."""
+    """One job's group, size and place. ``customers`` and ``rate`` (records a second) are those of each task.
+
+    The first task gets ``hot`` times as many records.
+    """
 
     bootstrap: str
     group: str
@@ -33,6 +36,7 @@ class Job:
     customers: int
     rate: int
     stateful: bool = True
+    hot: int = 1
 
     @property
     def source(self) -> str:
@@ -48,6 +52,11 @@ class Job:
     def changelog(self) -> str:
         """The topic from which state is rebuilt."""
         return f"{self.group}.totals-changelog"
+
+    @property
+    def turns(self) -> list[int]:
+        """The tasks, by number, that get a record each time that ``rate`` asks for one."""
+        return [0] * (self.hot - 1) + list(range(self.tasks))
 
     @property
     def task_ids(self) -> list[str]:

@@ -55,7 +55,7 @@ class Load:
             if due - sent > BACKLOG_MAX_S * self._job.rate:
                 begun, sent, due = loop.time(), 0, 0
             for _ in range(due - sent):
-                for partition in range(self._job.tasks):
+                for partition in self._job.turns:
                     await self._one(producer, partition)
             sent = due
             await asyncio.sleep(TICK_S)

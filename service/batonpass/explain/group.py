@@ -22,9 +22,11 @@ from batonpass.core.state.failures import distrusted_until_ms, faults_in_words, 
 from batonpass.core.state.ids import MemberId, TaskId, task_sort_key
 from batonpass.core.state.leases import expires_ms, fenced_by_ms
 from batonpass.core.state.model import Group, Member, Role, Task
-from batonpass.core.state.policy import Policy
+from batonpass.core.state.policy import BalanceBy, Policy
 from batonpass.core.state.reasons import meaning_of
 from batonpass.core.state.soft import Soft
+from batonpass.core.target.load import due_ms
+from batonpass.dry_run.load import TOO_HOT_ALONE, LoadStatus, load_status
 from batonpass.explain.health import Health, health_of, refusals, silence_of, was_to_rebalance
 from batonpass.explain.status import GroupState, GroupStatus, idle_tasks, status_of
 from batonpass.explain.task import NOT_PROCESSED, SILENT_SUFFIX, TaskState, Wait, state_of, waits_of
@@ -88,6 +90,7 @@ class GroupExplanation:
     waiting: tuple[WaitingTask, ...]
     waiting_total: int
     sentences: tuple[str, ...]
+    load: LoadStatus | None
 
 
 def explain_group(group: Group, soft: Soft, now_ms: int, policy: Policy, *, limit: int) -> GroupExplanation:
@@ -103,7 +106,7 @@ def explain_group(group: Group, soft: Soft, now_ms: int, policy: Policy, *, limi
     idle = idle_tasks(view)
     idling = [_waiting(view, task, choose_active(view, task)) for task in view.tasks.pick(idle)]
     warmups, drains, full = _budgets(view, unsettled)
-    obstacles = tuple(_obstacles(view))
+    obstacles, load = tuple(_obstacles(view)), load_status(group)
     return GroupExplanation(
         status=status,
         health=health,
@@ -125,7 +128,9 @@ def explain_group(group: Group, soft: Soft, now_ms: int, policy: Policy, *, limi
             *_sentences(view, status, warmups, obstacles),
             *_of_idle(idle),
             *_of_copies(behind),
+            *(_of_load(view, load) if load is not None else ()),
         ),
+        load=load,
     )
 
 
@@ -146,6 +151,28 @@ def _behind(view: View) -> Iterator[WaitingTask]:
 def _of_idle(idle: list[TaskId]) -> Iterator[str]:
     if idle:
         yield f"{_count(len(idle), 'task ran, and its owner reports', 'tasks ran, and their owners report')} now that nobody runs it."
+
+
+def _of_load(view: View, load: LoadStatus) -> Iterator[str]:
+    """Yield how the measured load lies, what comes of that, and which task alone is too much for any member."""
+    group, at_ms = view.group, due_ms(view.group, view.soft)
+    needed = f"all of it would fill {load.members_needed:.3g} members of average capacity"
+    if not load.by_member:
+        return
+    hot = max(load.by_member, key=lambda member_id: load.by_member[member_id])
+    yield f"The highest measured load is that of {hot}, {load.imbalance:.0%} above the average; {needed}."
+    if group.hot_since_ms is not None and at_ms is not None:
+        too_hot = f"That is too hot (load_imbalance), since {duration(view.now_ms - group.hot_since_ms)}"
+        if group.config.balance_by is BalanceBy.SHADOW:
+            yield f"{too_hot}; in shadow nothing moves for it, and a plan says what would."
+        else:
+            left = duration(max(0, at_ms - view.now_ms))
+            yield f"{too_hot}; in {left} it is decided what moves for it, if the group is at rest then."
+    if load.hottest_share > TOO_HOT_ALONE:
+        yield (
+            f"{load.hottest} alone takes {load.hottest_share:.0%} of the largest member: "
+            "no placement helps, so split it, or give a member more capacity."
+        )
 
 
 def _of_copies(behind: list[WaitingTask]) -> Iterator[str]:

@@ -38,6 +38,7 @@ from batonpass.core.state.policy import Policy
 from batonpass.core.state.reasons import meaning_of
 from batonpass.core.state.soft import Refused, Soft
 from batonpass.core.state.topology import is_ready
+from batonpass.explain.remedies import HELP, words_of
 from batonpass.explain.status import GroupStatus, idle_tasks, status_of
 from batonpass.explain.task import OUTCOMES, TaskState, state_of
 
@@ -61,6 +62,13 @@ class Remedy(NamedTuple):
     task: TaskId | None = None
 
 
+class Help(NamedTuple):
+    """What can be done: commands, and the name of the page in `docs/runbooks`, empty if there is none."""
+
+    remedies: tuple[Remedy, ...] = ()
+    runbook: str = ""
+
+
 class Origin(NamedTuple):
     """Where something went wrong: the task, the member, when, and what the member said or what came of it."""
 
@@ -77,7 +85,6 @@ class Finding(NamedTuple):
         what: a code.
         until_ms: when it ends by itself at the latest, by the deadline that ``until`` names.
         until: what ends it, in words. Empty if nobody knows, or nothing has to end.
-        runbook: the name of the page in `docs/runbooks`. Empty if there is none.
     """
 
     level: Level
@@ -87,8 +94,7 @@ class Finding(NamedTuple):
     until_ms: int | None = None
     until: str = ""
     cause: Origin | None = None
-    remedies: tuple[Remedy, ...] = ()
-    runbook: str = ""
+    help: Help = Help()
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,10 +204,10 @@ class _Look:
         self.status = status
         self.tasks = len(self.group.table.ids)
         here = [member for _, member in sorted(self.group.members.items()) if member.away_until_ms is None]
-        # An application is heard at its rebalances alone; nothing follows from its silence.
-        between = view.config.kafka_streams
-        self.unheard = [one for one in here if one.id not in view.soft.members and not between]
-        self.silent = [one for one in here if one.id in view.soft.members and not between and _is_silent(view, one)]
+        # An application is heard at its rebalances alone.
+        unheard = [one for one in here if one.id not in view.soft.members]
+        self.unheard = [] if view.config.kafka_streams else unheard
+        self.silent = [one for one in here if is_silent(view, one)]
         self.heard = [one for one in here if one.id in view.soft.members and one not in self.silent]
         self.by_state: dict[TaskState, list[Task]] = {state: [] for state in TaskState}
         unsettled = [task_id for task_id in self.group.unsettled if task_id in self.group.table.index_of]
@@ -213,15 +219,15 @@ class _Look:
         self.unknown = sum(task.state is ActiveState.RUNNING and not task.marks.parked for task in unsure)
         self.states[TaskState.RUNNING] += self.tasks - len(looked_at)
 
-    def command(self, action: str, *, member: Member | None = None, task: TaskId | None = None) -> Remedy:
-        """Return a command that helps, on the group, a member or a task."""
-        named = [_name(self, member)] if member is not None else [task] if task is not None else []
-        return Remedy(
-            action,
-            ("batonpass", action, self.group.id, *named),
-            member_id=member.id if member is not None else None,
-            task=task,
-        )
+    def help(self, what: str, *, member: Member | None = None, tasks: Sequence[TaskId] | None = None) -> Help:
+        """Return what helps against what is wrong: with the group, a member, or each of some tasks."""
+        action, runbook = HELP[what]
+        if not action:
+            return Help(runbook=runbook)
+        if tasks is not None:
+            return Help(tuple(Remedy(action, words_of(action, self.group.id, one), task=one) for one in tasks), runbook)
+        about = () if member is None else (_name(self, member),)
+        return Help((Remedy(action, words_of(action, self.group.id, *about), member.id if member else None),), runbook)
 
     @cached_property
     def meanwhile(self) -> str:
@@ -239,7 +245,10 @@ def _name(look: _Look, member: Member) -> str:
     return member.id if look.view.config.kafka_streams else member.instance_id or member.id
 
 
-def _is_silent(view: View, member: Member) -> bool:
+def is_silent(view: View, member: Member) -> bool:
+    """Say whether a member that was heard is silent for longer than it should be; nothing follows of an application."""
+    if view.config.kafka_streams or member.id not in view.soft.members or member.away_until_ms is not None:
+        return False
     return member.suspected or is_overdue(view.group, view.soft, view.now_ms, member)
 
 
@@ -256,7 +265,7 @@ def _findings(look: _Look) -> Iterator[Finding]:
     refused = application.refused if application is not None and application.is_refused else None
     if refused is not None:
         words = f"Rebalances are refused: {refusals(look.view, refused)}"
-        yield Finding(Level.TROUBLE, "refused", words, refused.since_ms, runbook="rebalances-refused")
+        yield Finding(Level.TROUBLE, "refused", words, refused.since_ms, help=look.help("refused"))
     yield from _of_tasks(look)
     yield from _of_group(look)
     for member in look.silent:
@@ -287,8 +296,8 @@ def _without_members(look: _Look) -> Finding:
     lately = [one for one in look.group.gone.items() if one[1].at_ms > last - look.group.config.session_timeout_ms]
     lost = [member_id for member_id, gone in lately if gone.cause in LOSSES]
     if not lost:
-        left = f"All members have left: {nobody}."
-        return Finding(Level.ATTENTION, "all-left", left, since_ms=last, until="when workers join")
+        left, help_ = f"All members have left: {nobody}.", look.help("all-left")
+        return Finding(Level.ATTENTION, "all-left", left, since_ms=last, until="when workers join", help=help_)
     return Finding(
         Level.TROUBLE,
         "members-gone",
@@ -296,7 +305,7 @@ def _without_members(look: _Look) -> Finding:
         since_ms=last,
         until="when workers join",
         cause=Origin(None, min(lost), look.group.gone[min(lost)].at_ms, _gone_words(look.group, min(lost))),
-        runbook="storm",
+        help=look.help("members-gone"),
     )
 
 
@@ -322,10 +331,11 @@ def _of_tasks(look: _Look) -> Iterator[Finding]:
         tasks = [task for tasks in found.values() for task in tasks]
         parts = ", ".join(f"{len(tasks)} {words}" for words, tasks in found.items())
         until_ms, until = _end_of(look, found)
-        parked = [look.command("release", task=task.id) for task in look.by_state[TaskState.PARKED]]
-        held = look.group.storm_since_ms is not None
+        parked = [task.id for task in look.by_state[TaskState.PARKED]]
+        release = look.help("not-processed", tasks=parked[:REMEDIES_MAX])
         waits = STILL[TaskState.WAITING] in found
-        resume = [look.command("resume")] if held and waits else []
+        resume = look.help("without-owner")
+        is_held = look.group.storm_since_ms is not None and waits
         yield Finding(
             Level.TROUBLE,
             "not-processed",
@@ -333,9 +343,11 @@ def _of_tasks(look: _Look) -> Iterator[Finding]:
             since_ms=_since(tasks),
             until_ms=until_ms,
             until=until,
-            cause=_cause(tasks),
-            remedies=(*parked[:REMEDIES_MAX], *resume),
-            runbook="task-without-owner" if waits and len(found) == 1 else "task-not-running",
+            cause=_vanished(look) if is_held else _cause(tasks),
+            help=Help(
+                (*release.remedies, *(resume.remedies if is_held else ())),
+                resume.runbook if waits and len(found) == 1 else release.runbook,
+            ),
         )
     if look.by_state[TaskState.RESTORING]:
         tasks = look.by_state[TaskState.RESTORING]
@@ -349,7 +361,7 @@ def _of_tasks(look: _Look) -> Iterator[Finding]:
             since_ms=_since(tasks),
             until="when restored",
             cause=_cause(tasks),
-            runbook="task-not-running",
+            help=look.help("restoring"),
         )
 
 
@@ -385,6 +397,12 @@ def _storm_end(look: _Look) -> tuple[int | None, str]:
     return over_ms, "the storm, if nobody else is lost"
 
 
+def _vanished(look: _Look) -> Origin:
+    """Return why a storm holds what waits for an owner."""
+    vanished = f"{count(len(look.group.losses), 'member')} vanished at once"
+    return Origin(None, None, look.group.storm_since_ms, vanished)
+
+
 def _cause(tasks: Sequence[Task]) -> Origin | None:
     """Return why the first of these tasks is not processed: what its member said, or what came of it."""
     failed = [(failure, task) for task in tasks for failure in task.marks.failures]
@@ -414,12 +432,11 @@ def _of_group(look: _Look) -> Iterator[Finding]:
         yield Finding(
             Level.TROUBLE,
             "storm",
-            f"{count(len(group.losses), 'member')} vanished at once: moves for balance and cold takeovers wait.",
+            f"{_vanished(look).detail}: moves for balance and cold takeovers wait.",
             since_ms=group.storm_since_ms,
             until_ms=storm_over_ms,
             until=storm_until,
-            remedies=(look.command("resume"),),
-            runbook="storm",
+            help=look.help("storm"),
         )
     if look.unheard:
         here = len(look.unheard) + len(look.silent) + len(look.heard)
@@ -431,7 +448,7 @@ def _of_group(look: _Look) -> Iterator[Finding]:
             since_ms=look.view.soft.started_ms or None,
             until_ms=max(expires_ms(group, look.view.soft, now_ms, member) for member in look.unheard),
             until="the leases of those that were not heard",
-            runbook="heartbeat-late",
+            help=look.help("unheard"),
         )
     if group.recovering_until_ms > now_ms:
         yield Finding(
@@ -440,7 +457,7 @@ def _of_group(look: _Look) -> Iterator[Finding]:
             "The store lost commits: what members run is adopted, and nothing is granted.",
             until_ms=group.recovering_until_ms,
             until="a session timeout",
-            runbook="commits-lost",
+            help=look.help("commits-lost"),
         )
     if group.placement_failed:
         yield Finding(
@@ -449,7 +466,7 @@ def _of_group(look: _Look) -> Iterator[Finding]:
             f"Placement failed: {group.placement_failed}.",
             until_ms=group.next_probe_ms,
             until="the next probe, or a change of members or settings",
-            runbook="placement-failed",
+            help=look.help("placement-failed"),
         )
 
 
@@ -461,8 +478,7 @@ def _silent(look: _Look, member: Member) -> Finding:
         since_ms=heard_since_ms(look.view.soft, member),
         until_ms=expires_ms(look.group, look.view.soft, look.view.now_ms, member),
         until="its lease",
-        remedies=(look.command("evict", member=member),),
-        runbook="heartbeat-late",
+        help=look.help("silent", member=member),
     )
 
 
@@ -475,8 +491,7 @@ def _distrusted(look: _Look, member: Member) -> Finding:
         since_ms=known.distrusted_ms,
         until_ms=distrusted_until_ms(look.group.config, known),
         until="a time that doubles when it happens again",
-        remedies=(look.command("trust", member=member),),
-        runbook="member-distrusted",
+        help=look.help("distrusted", member=member),
     )
 
 
@@ -487,21 +502,20 @@ def _draining(look: _Look, member: Member, drain: Drain) -> Finding:
     if not left:
         level = Level.AT_REST if look.status.at_rest else Level.MOVING
         words = f"Member {name} has handed everything over and can be stopped."
-        return Finding(
-            level, "drained", words, since_ms=drain.since_ms, remedies=(look.command("undrain", member=member),)
-        )
+        undrain = look.help("draining", member=member)
+        return Finding(level, "drained", words, since_ms=drain.since_ms, help=undrain)
     deadline = "the drain's deadline" if drain.deadline_ms is not None else "the drain's own time limit"
+    what = "drain-blocked" if blocked else "draining"
     return Finding(
         Level.ATTENTION if blocked else Level.MOVING,
-        "drain-blocked" if blocked else "draining",
+        what,
         f"Member {name} cannot hand over {count(left, 'task')}: {meaning_of(blocked)}."
         if blocked
         else f"Member {name} drains: {count(left, 'task')} left to hand over.",
         since_ms=drain.since_ms,
         until_ms=drain.deadline_ms or drain.gives_up_ms,
         until=deadline,
-        remedies=(look.command("undrain", member=member),),
-        runbook="handover-stuck" if blocked else "",
+        help=look.help(what, member=member),
     )
 
 
@@ -515,8 +529,7 @@ def _paused(look: _Look, pause: Pause) -> Finding:
         since_ms=pause.since_ms,
         until_ms=pause.expires_ms,
         until="the end that the pause was given" if pause.expires_ms is not None else "when an operator resumes it",
-        remedies=(look.command("resume"),),
-        runbook="paused-too-long",
+        help=look.help("paused"),
     )
 
 

@@ -18,6 +18,7 @@ from prometheus_client.registry import Collector
 from batonpass.core.handover.open_transactions import open_transactions
 from batonpass.core.handover.view import View
 from batonpass.core.state.model import ActiveState, Role
+from batonpass.dry_run.load import LoadStatus, load_status
 from batonpass.explain.health import Level, describe
 from batonpass.explain.status import GroupState
 
@@ -57,6 +58,18 @@ FAMILIES: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "input_lag_records": ("Lags of the inputs of actives, added up; absent where none is reported.", ("group",)),
     "input_lag_records_max": ("The largest of them.", ("group",)),
     "input_lag_unknown_tasks": ("Actives that report no lag of their input.", ("group",)),
+    "load_imbalance": (
+        "By how much the highest measured load of a member per capacity is above the average; absent while none is measured.",
+        ("group",),
+    ),
+    "members_needed": (
+        "How many members of average capacity the measured load would fill; absent while none is measured.",
+        ("group",),
+    ),
+    "hottest_task_share": (
+        "The highest measured load of a task, as a share of the largest member's capacity; absent while none is measured.",
+        ("group",),
+    ),
     "claimed_twice": ("Tasks that more than one member says it runs.", ("group",)),
     "warmups_stalled": ("Copies that came no closer and are not tried again yet.", ("group",)),
     "flapping_instances": ("Instances that came and went three times in a quarter of an hour.", ("group",)),
@@ -73,6 +86,10 @@ FAMILIES: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "storm": ("1 while too many members are lost at once, and balance moves and cold takeovers stop.", ("group",)),
 }
 OF_MEMBERS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
+    "member_load": (
+        "The measured load of a member per capacity; absent while none is measured, and while it drains.",
+        ("group", "member"),
+    ),
     "member_tasks": ("What a member may hold, by role.", ("group", "member", "role")),
     "member_disk_bytes": (
         "What the state on a member's disk takes, of all its tasks; absent where it is not reported.",
@@ -85,13 +102,14 @@ OF_MEMBERS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
 
 @dataclass(slots=True)
 class _Cached:
-    """What is expensive to count of one group: its tasks and gone members at a version, and the sums of reports."""
+    """What is expensive to count of one group: its tasks, load and gone members at a version, and sums of reports."""
 
     version: int = -1
     tasks: Mapping[str, int] | None = None
     stalls: Sequence[int] = ()
     ends: Sequence[tuple[InstanceId, int]] = ()
     sums: Sums | None = None
+    load: LoadStatus | None = None
 
 
 class GroupGauges(Collector):
@@ -156,7 +174,7 @@ class GroupGauges(Collector):
             yield "members", (name,), count
         cached = self._cached.setdefault(str(group.id), _Cached())
         if cached.tasks is None or cached.version != group.version:
-            cached.version, cached.tasks = group.version, _tasks(group)
+            cached.version, cached.tasks, cached.load = group.version, _tasks(group), load_status(group)
             cached.ends = [
                 (gone.instance_id, gone.at_ms) for gone in group.gone.values() if gone.instance_id is not None
             ]
@@ -174,6 +192,13 @@ class GroupGauges(Collector):
             yield "refused_rebalances", (), 0 if refused is None else refused.times
         yield "placement_failed", (), float(bool(group.placement_failed))
         yield from self._sums(group, soft, cached, now_ms).shown()
+        if cached.load is not None:
+            yield "load_imbalance", (), cached.load.imbalance
+            yield "members_needed", (), cached.load.members_needed
+            yield "hottest_task_share", (), cached.load.hottest_share
+            if len(group.members) <= self._members_max:
+                for member_id, load in cached.load.by_member.items():
+                    yield "member_load", (str(member_id),), load
         yield from self._ages(group, soft, now_ms)
 
     def _sums(self, group: Group, soft: Soft, cached: _Cached, now_ms: int) -> Sums:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any, Final
 
 import msgspec
@@ -15,6 +16,7 @@ from batonpass.core.state.ids import GroupId, MemberId, TaskId
 from batonpass.core.state.reasons import Reason
 from batonpass.postgres.connect import fetch_rows
 from batonpass.postgres.tables import ms_of
+from batonpass.runtime.chores import SAMPLE_EVERY_S
 from batonpass.runtime.events import Event
 from batonpass.runtime.history import Asked, StoredCommand, StoredEvent
 
@@ -47,6 +49,11 @@ _EVENTS: Final = (
 _COMMANDS: Final = (
     f"select position, group_id, {ms_of('at')},"  # noqa: S608 - constants
     " cast(asked as text), cast(subject as text) from commands"
+)
+_LAGS: Final = text(
+    "select cast(extract(epoch from max(at)) * 1000 as bigint), max(behind) from samples"
+    " where group_id = :of_group and at > :since and at <= :until and behind is not null"
+    " group by floor(extract(epoch from at) / :step_s) order by 1"
 )
 _AFTER: Final = "position > :position order by position limit :most"
 _BEFORE: Final = "position < :position order by position desc limit :most"
@@ -110,6 +117,14 @@ class PostgresArchive:
             )
             for position, name, at_ms, asked, subject in rows
         ]
+
+    async def lags(
+        self, group_id: GroupId, *, since: datetime, until: datetime, limit: int
+    ) -> Sequence[tuple[int, int]]:
+        """Return how far a group was behind, oldest first: the most of each of ``limit`` equal stretches of time."""
+        step_s = max((until - since).total_seconds() / limit, SAMPLE_EVERY_S)
+        rows = await fetch_rows(self._engine, _LAGS, of_group=group_id, since=since, until=until, step_s=step_s)
+        return [(int(at_ms), int(behind)) for at_ms, behind in rows]
 
     async def _rows(
         self, select: str, page: str, group_id: GroupId | None, *, position: int, most: int

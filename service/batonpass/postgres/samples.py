@@ -1,4 +1,4 @@
-"""Samples of lags and rates, one row for each group and minute."""
+"""Samples of lags and rates, one row for each group and minute, and how far a group was behind."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from batonpass.runtime.history import Sample
 from batonpass.runtime.ports import StoreUnavailable
 
 _INSERT_SAMPLES: Final = text(
-    "insert into samples (group_id, at, copies)"
-    " select r.group_id, timestamptz 'epoch' + r.at_ms * interval '1 millisecond', cast(r.copies as json)"
-    " from unnest(cast(:groups as text[]), cast(:at_ms as bigint[]), cast(:copies as text[]))"
-    " as r(group_id, at_ms, copies)"
+    "insert into samples (group_id, at, copies, behind)"
+    " select r.group_id, timestamptz 'epoch' + r.at_ms * interval '1 millisecond', cast(r.copies as json), r.behind"
+    " from unnest(cast(:groups as text[]), cast(:at_ms as bigint[]), cast(:copies as text[]), cast(:behind as bigint[]))"
+    " as r(group_id, at_ms, copies, behind)"
 )
 
 
@@ -39,6 +39,7 @@ class PostgresSamples:
             "groups": [one.group for one in samples],
             "at_ms": [one.at_ms for one in samples],
             "copies": [msgspec.json.encode(one.copies).decode() for one in samples],
+            "behind": [one.behind for one in samples],
         }
         try:
             async with reaching(self._engine) as connection:

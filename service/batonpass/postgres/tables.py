@@ -220,6 +220,7 @@ samples = Table(
     _required("group_id", Text),
     _instant("at", nullable=False),
     _required("copies", JSON, "[task, member, role, state, lag, rate], ...; null: unknown"),
+    Column("behind", BigInteger, comment="records that copies lack, added up"),
     Index("samples_by_time", "group_id", "at"),
     postgresql_partition_by="RANGE (at)",
 )

@@ -126,6 +126,11 @@ class Sample(NamedTuple):
     at_ms: int
     copies: tuple[CopySample, ...]
 
+    @property
+    def behind(self) -> int:
+        """How many records copies lack that are restored or followed, added up as far as they are known."""
+        return sum(one.lag or 0 for one in self.copies if one.role in ("standby", "warmup") or one.state == "restoring")
+
 
 @dataclass(frozen=True, slots=True)
 class StoredEvent:

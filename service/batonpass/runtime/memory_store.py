@@ -130,6 +130,10 @@ class MemoryRecordLog:
         below = (one for one in reversed(self._events) if before is None or one.position < before)
         return [one for one in below if group_id is None or one.group == group_id][:limit]
 
+    async def lags(self, group_id: GroupId, **stretch: object) -> Sequence[tuple[int, int]]:  # noqa: ARG002 - it has none
+        """Return nothing: samples are not kept."""
+        return ()
+
     async def last_position(self) -> int:
         """Return the position of the newest event."""
         return len(self._events)

@@ -12,6 +12,8 @@ from batonpass.core.state.errors import ProtocolError
 from batonpass.runtime.history import NO_HISTORY, History, Sample, StoredCommand, StoredEvent
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from batonpass.core.decide import Decision
     from batonpass.core.state.ids import GroupId, MemberId, TaskId
     from batonpass.core.state.inputs import Input
@@ -194,6 +196,15 @@ class Archive(Protocol):
 
     async def commands(self, group_id: GroupId | None, *, before: int | None, limit: int) -> Sequence[StoredCommand]:
         """Return rows of the audit trail below a position (None: from the newest), newest first."""
+        ...
+
+    async def lags(
+        self, group_id: GroupId, *, since: datetime, until: datetime, limit: int
+    ) -> Sequence[tuple[int, int]]:
+        """Return how far a group was behind, oldest first: the most of each of ``limit`` equal stretches of time.
+
+        Each is an instant (epoch ms) and the records that its copies lacked, added up.
+        """
         ...
 
 

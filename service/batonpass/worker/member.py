@@ -327,6 +327,14 @@ class Member:
         """Report how many input records wait for an active; it is shown to people and decides nothing."""
         self._turn(lambda now: self._machine.input_lag(_id(task), lag, now_ms=now))
 
+    def load(self, task: Task | str, load: float) -> None:
+        """Report how much of one unit of capacity an active uses, in the unit of its group (protocol 4.11).
+
+        Raises:
+            TypeError, ValueError: when it is no number from 0 to 1,000,000.
+        """
+        self._turn(lambda now: self._machine.load(_id(task), load, now_ms=now))
+
     def drain(self, *, deadline_ms: int | None = None) -> None:
         """Ask the coordinator to hand over every task; the status `drained` says when that is done."""
         self._turn(lambda now: self._machine.drain(now_ms=now, deadline_ms=deadline_ms))

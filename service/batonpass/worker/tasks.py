@@ -9,6 +9,7 @@ from typing import ClassVar, Protocol
 
 from batonpass.core.state.ids import split_task_id
 from batonpass.worker.protocol import Offsets, Problem, Progress, RequestKind, Role, Status
+from batonpass.worker.protocol.types import checked_load
 
 
 class ReportSink(Protocol):
@@ -31,6 +32,9 @@ class ReportSink(Protocol):
 
     def input_lag(self, task: str, lag: int) -> None:
         """Called with an active's input lag."""
+
+    def load(self, task: str, load: float) -> None:
+        """Called with how much of one unit of capacity an active uses."""
 
     def may_process(self, task: str) -> bool:
         """Whether an active may write now."""
@@ -70,6 +74,9 @@ class Task:
         self._stopping = asyncio.Event()
         self._returned = asyncio.Event()
         self._ended = False
+        self._says_load = False
+        self.has_run = False
+        """Whether the active has been reported as running."""
 
     def __repr__(self) -> str:
         return f"<Task {self.id} {self.role}>"
@@ -119,6 +126,7 @@ class Task:
 
     def running(self) -> None:
         """Report that the active has restored and processes."""
+        self.has_run = True
         self._say(lambda: self._reports.running(self.id))
 
     def failed(self, detail: str) -> None:
@@ -136,6 +144,23 @@ class Task:
     def input_lag(self, lag: int) -> None:
         """Report how many input records wait; it is shown to people and decides nothing."""
         self._say(lambda: self._reports.input_lag(self.id, lag))
+
+    def load(self, load: float) -> None:
+        """Report how much of one unit of capacity the active uses: tasks are placed by that, where the group says so.
+
+        Processor seconds a second, the share of time in which it works, or anything else that adds up over tasks; one
+        unit for a group. What was measured here is not said any more then.
+
+        Raises:
+            TypeError, ValueError: when it is no number from 0 to 1,000,000.
+        """
+        plain, self._says_load = checked_load(load), True
+        self._say(lambda: self._reports.load(self.id, plain))
+
+    def load_measured(self, load: float) -> None:
+        """Report what was measured here, unless the worker reports a load itself."""
+        if not self._says_load:
+            self._say(lambda: self._reports.load(self.id, load))
 
     def _say(self, report: Callable[[], None]) -> None:
         if not self._ended:

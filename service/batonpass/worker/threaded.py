@@ -17,10 +17,11 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from types import TracebackType
-from typing import Any, ParamSpec, Self, TypeVar, Unpack
+from typing import Any, ParamSpec, Self, TypeVar, Unpack, cast
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
+from batonpass.worker.measured_load import ThreadTime, tell_load
 from batonpass.worker.member import Member
 from batonpass.worker.options import Exit, MemberOptions
 from batonpass.worker.protocol import Offsets, Phase, Problem, Progress, RequestKind, Role, Status
@@ -107,12 +108,25 @@ class _InThreads(Callbacks):
     task_type = ThreadTask
 
     def __init__(self, callbacks: ThreadCallbacks) -> None:
+        self._on_active = callbacks.on_active
         self._is_closed = asyncio.Event()
         self.on_status = callbacks.on_status  # type: ignore[method-assign] # both must return at once
         self.on_problem = callbacks.on_problem  # type: ignore[method-assign]
-
-        for name in ("on_active", "on_standby", "on_warmup", "on_revoke", "disk_bytes", "remove_state"):
+        for name in ("on_standby", "on_warmup", "on_revoke", "disk_bytes", "remove_state"):
             setattr(self, name, functools.partial(self._call, getattr(callbacks, name)))
+
+    async def on_active(self, task: Task) -> None:
+        used = ThreadTime()
+
+        def on_active() -> None:
+            used.begin()
+            self._on_active(cast("ThreadTask", task))
+
+        telling = asyncio.ensure_future(tell_load(task, used))
+        try:
+            await self._call(on_active)
+        finally:
+            telling.cancel()
 
     async def on_close(self) -> None:
         self._is_closed.set()

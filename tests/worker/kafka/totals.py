@@ -172,6 +172,7 @@ class Owner:
     fenced: asyncio.Event = field(default_factory=asyncio.Event)
     tasks: dict[str, tuple[Task, asyncio.Task[None]]] = field(default_factory=dict)
     input_lags: dict[str, int] = field(default_factory=dict)
+    loads: dict[str, list[float]] = field(default_factory=dict)
 
     def progress(self, task: str, progress: Progress) -> None:
         """Keep how far a copy has come."""
@@ -193,6 +194,10 @@ class Owner:
         """Keep that a producer was fenced."""
         self.states.append("fenced")
         self.fenced.set()
+
+    def load(self, task: str, load: float) -> None:
+        """Keep the loads."""
+        self.loads.setdefault(task, []).append(load)
 
     def input_lag(self, task: str, lag: int) -> None:
         """Keep the input lag."""

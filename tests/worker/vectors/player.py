@@ -137,6 +137,7 @@ class Player:
             "demoted": lambda: machine.task_demoted(task, now_ms=now_ms, final_position=final),
             "progress": lambda: machine.copy_progress(task, _progress(fields), now_ms=now_ms),
             "input-lag": lambda: machine.input_lag(task, fields["input_lag"], now_ms=now_ms),
+            "load": lambda: machine.load(task, fields["load"], now_ms=now_ms),
             "lost": lambda: machine.state_lost(task, now_ms=now_ms),
             "disk-bytes": lambda: machine.disk_bytes(fields["disk_bytes"], now_ms=now_ms),
             "removed": lambda: machine.state_removed(task, now_ms=now_ms),

@@ -386,6 +386,24 @@ def reads_on(worker: Worker) -> None:
     worker.at(21_100).current(1, report_interval_ms=10_000)
 
 
+@scene(
+    "How much an active uses is said while it runs, with the next list, and not of a task that is given up or restored.",
+    rules=("4.10", "4.11"),
+)
+def load(worker: Worker) -> None:
+    worker.runs(report_interval_ms=6_000)
+    worker.at(1_000).says("load", "0_1", load=0.25)
+    worker.at(3_100).current(1, report_interval_ms=6_000)
+    worker.at(4_000).says("load", "0_1", load=0.5)
+    worker.at(6_100).current(1, report_interval_ms=6_000)
+    worker.at(9_100).current(1, report_interval_ms=6_000)
+    worker.at(10_000).says("lost", "0_1")
+    worker.at(10_040).current(1, report_interval_ms=6_000)
+    worker.at(13_100).answered(2, report_interval_ms=6_000)
+    worker.at(13_150).says("stopped", "0_1", final_position=905)
+    worker.at(13_200).current(2, report_interval_ms=6_000)
+
+
 @scene("A coordinator that names no report interval is told of every change with the next heartbeat.", rules=("4.10",))
 def reads_on_without_an_interval(worker: Worker) -> None:
     worker.runs(standby=["0_2"])

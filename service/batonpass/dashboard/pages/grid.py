@@ -8,7 +8,7 @@ from starlette.responses import RedirectResponse, Response
 
 from batonpass.dashboard.pages.group_state import group_state
 from batonpass.dashboard.request_context import RequestContext, linked
-from batonpass.dashboard.view_models.grid import LEGEND, LISTED_MAX, SORTS, fits_matrix, listing, matrix, tally
+from batonpass.dashboard.view_models.grid import LEGEND, LISTED_MAX, SORTS, fits_matrix, rows_of, tally, tone_of
 
 HELD_MAX: Final = 1_000
 """The most moves that a coordinator lists."""
@@ -21,7 +21,7 @@ async def show_grid(context: RequestContext) -> Response:
     is_chosen = bool(part or tone or text or by)
     by = by if by in SORTS else next(iter(SORTS))
     found = [one for one in seen.tasks if text in one and part in ("", one.rpartition("_")[0])]
-    chosen = [one for one in found if not tone or tone == seen.copies.tone(one)]
+    chosen = [one for one in found if not tone or tone == tone_of(one, seen.copies)]
     tones = tally(found, seen.copies)
     tasks = context.part(
         sorted(chosen, key=lambda one: SORTS[by](one, seen.copies)), len(seen.tasks) if seen.fits else LISTED_MAX
@@ -37,8 +37,8 @@ async def show_grid(context: RequestContext) -> Response:
         tones=tones,
         tone=tone,
         tasks=tasks,
-        matrix=matrix(tasks.entries, seen.members, seen.copies, seen.target) if is_matrix else None,
-        rows=listing(tasks.entries, seen.copies),
+        is_matrix=is_matrix,
+        rows=rows_of(tasks.entries, seen.copies, seen.target),
         is_chosen=is_chosen,
         part=part,
         q=text,

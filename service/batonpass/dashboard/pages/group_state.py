@@ -5,27 +5,29 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import Any, Final
 
+from batonpass.client import Refused
 from batonpass.dashboard.request_context import RequestContext
 from batonpass.dashboard.view_models.grid import (
     Copies,
-    Matrix,
     Tile,
     copies_of,
     fits_matrix,
-    matrix,
-    member_tiles,
     natural,
-    tally,
     targets_by_task,
     task_tiles,
     tasks_of,
 )
+from batonpass.dashboard.view_models.members import member_lines, member_tiles
 from batonpass.dashboard.view_models.warmups import Warmup, begun_of, warmups_of
 from batonpass.dashboard.words import Names, briefly
+
+UNKNOWN_CALL: Final = (403, 404)
+SAMPLES: Final = 120
+"""The most samples of the lag that are drawn."""
 
 EVENTS_SEARCHED: Final = 500
 """How many of the newest events are searched for the beginning of a warmup."""
@@ -60,21 +62,13 @@ class GroupState:
         """Whether a matrix of the whole group is readable."""
         return fits_matrix(len(self.members), len(self.tasks))
 
-    def matrix(self) -> Matrix | None:
-        """Return the matrix of the group, if it is readable."""
-        return matrix(self.tasks, self.members, self.copies, self.target) if self.fits else None
-
     def member_tiles(self) -> list[Tile]:
         """Return a tile for each member."""
-        return member_tiles(self.members, self.acceptable_lag, self.names)
+        return member_tiles(member_lines(self.members, self.acceptable_lag, self.names))
 
     def task_tiles(self) -> dict[str, list[Tile]]:
         """Return tiles of tasks by subtopology."""
         return task_tiles(self.group["topology"], self.copies)
-
-    def tally(self) -> list[tuple[str, str, int]]:
-        """Return how many tasks have each tone."""
-        return tally(self.tasks, self.copies)
 
 
 async def group_state(context: RequestContext) -> GroupState:
@@ -88,6 +82,21 @@ async def group_state(context: RequestContext) -> GroupState:
     if fits_matrix(len(members), len(tasks)) and group["moves_pending"]:
         target = targets_by_task(await context.client.get(context.at("assignment")))
     return GroupState(group, members, tasks, copies, target, await _warmups(context, group, members), names)
+
+
+async def lags(context: RequestContext, begin: datetime, end: datetime) -> list[dict[str, Any]]:
+    """Return how far the copies of a group were behind in a stretch of time; nothing if a coordinator cannot say it."""
+    # In whole minutes, so that all who look ask the same.
+    since, until = begin.replace(second=0, microsecond=0), end.replace(second=0, microsecond=0) + timedelta(minutes=1)
+    asked = {"since": since.isoformat(), "until": until.isoformat(), "limit": SAMPLES}
+    try:
+        found: list[dict[str, Any]] = (await context.client.get(context.at("lags"), **asked))["lags"]
+    except Refused as refused:
+        # An older coordinator does not know the call, and leaves what it does not know to admins.
+        if refused.status not in UNKNOWN_CALL:
+            raise
+        found = []
+    return found
 
 
 async def _warmups(

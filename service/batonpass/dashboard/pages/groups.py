@@ -5,18 +5,19 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Final
 
 from starlette.responses import RedirectResponse, Response
 
 from batonpass.client import health_of, path, worst_first
-from batonpass.dashboard.pages.group_state import EVENTS_SEARCHED, GroupState, group_state
+from batonpass.dashboard.pages.group_state import EVENTS_SEARCHED, group_state, lags
 from batonpass.dashboard.request_context import RequestContext
 from batonpass.dashboard.view_models.events import event_lines
-from batonpass.dashboard.view_models.grid import LEGEND, LISTED_MAX, listing
-from batonpass.dashboard.view_models.health import LEVELS, STANDING_STILL, stuck_tasks
+from batonpass.dashboard.view_models.gaps import KINDS
+from batonpass.dashboard.view_models.grid import LEGEND, LISTED_MAX, rows_of, tally
+from batonpass.dashboard.view_models.health import LEVEL_NAMES, STANDING_STILL, stuck_tasks
 from batonpass.dashboard.view_models.timeline import SPANS, axis, stretch
-from batonpass.dashboard.view_models.trend import trend
+from batonpass.dashboard.view_models.trend import said, trend
 from batonpass.dashboard.words import count
 
 EVENTS_SHOWN: Final = 12
@@ -39,33 +40,35 @@ async def show_groups(context: RequestContext) -> Response:
     groups = await context.client.pages("/groups", "groups")
     levels = Counter(one["health"]["level"] for one in worst_first(groups, name=name))
     found = worst_first(groups, level, name)
-    worst = next((one for one in LEVELS if levels[one]), "")
+    worst = next((one for one in LEVEL_NAMES if levels[one]), "")
     return context.show(
         "groups.html",
         title="Groups",
         total=len(groups),
         groups=found,
         health_level=worst,
-        headline=f"{count(levels[worst], 'group')}: {LEVELS[worst].lower()}" if worst else "",
+        headline=f"{count(levels[worst], 'group')}: {LEVEL_NAMES[worst].lower()}" if worst else "",
         in_lines=CALM if len(found) - levels[CALM[-1]] > CARDS_MAX else CALM[-1:],
-        levels=[(one, words.lower(), levels[one]) for one, words in LEVELS.items() if levels[one]],
+        levels=[(one, words.lower(), levels[one]) for one, words in LEVEL_NAMES.items() if levels[one]],
         level=level,
         name=name,
-        level_names=LEVELS,
+        level_names=LEVEL_NAMES,
     )
 
 
 async def show_group(context: RequestContext) -> Response:
     """Show a group."""
-    seen, explained, events = await asyncio.gather(
+    span, begin, end = stretch(context.asked("span"), context.asked("until"), datetime.now(UTC))
+    seen, explained, lagging, events = await asyncio.gather(
         group_state(context),
         context.client.get(context.at("explain"), limit=100),
+        lags(context, begin, end),
         context.client.newest_events(context.group, limit=EVENTS_SEARCHED),
     )
     names = context.client.names
     drawn = events["events"][:DRAWN]
-    span, begin, end = stretch(context.asked("span"), context.asked("until"), datetime.now(UTC))
     along = axis(begin, end, context.zone)
+    marks = trend(drawn, lagging, along, names)
     stuck = stuck_tasks(explained, names)
     health = health_of(explained)
     still = sum(amount for state, amount in health["tasks"].items() if state in STANDING_STILL)
@@ -77,26 +80,23 @@ async def show_group(context: RequestContext) -> Response:
         explained=explained,
         health=health,
         health_level=health["level"],
-        headline=f"{LEVELS[health['level']]}: {health['sentence']}",
+        headline=f"{LEVEL_NAMES[health['level']]}: {health['sentence']}",
         reasons=[names.within(one) for one in explained["sentences"][1:]],
-        level_names=LEVELS,
+        level_names=LEVEL_NAMES,
         stuck=stuck[:STUCK_SHOWN],
         stuck_more=max(still - STUCK_SHOWN, 0),
         event_lines=event_lines(events["events"][:EVENTS_SHOWN], names),
-        marks=trend(drawn, along, names),
+        marks=marks,
+        shows=said(marks),
+        kinds=KINDS,
         axis=along,
         spans=SPANS,
         known_since=drawn[-1]["at"] if events["more"] or len(events["events"]) > DRAWN else None,
         span=span,
         warmups=seen.warmups[:WARMUPS_SHOWN],
         warmups_more=max(len(seen.warmups) - WARMUPS_SHOWN, 0),
-        **grid_context(seen),
+        is_matrix=seen.fits,
+        rows=rows_of(seen.tasks, seen.copies, seen.target) if seen.fits or len(seen.tasks) <= LISTED_MAX else [],
+        tally=tally(seen.tasks, seen.copies),
+        legend=LEGEND,
     )
-
-
-def grid_context(seen: GroupState) -> dict[str, Any]:
-    """Return what the grid of a group needs: a matrix if it is readable, else tiles."""
-    shown = seen.matrix()
-    is_listed = shown is None and len(seen.tasks) <= LISTED_MAX
-    rows = listing(seen.tasks, seen.copies) if is_listed else []
-    return {"matrix": shown, "rows": rows, "tally": seen.tally(), "legend": LEGEND}

@@ -10,11 +10,13 @@ from typing import Any, Final
 from starlette.responses import Response
 
 from batonpass.client import Refused, instant
+from batonpass.dashboard.pages.group_state import lags
 from batonpass.dashboard.request_context import LISTED, RequestContext
 from batonpass.dashboard.view_models.events import TONE_WORDS, event_lines
-from batonpass.dashboard.view_models.gaps import HEIGHT, KINDS, dots, gaps_of, scale, summaries
+from batonpass.dashboard.view_models.gaps import KINDS, gaps_of, summaries
 from batonpass.dashboard.view_models.generations import because, flows, reasons
 from batonpass.dashboard.view_models.timeline import SPANS, axis, stretch
+from batonpass.dashboard.view_models.trend import said, trend
 
 PAGE: Final = 50
 FLOWS: Final = 30
@@ -69,20 +71,20 @@ async def show_gaps(context: RequestContext) -> Response:
     asked, until = context.asked("span"), context.asked("until")
     span, begin, end = stretch(asked, until, datetime.now(UTC))
     if asked or until:
-        gaps = [gap for gap in gaps if (at := instant(gap.at)) and begin <= at <= end]
+        gaps = [gap for gap in gaps if (at := instant(gap.event["at"])) and begin <= at <= end]
     else:
-        begin = min((at for gap in gaps if (at := instant(gap.at))), default=begin)
+        begin = min((at for gap in gaps if (at := instant(gap.event["at"]))), default=begin)
     along = axis(begin, end, context.zone)
+    marks = trend(events, await lags(context, begin, end), along, context.client.names)
     return context.show(
         "gaps.html",
         title="Handovers",
         tab="gaps",
         gaps=context.part(gaps),
         summaries=summaries(gaps),
-        dots=dots(gaps, along),
+        marks=marks,
+        shows=said(marks),
         axis=along,
-        scale=scale(),
-        height=HEIGHT,
         kinds=KINDS,
         spans=SPANS,
         span=span if asked or until else "",
@@ -114,7 +116,9 @@ async def show_events(context: RequestContext) -> Response:
     )
     events = await _newest(context) if is_searched else page["events"]
     lines = event_lines(events, context.client.names)
-    fitting = [one for one in lines if text.casefold() in f"{one.words} {one.type} {one.member}".casefold()]
+    fitting = [
+        one for one in lines if text.casefold() in f"{one.words} {one.event['type']} {one.event['member']}".casefold()
+    ]
     found = context.part([one for one in fitting if tone in ("", one.tone)])
     tones = Counter(one.tone for one in fitting)
     return context.show(

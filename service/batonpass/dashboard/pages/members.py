@@ -11,7 +11,7 @@ from starlette.responses import Response
 from batonpass.client import Refused
 from batonpass.dashboard.request_context import RequestContext
 from batonpass.dashboard.view_models.events import event_lines
-from batonpass.dashboard.view_models.grid import LEGEND
+from batonpass.dashboard.view_models.grid import is_silent
 from batonpass.dashboard.view_models.members import SORTS, TONES, held_by, matching, member_lines, reasons_against
 
 EVENTS_SEARCHED: Final = 500
@@ -40,6 +40,7 @@ async def show_members(context: RequestContext) -> Response:
         tab="members",
         lines=context.part(sorted((one for one in found if tone in ("", one.tone)), key=SORTS[by])),
         everybody=len(lines),
+        most=max((one.load for one in lines), default=0) or 1,
         tones=[(one, words, tones[one]) for one, words in TONES.items() if tones[one]],
         tone=tone,
         sort=by,
@@ -77,7 +78,7 @@ async def show_member(context: RequestContext) -> Response:
         member=member,
         held=context.part(held),
         against=None if against is None else context.part(against, AGAINST, "against"),
-        legend=LEGEND,
+        is_silent=is_silent,
         **common,
     )
 

@@ -38,6 +38,7 @@ async def show_plan(context: RequestContext) -> Response:
         said=said,
         plan=plan,
         moves=context.part(moved, name="move"),
+        most=max((max(one.now, one.then) for one in compared), default=1) or 1,
         compared=context.part(compared, name="member"),
         held=plans.held_by_reason(plan) if plan else [],
         even=plans.even,

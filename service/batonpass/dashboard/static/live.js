@@ -72,6 +72,7 @@
   function say() {
     const isLive = heard.live && !refused;
     standing.dataset.live = isLive ? "yes" : "no";
+    standing.className = `standing ${isLive ? "t-ok" : "t-warn"}`;
     standing.querySelector(".said").textContent = isLive ? "Live" : "Not live";
     standing.title = isLive ? "Events are heard as they happen" : refused || heard.why;
     const said = refused || (heard.live || heard.quiet ? "" : `${capital(heard.why)}. This page asks every ${SLOW_MS / 1000} seconds instead.`);
@@ -181,19 +182,15 @@
 
   // ---- themes ----
   const button = document.getElementById("theme");
-  if (button) {
-    const themes = ["system", "light", "dark"];
-    const present = () => localStorage.getItem("theme") || "system";
-    const name = () => { button.textContent = { system: "Theme: system", light: "Theme: light", dark: "Theme: dark" }[present()]; };
-    button.hidden = false;
-    name();
-    button.addEventListener("click", () => {
-      const next = themes[(themes.indexOf(present()) + 1) % themes.length];
-      if (next === "system") { localStorage.removeItem("theme"); delete document.documentElement.dataset.theme; }
-      else { localStorage.setItem("theme", next); document.documentElement.dataset.theme = next; }
-      name();
-    });
+  const themes = ["system", "light", "dark"];
+  function wear(theme) {
+    if (theme === "system") { localStorage.removeItem("theme"); delete document.documentElement.dataset.theme; }
+    else { localStorage.setItem("theme", theme); document.documentElement.dataset.theme = theme; }
+    button.textContent = `Theme: ${theme}`;
+    button.onclick = () => wear(themes[(themes.indexOf(theme) + 1) % themes.length]);
   }
+  button.hidden = false;
+  wear(localStorage.getItem("theme") || "system");
 
   const own = document.createElement("option");
   own.textContent = Intl.DateTimeFormat().resolvedOptions().timeZone;

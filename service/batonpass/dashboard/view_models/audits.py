@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from batonpass.dashboard.words import duration, number
@@ -42,14 +41,6 @@ MEASURES: Final[Mapping[str, tuple[str, str]]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Measure:
-    """One number of a group's day."""
-
-    label: str
-    value: str
-
-
 def law_words(law: str) -> str:
     """Return the statement of a law, or of a finding that breaks none; for an unknown one its name."""
     return LAWS.get(law) or NOTICES.get(law) or law.replace("-", " ")
@@ -64,17 +55,17 @@ def when_of(evidence: Json, zone: Zone) -> str:
     return f"{words} {zone.name}"
 
 
-def measures_of(measures: Mapping[str, float | None]) -> list[Measure]:
-    """Return the measures of a group and day, the most informative first; unknown ones are left out."""
+def measures_of(measures: Mapping[str, float | None]) -> list[tuple[str, str]]:
+    """Return the measures of a group and day, labelled, the most informative first; unknown ones are left out."""
     found = [
-        Measure(label, _shown(measures[name], form))
+        (label, _shown(measures[name], form))
         for name, (label, form) in MEASURES.items()
         if measures.get(name) is not None
     ]
     others = [
         name for name in measures if name not in MEASURES and measures[name] is not None and name != "lower_bound"
     ]
-    return found + [Measure(name.replace("_", " "), number(measures[name])) for name in sorted(others)]
+    return found + [(name.replace("_", " "), number(measures[name])) for name in sorted(others)]
 
 
 def _shown(value: float | None, form: str) -> str:

@@ -3,85 +3,65 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from batonpass.dashboard.view_models.generations import because
-from batonpass.dashboard.words import Names, count, duration, gap_of, why
-from batonpass.remedies import Remedy, remedy_of
+from batonpass.dashboard.words import CAUSES, Names, count, duration, gap_of, number, why
+from batonpass.remedies import EventRemedy, remedy_of
 
 Json = Mapping[str, Any]
 
-TONES: Final[Mapping[str, str]] = {
-    "handover-done": "ok",
-    "takeover-done": "ok",
-    "task-recovered": "ok",
-    "at-rest": "ok",
-    "drain-done": "ok",
-    "suspicion-cleared": "ok",
-    "member-trusted": "ok",
-    "storm-ended": "ok",
-    "warmup-started": "warm",
-    "warmup-caught-up": "warm",
-    "warmup-stalled": "warn",
-    "task-revoked": "warn",
-    "takeover-begun": "warn",
-    "member-away": "warn",
-    "task-restoring": "warn",
-    "paused": "warn",
-    "group-deleted": "warn",
-    "member-gone": "bad",
-    "member-suspected": "bad",
-    "member-distrusted": "bad",
-    "task-failed": "bad",
-    "task-lost": "bad",
-    "task-parked": "bad",
-    "drain-blocked": "bad",
-    "storm-began": "bad",
-    "commits-lost": "bad",
-    "placement-failed": "bad",
+EVENTS: Final[Mapping[str, tuple[str, str]]] = {
+    "member-joined": ("plain", "{member} joined."),
+    "member-changed": ("plain", "{member} has other threads, other tags or another address."),
+    "member-away": ("warn", "{member} stopped to restart; its place is kept."),
+    "member-suspected": ("bad", "{member} has fallen silent."),
+    "suspicion-cleared": ("ok", "{member} speaks again."),
+    "member-distrusted": (
+        "bad",
+        "{member} is given nothing new for a while: tasks that failed there, or died with it, run elsewhere.",
+    ),
+    "member-trusted": ("ok", "An operator trusts {member} again."),
+    "handover-begun": ("plain", "{source} was told to give {task} up to {member}."),
+    "handover-done": ("ok", "{task} went from {source} to {member}; nobody ran it for {gap}."),
+    "handover-redirected": ("plain", "{task} goes to {member} instead, because its next owner cannot take it."),
+    "takeover-begun": ("warn", "{member} takes {task} over from {source}, {warmth}."),
+    "takeover-done": ("ok", "{member} runs {task}, {begun}; nobody ran it for {gap}."),
+    "task-stopped": ("plain", "{task} stopped on {member}."),
+    "task-recovered": ("ok", "{task} runs again on {member}; nobody ran it for {gap}."),
+    "task-revoked": ("warn", "{member} was told to give {task} up, and no other member gets it now{why}."),
+    "task-pinned": ("plain", "An operator pinned {task} to {member}."),
+    "task-unpinned": ("plain", "An operator removed the pin of {task}."),
+    "task-parked": ("bad", "{task} is parked: it failed on too many members."),
+    "task-unparked": ("plain", "An operator released {task}. It is tried again."),
+    "task-lost": ("bad", "{member} lost the state of {task}{detail}."),
+    "task-restoring": ("warn", "{member} restores {task} again{detail}."),
+    "warmup-started": ("warm", "{member} began to restore a copy of {task}."),
+    "warmup-caught-up": ("warm", "The copy of {task} on {member} caught up in {took}."),
+    "warmup-stalled": ("warn", "The copy of {task} on {member} comes no closer. Others have their turn."),
+    "warmup-dropped": ("plain", "The copy of {task} on {member} is no longer needed."),
+    "drain-started": ("plain", "{member} began to drain. It runs {running}."),
+    "drain-done": ("ok", "{member} has no active task left, after {took}."),
+    "drain-cancelled": ("plain", "{member} stays: its drain was taken back."),
+    "instance-kept-out": ("plain", "An operator keeps instance {instance} out: no run of it gets a task."),
+    "instance-let-in": ("plain", "Instance {instance} may have tasks again."),
+    "at-rest": ("ok", "At rest: every task is where it belongs."),
+    "storm-began": ("bad", "Storm: {lost} members vanished at once. Moves for balance and cold takeovers stop."),
+    "storm-ended": ("ok", "The storm is over."),
+    "placement-failed": ("bad", "Placement failed. The target stays as it was, and placement is tried again."),
+    "missed": ("plain", "{lost} events are missing: they are no longer stored."),
+    "coordinator-back": ("plain", "A coordinator answers again, after {took}."),
+    "commits-lost": ("bad", "Alarm: the store lost commits. Members keep the tasks that they run."),
+    "paused": ("warn", ""),
+    "group-deleted": ("warn", ""),
+    "member-gone": ("bad", ""),
+    "task-failed": ("bad", ""),
+    "drain-blocked": ("bad", ""),
 }
+"""By the type of an event: its tone, and its sentence if that is always the same; ``sentence_of`` has the others."""
 
 TONE_WORDS: Final[Mapping[str, str]] = {"bad": "to look at", "warn": "out of the ordinary", "ok": "gone well"}
 """What the tones mean that events can be filtered by."""
-
-SENTENCES: Final[Mapping[str, str]] = {
-    "member-joined": "{member} joined.",
-    "member-changed": "{member} has other threads, other tags or another address.",
-    "member-away": "{member} stopped to restart; its place is kept.",
-    "member-suspected": "{member} has fallen silent.",
-    "suspicion-cleared": "{member} speaks again.",
-    "member-distrusted": "{member} is given nothing new for a while: tasks that failed there, or died with it, run elsewhere.",
-    "member-trusted": "An operator trusts {member} again.",
-    "handover-begun": "{source} was told to give {task} up to {member}.",
-    "handover-done": "{task} went from {source} to {member}; nobody ran it for {gap}.",
-    "handover-redirected": "{task} goes to {member} instead, because its next owner cannot take it.",
-    "takeover-begun": "{member} takes {task} over from {source}, {warmth}.",
-    "takeover-done": "{member} runs {task}, {begun}; nobody ran it for {gap}.",
-    "task-stopped": "{task} stopped on {member}.",
-    "task-recovered": "{task} runs again on {member}; nobody ran it for {gap}.",
-    "task-revoked": "{member} was told to give {task} up, and no other member gets it now{why}.",
-    "task-pinned": "An operator pinned {task} to {member}.",
-    "task-unpinned": "An operator removed the pin of {task}.",
-    "task-parked": "{task} is parked: it failed on too many members.",
-    "task-unparked": "An operator released {task}. It is tried again.",
-    "task-lost": "{member} lost the state of {task}{detail}.",
-    "task-restoring": "{member} restores {task} again{detail}.",
-    "warmup-started": "{member} began to restore a copy of {task}.",
-    "warmup-caught-up": "The copy of {task} on {member} caught up in {took}.",
-    "warmup-stalled": "The copy of {task} on {member} comes no closer. Others have their turn.",
-    "warmup-dropped": "The copy of {task} on {member} is no longer needed.",
-    "drain-started": "{member} began to drain. It runs {running}.",
-    "drain-done": "{member} has no active task left, after {took}.",
-    "drain-cancelled": "{member} stays: its drain was taken back.",
-    "instance-kept-out": "An operator keeps instance {instance} out: no run of it gets a task.",
-    "instance-let-in": "Instance {instance} may have tasks again.",
-    "at-rest": "At rest: every task is where it belongs.",
-    "storm-ended": "The storm is over.",
-    "placement-failed": "Placement failed. The target stays as it was, and placement is tried again.",
-    "commits-lost": "Alarm: the store lost commits. Members keep the tasks that they run.",
-}
-"""Events whose sentence is always the same; ``_sentence`` has the others, and the values for the braces."""
 
 BLOCKED: Final[Mapping[str, str]] = {
     "no-eligible-member": "no other member is eligible",
@@ -91,31 +71,14 @@ BLOCKED: Final[Mapping[str, str]] = {
 }
 """Why a draining member keeps its tasks."""
 
-GONE: Final[Mapping[str, str]] = {
-    "left": "left",
-    "restarted": "restarted",
-    "expired": "is gone: its lease ran out",
-    "evicted": "was evicted",
-    "replaced": "was replaced by its next run",
-    "taken-over": "was taken over by a newer run of its instance",
-    "fenced": "was fenced: it did not confirm in time",
-    "grace-over": "did not come back from its restart",
-}
 
+class EventLine(NamedTuple):
+    """One event: as it is told, in words, whether it is good or bad, and what helps."""
 
-@dataclass(frozen=True, slots=True)
-class EventLine:
-    """One event: when, of which group, in words, whether it is good or bad, and what helps."""
-
-    position: int
-    at: str
-    group: str
-    type: str
+    event: Json
     tone: str
     words: str
-    task: str | None
-    member: str | None
-    remedy: Remedy | None
+    remedy: EventRemedy | None
 
 
 def event_lines(events: Sequence[Json], names: Names) -> list[EventLine]:
@@ -123,23 +86,24 @@ def event_lines(events: Sequence[Json], names: Names) -> list[EventLine]:
     return [event_line(event, names) for event in events]
 
 
+def tone_of(kind: str) -> str:
+    """Return whether events of a type are good or bad; `plain` if neither."""
+    return EVENTS.get(kind, ("plain", ""))[0]
+
+
+def help_of(event: Json, names: Names) -> EventRemedy | None:
+    """Return what helps against what an event tells, with a member as commands know it."""
+    return remedy_of(event, names(event["member"]) if event.get("member") in names else "")
+
+
 def event_line(event: Json, names: Names) -> EventLine:
-    """Return an event as a sentence; for an unknown type, its type and details."""
-    words = _sentence(event, event.get("body") or {}, names)
-    return EventLine(
-        event["position"],
-        event["at"],
-        event["group"],
-        event["type"],
-        TONES.get(event["type"], "plain"),
-        words,
-        event.get("task"),
-        event.get("member"),
-        remedy_of(event, names(event["member"]) if event.get("member") in names else ""),
-    )
+    """Return an event as a sentence, with what helps."""
+    return EventLine(event, tone_of(event["type"]), sentence_of(event, names), help_of(event, names))
 
 
-def _sentence(event: Json, body: Json, names: Names) -> str:
+def sentence_of(event: Json, names: Names) -> str:
+    """Return what an event tells; for an unknown type, its type and details."""
+    body: Json = event.get("body") or {}
     task, member = _tasks(event, body), names(event.get("member"))
     match event["type"]:
         case "generation":
@@ -150,7 +114,7 @@ def _sentence(event: Json, body: Json, names: Names) -> str:
         case "member-gone":
             gone = str(body.get("cause") or "")
             left = f", and ran {count(body['running'], 'task')}" if body.get("running") else ""
-            return f"{member} {GONE.get(gone, f'is gone ({gone})')}{left}."
+            return f"{member} {CAUSES.get(gone, f'is gone ({gone})')}{left}."
         case "task-failed":
             return f"{task} failed on {member}: {body.get('detail') or 'no detail'}."
         case "tasks-adopted":
@@ -174,11 +138,9 @@ def _sentence(event: Json, body: Json, names: Names) -> str:
             return f"An operator paused {'all moves' if body.get('scope') == 'all' else 'moves for balance'}{_because(body)}."
         case "resumed":
             return "The pause expired." if body.get("expired") else "An operator ended the pause."
-        case "storm-began":
-            return f"Storm: {count(body.get('lost') or 0, 'member')} vanished at once. Moves for balance and cold takeovers stop."
-        case kind if kind in SENTENCES:
+        case kind if EVENTS.get(kind, ("", ""))[1]:
             gap_ms, bound = gap_of(body)
-            return SENTENCES[kind].format(
+            return EVENTS[kind][1].format(
                 task=task,
                 member=member,
                 source=names(body.get("from")),
@@ -188,6 +150,7 @@ def _sentence(event: Json, body: Json, names: Names) -> str:
                 warmth="warm" if body.get("warm") else "cold",
                 begun="from a warm copy" if body.get("warm") else "cold",
                 detail=_told(body.get("detail")),
+                lost=number(body.get("lost") or 0),
                 why=_why(body),
                 instance=body.get("instance_id") or "",
             )

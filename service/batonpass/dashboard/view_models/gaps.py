@@ -2,90 +2,53 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from batonpass.client import instant
-from batonpass.dashboard.view_models.timeline import WIDTH, Axis
-from batonpass.dashboard.words import duration, gap_of
+from batonpass.dashboard.words import CAUSES, gap_of
 from batonpass.percentiles import nearest_rank
 
 Json = Mapping[str, Any]
 
-KINDS: Final[Mapping[str, str]] = {
-    "handover": "Warm handover",
-    "failover": "Failover to a warm copy",
-    "cold": "Cold handover or start",
-    "recovered": "Came back by itself",
+KINDS: Final[Mapping[str, tuple[str, str]]] = {
+    "handover": ("ok", "Warm handover"),
+    "failover": ("move", "Failover to a warm copy"),
+    "cold": ("bad", "Cold handover or start"),
+    "recovered": ("warn", "Came back by itself"),
 }
-CAUSES: Final[Mapping[str, str]] = {
-    "revoked": "it was asked to give it up",
-    "suspected": "its owner fell silent",
-    "expired": "its owner's lease ran out",
-    "evicted": "its owner was evicted",
-    "left": "its owner left",
-    "restarted": "its owner restarted",
-    "replaced": "its owner was replaced by its next run",
-    "taken-over": "a newer run of its instance took over",
-    "fenced": "its owner did not confirm in time",
-    "grace-over": "its owner did not come back",
-    "failed": "it failed there",
-    "lost": "its state was lost there",
-    "restoring": "its owner fell back to restoring",
-}
-DECADES_MS: Final = (1, 10, 100, 1_000, 10_000, 100_000, 1_000_000)
-HEIGHT: Final = 200
+"""By the kind of a gap: its tone, and what it is called."""
 
 
-@dataclass(frozen=True, slots=True)
-class Gap:
+class Gap(NamedTuple):
     """One change of hands. ``tasks`` is how many tasks changed hands at once, with ``gap_ms`` the longest of them.
 
     ``bound``: "up to " if the last owner fell silent, so that ``gap_ms`` counts since it was last heard; "at least " if
     that is not known; else "".
     """
 
-    position: int
-    at: str
+    event: Json
     kind: str
-    task: str | None
     tasks: int
-    source: str | None
-    member: str | None
     gap_ms: float | None
     bound: str
     cause: str
 
 
-@dataclass(frozen=True, slots=True)
-class Summary:
+class Summary(NamedTuple):
     """The gaps of one kind. ``bound``: that of all of them whose length is not exact; "about " if they differ."""
 
     kind: str
-    label: str
-    count: int
+    tasks: int
     median_ms: float | None
     p99_ms: float | None
     longest_ms: float | None
     bound: str
 
 
-@dataclass(frozen=True, slots=True)
-class Dot:
-    """One gap in the picture."""
-
-    x: float
-    y: float
-    kind: str
-    title: str
-
-
 def gaps_of(events: Sequence[Json]) -> list[Gap]:
     """Return the changes of hands among some events, newest first."""
     found = [gap for event in events if (gap := _gap(event)) is not None]
-    return sorted(found, key=lambda gap: gap.position, reverse=True)
+    return sorted(found, key=lambda gap: int(gap.event["position"]), reverse=True)
 
 
 def _gap(event: Json) -> Gap | None:
@@ -101,23 +64,14 @@ def _gap(event: Json) -> Gap | None:
             return None
     cause = str(body.get("cause") or "")
     tasks = body["tasks"] if isinstance(body.get("tasks"), int) else 1
-    return Gap(
-        event["position"],
-        event["at"],
-        kind,
-        event.get("task"),
-        tasks,
-        body.get("from"),
-        event.get("member"),
-        *gap_of(body),
-        CAUSES.get(cause, cause.replace("-", " ")),
-    )
+    why = f"its owner {CAUSES[cause]}" if cause in CAUSES else cause.replace("-", " ")
+    return Gap(event, kind, tasks, *gap_of(body), why)
 
 
 def summaries(gaps: Sequence[Gap]) -> list[Summary]:
     """Return, for each kind, how many gaps and how long; if many tasks moved at once, the longest counts for all."""
     found = []
-    for kind, label in KINDS.items():
+    for kind in KINDS:
         of_kind = [gap for gap in gaps if gap.kind == kind]
         if not of_kind:
             continue
@@ -125,29 +79,5 @@ def summaries(gaps: Sequence[Gap]) -> list[Summary]:
         count, bounds = sum(gap.tasks for gap in of_kind), {gap.bound for gap in of_kind if gap.bound}
         bound = "about " if len(bounds) > 1 else "".join(bounds)
         median_ms, p99_ms = (nearest_rank(lengths, one) if lengths else None for one in (50, 99))
-        found.append(Summary(kind, label, count, median_ms, p99_ms, max(lengths, default=None), bound))
+        found.append(Summary(kind, count, median_ms, p99_ms, max(lengths, default=None), bound))
     return found
-
-
-def dots(gaps: Sequence[Gap], along: Axis) -> list[Dot]:
-    """Return the picture: time to the right, length of the gap upwards on a logarithmic scale."""
-    found = []
-    for gap in gaps:
-        at = instant(gap.at)
-        if gap.gap_ms is None or at is None:
-            continue
-        what = gap.task or f"{gap.tasks} tasks"
-        title = f"{what}: {gap.bound}{duration(gap.gap_ms)} ({KINDS[gap.kind].lower()})"
-        found.append(Dot(round(along.place(at) * 0.98 + 0.01 * WIDTH, 1), height(gap.gap_ms), gap.kind, title))
-    return found
-
-
-def height(gap_ms: float) -> float:
-    """Return a gap's distance from the top: a millisecond is at the bottom, a quarter of an hour at the top."""
-    share = math.log10(max(gap_ms, 1.0)) / math.log10(DECADES_MS[-1])
-    return round(HEIGHT * (1 - min(share, 1.0)) * 0.92 + HEIGHT * 0.04, 1)
-
-
-def scale() -> list[tuple[float, str]]:
-    """Return the lines of the scale: their distances from the top, and their labels."""
-    return [(height(ms), f"{ms} ms" if ms < 1_000 else f"{ms // 1_000} s") for ms in DECADES_MS]

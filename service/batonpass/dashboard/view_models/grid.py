@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
 
 from batonpass.dashboard.words import DASH, Names, count, short
 
@@ -27,6 +27,7 @@ TONES: Final = ("bad", "warn", "warm", "move", "ok", "none")
 
 LEGEND: Final = (
     ("A", "ok", "active, running"),
+    ("A?", "warn", "ran when it was last heard"),
     ("R", "warn", "active, restoring"),
     ("!", "bad", "active, failed"),
     ("…", "move", "granted, or giving up"),
@@ -47,24 +48,18 @@ class Cell:
     member: str
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """A task, what each member has of it, and its state in one word if no member has it."""
+Copies = Mapping[str, Sequence[Cell]]
+"""What members have, by task."""
+
+
+class Row(NamedTuple):
+    """A task, what members have of it, the active first, and where it belongs, if that is known."""
 
     task: str
-    cells: tuple[Cell | None, ...]
+    cells: Mapping[str, Cell]
     tone: str
-    target: str | None = None
-    owner: str | None = None
-    others: tuple[Cell, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Matrix:
-    """Rows of tasks, columns of members (ids)."""
-
-    members: tuple[str, ...]
-    rows: tuple[Row, ...]
+    target: str | None
+    owner: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,20 +73,14 @@ class Tile:
     title: str
 
 
-@dataclass(slots=True)
-class Copies:
-    """What each member has, by task: the members' answers regrouped."""
-
-    of: dict[str, list[Cell]] = field(default_factory=dict)
-
-    def tone(self, task: str) -> str:
-        """Return the tone of a task: that of its active, or bad if no member has it."""
-        cells = self.of.get(task, [])
-        active = [one for one in cells if one.letter in "AR!…"]
-        if not active:
-            return "bad"
-        worst = worst_tone(one.tone for one in active)
-        return "warm" if worst == "ok" and any(one.letter == "W" for one in cells) else worst
+def tone_of(task: str, copies: Copies) -> str:
+    """Return the tone of a task: that of its active, or bad if no member has it."""
+    cells = copies.get(task, ())
+    active = [one for one in cells if one.letter in "AR!…"]
+    if not active:
+        return "bad"
+    worst = worst_tone(one.tone for one in active)
+    return "warm" if worst == "ok" and any(one.letter == "W" for one in cells) else worst
 
 
 def worst_tone(tones: Iterable[str]) -> str:
@@ -106,10 +95,10 @@ def tasks_of(topology: Json) -> list[str]:
 
 def copies_of(members: Sequence[Json], acceptable_lag: int, names: Names) -> Copies:
     """Return what every member has, by task."""
-    found = Copies()
+    found: dict[str, list[Cell]] = {}
     for member in members:
         for task, cell in cells_of(member, acceptable_lag, names).items():
-            found.of.setdefault(task, []).append(cell)
+            found.setdefault(task, []).append(cell)
     return found
 
 
@@ -119,7 +108,7 @@ def cells_of(member: Json, acceptable_lag: int, names: Names) -> dict[str, Cell]
     member_id, name = member["member_id"], names(member["member_id"])
     found: dict[str, Cell] = {}
     for grant in held["active"]:
-        found[grant["task"]] = _active(grant["task"], said.get(grant["task"]), member_id, name)
+        found[grant["task"]] = _active(grant["task"], said.get(grant["task"]), member, name)
     for role in ("standby", "warmup"):
         for task in held[role]:
             found[task] = _copy(task, role, said.get(task), acceptable_lag, (member_id, name))
@@ -129,10 +118,18 @@ def cells_of(member: Json, acceptable_lag: int, names: Names) -> dict[str, Cell]
     return found
 
 
-def _active(task: str, said: Json | None, member_id: str, name: str) -> Cell:
+def is_silent(member: Json) -> bool:
+    """Whether a member is not heard for longer than it should be; an older coordinator tells only of broken calls."""
+    return bool(member.get("silent", member["suspected"]))
+
+
+def _active(task: str, said: Json | None, member: Json, name: str) -> Cell:
+    member_id = member["member_id"]
     state = said.get("state") if said is not None and said["role"] == "active" else None
     lag = said.get("lag") if said is not None else None
     match state:
+        case "running" if is_silent(member):
+            return Cell("A", "warn", "?", f"{name} ran {task} when it was last heard", member_id)
         case "running":
             return Cell("A", "ok", "", f"{name} runs {task}", member_id)
         case "restoring":
@@ -157,38 +154,35 @@ def _copy(task: str, role: str, said: Json | None, acceptable_lag: int, whose: t
     return Cell("S", "copy" if is_close else "behind", note, title, member_id)
 
 
+def eta_of(said: Json, acceptable_lag: int) -> float | None:
+    """Return how long, in ms, until a copy that was reported so is caught up; None if that is unknown."""
+    lag, rate = said.get("lag"), said.get("records_per_second")
+    left = None if lag is None else max(lag - acceptable_lag, 0)
+    return 0.0 if left == 0 else left / rate * 1_000 if left is not None and rate else None
+
+
 def fits_matrix(members: int, tasks: int) -> bool:
     """Whether a matrix of this many columns and rows is readable."""
     return members <= MATRIX_MEMBERS and tasks <= MATRIX_TASKS
 
 
-def matrix(tasks: Sequence[str], members: Sequence[Json], copies: Copies, target: Mapping[str, str]) -> Matrix:
-    """Return the matrix of some tasks by all members; ``target`` is the target owner by task, if it is known."""
-    columns = tuple(str(one["member_id"]) for one in members)
-    rows = []
-    for task in tasks:
-        by_member = {cell.member: cell for cell in copies.of.get(task, [])}
-        owner = next((cell.member for cell in by_member.values() if cell.letter in "AR!"), None)
-        cells = tuple(by_member.get(column) for column in columns)
-        rows.append(Row(task, cells, copies.tone(task), target.get(task), owner))
-    return Matrix(columns, tuple(rows))
-
-
-def listing(tasks: Sequence[str], copies: Copies) -> list[Row]:
-    """Return tasks with what members have of them, for groups too large for a matrix."""
+def rows_of(tasks: Sequence[str], copies: Copies, target: Mapping[str, str]) -> list[Row]:
+    """Return tasks with what members have of them; ``target`` is the target owner by task, if it is known."""
     order = {letter: place for place, letter in enumerate("AR!…WS")}
     found = []
     for task in tasks:
-        cells = tuple(sorted(copies.of.get(task, []), key=lambda cell: (order[cell.letter], cell.member)))
-        found.append(Row(task, (), copies.tone(task), others=cells))
+        cells = sorted(copies.get(task, ()), key=lambda cell: (order[cell.letter], cell.member))
+        owner = next((cell.member for cell in cells if cell.letter in "AR!"), None)
+        by_member = {cell.member: cell for cell in cells}
+        found.append(Row(task, by_member, tone_of(task, copies), target.get(task), owner))
     return found
 
 
 SORTS: Final[Mapping[str, Callable[[str, Copies], Any]]] = {
     # As the topology has them.
     "name": lambda _, __: 0,
-    "state": lambda task, copies: (TONES.index(copies.tone(task)), natural(task)),
-    "copies": lambda task, copies: (len(copies.of.get(task, [])), natural(task)),
+    "state": lambda task, copies: (TONES.index(tone_of(task, copies)), natural(task)),
+    "copies": lambda task, copies: (len(copies.get(task, ())), natural(task)),
 }
 """By what tasks can be sorted; the first counts unless another is asked for."""
 
@@ -198,27 +192,9 @@ def targets_by_task(assignment: Json) -> dict[str, str]:
     return {task: member for member, roles in assignment["target"].items() for task in roles["active"]}
 
 
-def member_tiles(members: Sequence[Json], acceptable_lag: int, names: Names) -> list[Tile]:
-    """Return a tile for each member, members with a problem first."""
-    tiles = []
-    for member in members:
-        cells = cells_of(member, acceptable_lag, names)
-        letters = Counter(cell.letter for cell in cells.values())
-        copies, warm = letters["S"], letters["W"]
-        active = len(member["assignment"]["active"])
-        tone = member_tone(member, cells.values())
-        words = [count(active, "active task")]
-        words += [count(copies, "standby", "standbys")] if copies else []
-        words += [f"{warm} warming up"] if warm else []
-        words += [member_words(member)] if member_words(member) else []
-        name = names(member["member_id"])
-        tiles.append(Tile(member["member_id"], name, tone, str(active), f"{name}: {', '.join(words)}"))
-    return sorted(tiles, key=lambda tile: (TONES.index(tile.tone), natural(tile.label)))
-
-
 def member_tone(member: Json, cells: Iterable[Cell]) -> str:
     """Return the tone of a member: of its own state, or the worst of what it has."""
-    if member["suspected"]:
+    if is_silent(member):
         return "bad"
     is_leaving = member["state"] == "away" or member["draining"]
     own = "warn" if is_leaving or member.get("distrusted_until") else "move" if member["revoking"] else "ok"
@@ -228,7 +204,7 @@ def member_tone(member: Json, cells: Iterable[Cell]) -> str:
 
 def member_words(member: Json) -> str:
     """Return what is special about a member, in a few words; empty if nothing is."""
-    words = ["fallen silent"] if member["suspected"] else []
+    words = ["fallen silent"] if is_silent(member) else []
     words += ["given nothing new"] if member.get("distrusted_until") else []
     words += ["restarting"] if member["state"] == "away" else []
     words += ["draining"] if member["draining"] else []
@@ -243,7 +219,7 @@ def task_tiles(topology: Json, copies: Copies, *, block: int = BLOCK) -> dict[st
         tiles = []
         for begin in range(0, part["partitions"] or 0, block):
             end = min(begin + block, part["partitions"]) - 1
-            tones = Counter(copies.tone(f"{part['id']}_{number}") for number in range(begin, end + 1))
+            tones = Counter(tone_of(f"{part['id']}_{number}", copies) for number in range(begin, end + 1))
             tone = worst_tone(tones)
             other = sum(amount for name, amount in tones.items() if name != "ok")
             label = f"{begin}{DASH}{end}" if end > begin else f"{begin}"
@@ -255,7 +231,7 @@ def task_tiles(topology: Json, copies: Copies, *, block: int = BLOCK) -> dict[st
 
 TONE_WORDS: Final = {
     "bad": "not processed",
-    "warn": "restoring",
+    "warn": "restoring, or of silent members",
     "warm": "warming up elsewhere",
     "move": "changing hands",
     "ok": "running",
@@ -265,7 +241,7 @@ TONE_WORDS: Final = {
 
 def tally(tasks: Sequence[str], copies: Copies) -> list[tuple[str, str, int]]:
     """Return how many tasks have each tone, the worst first: tone, words, number."""
-    tones = Counter(copies.tone(task) for task in tasks)
+    tones = Counter(tone_of(task, copies) for task in tasks)
     return [(tone, TONE_WORDS[tone], tones[tone]) for tone in TONES if tones[tone]]
 
 

@@ -6,18 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from batonpass.client import LEVELS
 from batonpass.dashboard.words import Names, span_whole
 
 Json = Mapping[str, Any]
 
-LEVELS: Final[Mapping[str, str]] = {
-    "trouble": "Trouble",
-    "attention": "Attention",
-    "moving": "Moving",
-    "at-rest": "At rest",
-    "not-deployed": "Not deployed",
-}
-"""What the levels of a group's health are called."""
+LEVEL_NAMES: Final = {level: level.replace("-", " ").capitalize() for level in LEVELS}
+"""What the levels of a group's health are called, the worst first."""
 
 STANDING_STILL: Final = {
     "failed": "failed",

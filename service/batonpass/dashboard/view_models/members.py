@@ -3,31 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from batonpass.dashboard.view_models.grid import TONES as WORST_FIRST
-from batonpass.dashboard.view_models.grid import Cell, cells_of, member_tone, member_words, natural
+from batonpass.dashboard.view_models.grid import Cell, Tile, cells_of, eta_of, member_tone, member_words, natural
 from batonpass.dashboard.words import Names, count
 
 Json = Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class MemberLine:
-    """A member in the list. ``load`` is active tasks per capacity, ``share`` that relative to the largest, 0 to 1."""
+class MemberLine(NamedTuple):
+    """A member in the list, as it is told. ``load`` is active tasks per capacity."""
 
-    member: str
+    member: Json
     name: str
     tone: str
     words: str
     active: int
-    standby: int
-    warmup: int
-    capacity: float
     load: float
-    share: float
-    heard_at: str | None
     tags: str
 
 
@@ -45,51 +38,46 @@ SORTS: Final[Mapping[str, Callable[[MemberLine], Any]]] = {
     "name": lambda line: natural(line.name),
     "active tasks": lambda line: (-line.active, natural(line.name)),
     "load": lambda line: (-line.load, natural(line.name)),
-    "silence": lambda line: (line.heard_at or "", natural(line.name)),
+    "silence": lambda line: (line.member["last_heard_at"] or "", natural(line.name)),
 }
 """By what members can be sorted; the first counts unless another is asked for."""
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
+class Held(NamedTuple):
     """A task of a member: its role, its last report, and how long until it is caught up."""
 
     task: str
     role: str
     cell: Cell
     token: int | None
-    lag: int | None
-    rate: float | None
+    said: Json
     eta_ms: float | None
-    said_at: str | None
-    detail: str
 
 
 def member_lines(members: Sequence[Json], acceptable_lag: int, names: Names) -> list[MemberLine]:
     """Return a line for each member, members with a problem first."""
-    loads = {one["member_id"]: len(one["assignment"]["active"]) / one["capacity"] for one in members}
-    most = max(loads.values(), default=0.0) or 1.0
     lines = []
     for one in members:
-        held = one["assignment"]
-        load = loads[one["member_id"]]
-        lines.append(
-            MemberLine(
-                one["member_id"],
-                names(one["member_id"]),
-                member_tone(one, cells_of(one, acceptable_lag, names).values()),
-                member_words(one) or _state(one),
-                len(held["active"]),
-                len(held["standby"]),
-                len(held["warmup"]),
-                one["capacity"],
-                load,
-                load / most,
-                one["last_heard_at"],
-                ", ".join(f"{name}={value}" for name, value in sorted(one["client_tags"].items())),
-            )
-        )
+        active = len(one["assignment"]["active"])
+        tags = ", ".join(f"{name}={value}" for name, value in sorted(one["client_tags"].items()))
+        tone = member_tone(one, cells_of(one, acceptable_lag, names).values())
+        words = member_words(one) or _state(one)
+        lines.append(MemberLine(one, names(one["member_id"]), tone, words, active, active / one["capacity"], tags))
     return sorted(lines, key=SORTS["state"])
+
+
+def member_tiles(lines: Iterable[MemberLine]) -> list[Tile]:
+    """Return a tile for each member of a list."""
+    return [
+        Tile(
+            one.member["member_id"],
+            one.name,
+            one.tone,
+            str(one.active),
+            f"{one.name}: {count(one.active, 'active task')}, {one.words}",
+        )
+        for one in lines
+    ]
 
 
 def _state(one: Json) -> str:
@@ -104,7 +92,7 @@ def _state(one: Json) -> str:
 def matching(lines: Iterable[MemberLine], text: str) -> list[MemberLine]:
     """Return the members whose name, id or tags contain a text."""
     wanted = text.casefold()
-    return [one for one in lines if wanted in f"{one.name} {one.member} {one.tags}".casefold()]
+    return [one for one in lines if wanted in f"{one.name} {one.member['member_id']} {one.tags}".casefold()]
 
 
 def held_by(member: Json, acceptable_lag: int, names: Names) -> list[Held]:
@@ -117,13 +105,8 @@ def held_by(member: Json, acceptable_lag: int, names: Names) -> list[Held]:
     for task, cell in cells.items():
         role = "active" if task in tokens else roles.get(task, "gives up")
         said = member["reports"].get(task, {})
-        lag, rate = said.get("lag"), said.get("records_per_second")
-        left = None if lag is None else max(lag - acceptable_lag, 0)
-        is_running = cell.letter == "A"
-        eta_ms = None if is_running or left is None else 0.0 if not left else left / rate * 1_000 if rate else None
-        found.append(
-            Held(task, role, cell, tokens.get(task), lag, rate, eta_ms, said.get("at"), said.get("detail") or "")
-        )
+        eta_ms = None if cell.letter == "A" else eta_of(said, acceptable_lag)
+        found.append(Held(task, role, cell, tokens.get(task), said, eta_ms))
     worth = {tone: place for place, tone in enumerate((*WORST_FIRST, "behind", "copy"))}
     return sorted(found, key=lambda one: (order[one.role], worth[one.cell.tone], natural(one.task)))
 

@@ -4,34 +4,28 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from batonpass.dashboard.view_models.grid import natural
 from batonpass.dashboard.words import Names, why
 
 Json = Mapping[str, Any]
 
-JOIN_MAX: Final = 1_000
 NUMBERS: Final = ("max_warmup_replicas", "num_standby_replicas", "acceptable_recovery_lag", "max_warmups_per_member")
 """Settings that can be changed hypothetically here; `batonpass plan --set` takes all others."""
 
 
-@dataclass(frozen=True, slots=True)
-class BeforeAndAfter:
-    """A member's active tasks now, after this step, and at the end; shares are relative to the largest."""
+class BeforeAndAfter(NamedTuple):
+    """A member's active tasks now, and at the end."""
 
     member: str
     now: int
     then: int
-    share_now: float
-    share_then: float
     is_new: bool
     is_gone: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Move:
+class Move(NamedTuple):
     """A task that would move."""
 
     task: str
@@ -47,10 +41,9 @@ def wanted(asked: Mapping[str, str], drain: Sequence[str], leave: Sequence[str])
         ValueError: when a field cannot be understood; the text says what to write.
     """
     body: dict[str, Any] = {}
-    count = _whole(asked.get("join", ""), "How many join", most=JOIN_MAX)
-    if count:
-        capacity = _share(asked.get("capacity", ""))
-        body["join"] = [{"count": count, "capacity": capacity}]
+    if asked.get("join"):
+        capacity = _number(asked.get("capacity") or "1", "of capacity")
+        body["join"] = [{"count": _number(asked["join"], "Members join"), "capacity": capacity}]
     if drain:
         body["drain"] = sorted(set(drain))
     if leave:
@@ -60,43 +53,25 @@ def wanted(asked: Mapping[str, str], drain: Sequence[str], leave: Sequence[str])
         text = asked.get(name, "")
         if text:
             is_share = name == "max_warmup_replicas" and text.endswith("%")
-            config[name] = text if is_share else _whole(text, name, most=10**15)
+            config[name] = text if is_share else _number(text, name)
     return body | ({"config": config} if config else {})
 
 
-def _whole(text: str, what: str, *, most: int) -> int:
-    if not text:
-        return 0
-    if not (text.isascii() and text.isdigit()) or int(text) > most:
-        raise ValueError(f"{what}: write a whole number, at most {most:,}.")
-    return int(text)
-
-
-def _share(text: str) -> float:
+def _number(text: str, what: str) -> float:
+    """Return a number that a form has; what it may be, the coordinator says."""
     try:
-        found = float(text or "1")
+        found = float(text)
     except ValueError:
-        found = 0.0
-    if not 0 < found <= 1_000_000:
-        raise ValueError("Capacity: write a number above 0, as in 1 or 2.5.")
-    return found
+        raise ValueError(f"{what}: write a number, as in 2.") from None
+    return int(found) if found.is_integer() else found
 
 
 def before_and_after(members: Sequence[Json], plan: Json, names: Names) -> list[BeforeAndAfter]:
     """Return every member with its active tasks now and at the end, by name, newcomers last."""
     now = {one["member_id"]: len(one["assignment"]["active"]) for one in members}
     then = {member: len(roles["active"]) for member, roles in plan["target"].items()}
-    most = max([*now.values(), *then.values(), 1])
     found = [
-        BeforeAndAfter(
-            member,
-            now.get(member, 0),
-            then.get(member, 0),
-            now.get(member, 0) / most,
-            then.get(member, 0) / most,
-            member not in now,
-            member not in then,
-        )
+        BeforeAndAfter(member, now.get(member, 0), then.get(member, 0), member not in now, member not in then)
         for member in {**now, **then}
     ]
     return sorted(found, key=lambda one: (one.is_new, natural(names(one.member))))

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from batonpass.client import instant
-from batonpass.dashboard.view_models.grid import natural
+from batonpass.dashboard.view_models.grid import eta_of, is_silent, natural
 
 Json = Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Warmup:
+class Warmup(NamedTuple):
     """One copy that is being restored. ``share`` of its time has passed, from 0 to 1; None if that is unknown.
 
     ``kind`` is `warmup`, `standby` (being filled) or `restore` (an active whose task is not processed meanwhile).
@@ -24,10 +22,8 @@ class Warmup:
     member: str
     kind: str
     lag: int | None
-    rate: float | None
     eta_ms: float | None
     share: float | None
-    since: str | None
 
 
 def warmups_of(
@@ -43,7 +39,7 @@ def warmups_of(
         said = member["reports"]
         held = member["assignment"]
         wanted = [("warmup", task) for task in held["warmup"]]
-        if not (member["suspected"] or member["away_until"]):
+        if not (is_silent(member) or member["away_until"]):
             wanted += [
                 ("standby", task)
                 for task in held["standby"]
@@ -84,17 +80,12 @@ def _warmup(
     task: str, member: str, kind: str, said: Json, around: tuple[int, Mapping[tuple[str, str], str], datetime]
 ) -> Warmup:
     acceptable_lag, begun, now = around
-    lag, rate = said.get("lag"), said.get("records_per_second")
-    # Within the acceptable lag it counts as caught up.
-    left = None if lag is None else max(lag - acceptable_lag, 0)
-    eta_ms = left / rate * 1_000 if left is not None and rate else 0.0 if left == 0 else None
-    since = begun.get((task, member))
+    eta_ms, began = eta_of(said, acceptable_lag), instant(begun.get((task, member)))
     share = None
-    began = instant(since)
     if began is not None and eta_ms is not None:
         gone_ms = max((now - began).total_seconds() * 1_000, 0.0)
         share = gone_ms / (gone_ms + eta_ms) if gone_ms + eta_ms else 1.0
-    return Warmup(task, member, kind, lag, rate, eta_ms, share, since)
+    return Warmup(task, member, kind, said.get("lag"), eta_ms, share)
 
 
 def _is_behind(said: Json | None, acceptable_lag: int) -> bool:

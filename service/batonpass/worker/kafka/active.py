@@ -44,6 +44,7 @@ from batonpass.worker.kafka.subtopology import Subtopology
 from batonpass.worker.kafka.topics import MissingPartition, Said, TopicsMissing
 from batonpass.worker.kafka.transaction import BatchRefused, Context, RecordTooLarge
 from batonpass.worker.kafka.wall_clock import WallClock
+from batonpass.worker.measured_load import BusyTime, LoadMeter
 from batonpass.worker.protocol import Offsets
 from batonpass.worker.tasks import Task
 
@@ -151,6 +152,7 @@ class Active:
         self._again = 0
         self._counts = terms.counts[split_task_id(task.id)[0]]
         self.input_lag = 0
+        self._busy = BusyTime()
         self._wall_clock = WallClock(subtopology.by_clock, terms.options.clock())
         self.restored = 0
         """Records that were read from the changelog after the grant, over all tries."""
@@ -251,7 +253,7 @@ class Active:
             self._task.running()
             log.info("%r runs", self._task)
             self._observe(Step.RUNNING)
-            await self._process(clients)
+            await self._busy.of(self._process(clients))
             close_after_s = CLOSE_DELAY_S
         finally:
             self._closing.put(self._task.id, clients.close, delay_s=close_after_s)
@@ -408,6 +410,7 @@ class Active:
         reported_lag_at = 0.0
         said = Said()
         looked_at = moved_at = time.monotonic()
+        meter = LoadMeter(self._busy.seconds, looked_at)
         renew_at = looked_at + FIRST_RENEWAL_S
         # Where the input is to go on by what is committed, and where this task has come without anything to process.
         at_start = self._places(clients)
@@ -436,6 +439,8 @@ class Active:
                 if now - reported_lag_at > INPUT_LAG_S:
                     reported_lag_at = now
                     self._tell_input_lag(clients, len(inputs), said)
+                    if (load := meter.look(self._busy.seconds, now)) is not None:
+                        self._task.load_measured(self._options.load(self._task.id, load))
                     if self._task.may_begin:
                         self._note_level()
             if places and places != at_start | self._committed:

@@ -70,7 +70,9 @@ class ActiveOptions:
     promotion does not wait for them. A copy's age is compared with the changelog's own ``delete.retention.ms``, or with
     ``delete_retention_ms`` if the cluster does not tell it. A changelog that is not compacted is refused unless
     ``uncompacted_changelogs``. The rest are keyword arguments of aiokafka's clients. ``observe`` is called with each
-    step; it must return at once. ``clock`` gives milliseconds since 1970, by which the age of state is measured.
+    step; it must return at once. ``load`` is called with a task and the share of time in which it kept the event loop
+    busy, and returns what is reported as its load (protocol 4.11): another number where the work is done elsewhere, as
+    in threads. ``clock`` gives milliseconds since 1970, by which the age of state is measured.
 
     Raises:
         ValueError: for a number that means nothing, or a choice that there is not.
@@ -95,6 +97,7 @@ class ActiveOptions:
     changelog_options: Mapping[str, Any] = field(default_factory=dict)
     producer_options: Mapping[str, Any] = field(default_factory=dict)
     observe: Callable[[str, Step], None] = lambda _task, _step: None
+    load: Callable[[str, float], float] = lambda _task, busy: busy
     clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000
 
     def __post_init__(self) -> None:

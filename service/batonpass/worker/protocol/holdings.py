@@ -74,6 +74,7 @@ class Holding:
     becomes: Role = Role.STANDBY
     detail: str = ""
     input_lag: int | None = None
+    load: float | None = None
     # The first heartbeat that reports the state as gone; None when there is nothing to report.
     lost_since_seq: int | None = None
     # Whether it was reported that this copy is within the acceptable lag.
@@ -91,6 +92,8 @@ class Holding:
                 fields["detail"] = self.detail
             if self.input_lag is not None:
                 fields["input_lag"] = self.input_lag
+            if self.load is not None and self.stage is Stage.RUNNING:
+                fields["load"] = self.load
         else:
             fields |= self.progress.body()
         if self.lost_since_seq is not None:
@@ -129,7 +132,8 @@ class Holdings:
     acceptable_lag: int = 0
     acceptable_catchup_ms: int | None = None
     # Whether the next report differs from the last one that was composed, and whether it does only in what may wait:
-    # how far copies are that have reported themselves as caught up and still are, input lags, and bytes on disk.
+    # how far copies are that have reported themselves as caught up and still are, input lags, loads, and bytes on
+    # disk.
     changed: bool = True
     moved: bool = False
 
@@ -306,6 +310,13 @@ class Holdings:
         holding = self.held.get(task)
         if holding is not None and holding.role is Role.ACTIVE and holding.input_lag != lag:
             holding.input_lag = lag
+            self.moved = True
+
+    def loaded(self, task: str, load: float) -> None:
+        """Note how much of one unit of capacity an active uses."""
+        holding = self.held.get(task)
+        if holding is not None and holding.role is Role.ACTIVE and holding.load != load:
+            holding.load = load
             self.moved = True
 
     def lost(self, task: str) -> bool:

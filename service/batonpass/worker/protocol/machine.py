@@ -84,6 +84,7 @@ from batonpass.worker.protocol.types import (
     StatusChanged,
     StopActive,
     StopForGood,
+    checked_load,
 )
 
 # --- the tables -------------------------------------------------------------------------------------------------------
@@ -576,6 +577,17 @@ class MemberProtocol:
     def input_lag(self, task: str, lag: int, *, now_ms: int) -> list[Instruction]:
         """Record an active's input lag. It is shown to people and decides nothing."""
         return self._told(now_ms, lambda: self._holdings.input_lagged(task, lag))
+
+    def load(self, task: str, load: float, *, now_ms: int) -> list[Instruction]:
+        """Record how much of one unit of capacity an active uses.
+
+        Raises:
+            TypeError, ValueError: when it is no number from 0 to `LOAD_MAX`.
+        """
+        plain = checked_load(load)
+        self._open(now_ms)
+        self._holdings.loaded(task, plain)
+        return self._close()
 
     def state_lost(self, task: str, *, now_ms: int) -> list[Instruction]:
         """Record that a task's state is lost. An active must have stopped processing; it may restore again."""

@@ -124,6 +124,22 @@ def _checked_offset(offset: int, name: str) -> int:
     return plain
 
 
+LOAD_MAX = 1_000_000.0
+"""The highest load that a coordinator takes (protocol 4.9)."""
+
+
+def checked_load(load: float) -> float:
+    """Return a load as a plain number.
+
+    Raises:
+        TypeError, ValueError: when it is no number from 0 to `LOAD_MAX`: a coordinator takes no other (protocol 4.9).
+    """
+    plain = float(load)
+    if not 0 <= plain <= LOAD_MAX:
+        raise ValueError(f"a load is a number from 0 to {LOAD_MAX:,.0f}, and not {plain}")
+    return plain
+
+
 DETAIL_CHARS_MAX = 500
 """The most characters of a detail: a coordinator refuses a report with more (protocol 1.5)."""
 

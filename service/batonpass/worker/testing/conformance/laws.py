@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from batonpass.worker.protocol.types import LOAD_MAX
 from batonpass.worker.testing.conformance.scripted_coordinator import ScriptedCoordinator
 
 SLACK_S = 0.35
@@ -23,6 +24,7 @@ def faults(coordinator: ScriptedCoordinator) -> Iterator[str]:
     yield from _unknown_calls(coordinator)
     for member in coordinator.runs:
         yield from _heartbeats(coordinator, member)
+    yield from _loads(coordinator)
     yield from _rate(coordinator)
     yield from _outputs(coordinator)
 
@@ -51,6 +53,18 @@ def _heartbeats(coordinator: ScriptedCoordinator, member: str) -> Iterator[str]:
             yield f"heartbeat {call.seq} echoes epoch {call.epoch}, {late}"
         said[call.seq] = call.body
         highest, epoch = max(highest, call.seq), max(epoch, call.epoch)
+
+
+def _loads(coordinator: ScriptedCoordinator) -> Iterator[str]:
+    for call in coordinator.of("heartbeat"):
+        for task, said in (call.tasks or {}).items():
+            if not isinstance(said, dict) or "load" not in said:
+                continue
+            if said.get("role") != "active" or said.get("state") != "running":
+                yield f"heartbeat {call.seq} says a load of {task}, which does not run here (protocol 4.11)"
+            load = said["load"]
+            if isinstance(load, bool) or not isinstance(load, int | float) or not 0 <= load <= LOAD_MAX:
+                yield f"heartbeat {call.seq} says that the load of {task} is {load!r} (protocol 4.9)"
 
 
 def _told_before(coordinator: ScriptedCoordinator, member: str, at: float) -> int:

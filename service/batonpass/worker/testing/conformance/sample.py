@@ -24,6 +24,7 @@ class Writer(Callbacks):
     async def on_active(self, task: Task) -> None:
         """Write until stopped."""
         task.running()
+        task.load(0.1)
         while task.may_process and not task.stopping:
             with contextlib.suppress(httpx.HTTPError):
                 await self._client.put(f"{self._sink}/{task.id}", json={"fencing_token": task.fencing_token})
