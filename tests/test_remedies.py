@@ -46,7 +46,7 @@ def test_a_command_names_the_task_or_else_the_member_as_people_call_it() -> None
 
 
 def test_health_and_events_name_only_runbooks_that_exist() -> None:
-    assert {f"{runbook}.md" for _, runbook in HELP.values() if runbook} <= {one.name for one in RUNBOOKS.iterdir()}
+    assert {f"{runbook}.md" for _, runbook, _ in HELP.values() if runbook} <= {one.name for one in RUNBOOKS.iterdir()}
 
 
 def test_who_left_or_was_evicted_is_no_fault() -> None:

@@ -479,11 +479,11 @@ def worst_first(groups: Iterable[Mapping[str, Any]], level: str = "", name: str 
 
 def health_of(body: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return how a group is. An older coordinator does not say it; a level that only a newer one knows is attention."""
-    found: Mapping[str, Any] = body.get("health") or _UNTOLD
+    found: Mapping[str, Any] = _UNTOLD | (body.get("health") or {})
     return found if found["level"] in LEVELS else {**found, "level": "attention"}
 
 
-_UNTOLD: Final[Mapping[str, Any]] = {
+_UNTOLD: Final[dict[str, Any]] = {
     "level": "attention",
     "sentence": "Its coordinator is of an older version and does not say how it is.",
     "since": None,
@@ -492,6 +492,7 @@ _UNTOLD: Final[Mapping[str, Any]] = {
     "evidence": "",
     "cause": None,
     "incident": None,
+    "todo": "",
     "remedies": [],
     "runbook": None,
 }

@@ -219,6 +219,7 @@ TROUBLE: dict[str, Any] = {
         "at": "2026-05-04T12:00:00.000Z",
         "detail": "its lease ran out; it ran 3 tasks",
     },
+    "todo": "First mend what the worker logged (checksum mismatch), then release what is parked.",
     "remedies": [{"action": "release", "member": None, "task": "0_1", "command": "batonpass release orders 0_1"}],
     "runbook": "task-not-running",
 }
@@ -245,7 +246,8 @@ def test_groups_are_listed_and_shown(server: Canned) -> None:
         "ago: checksum mismatch.",
         "Last incident: pod-2 ",
         "Rests on: 3 of 3 members heard within 1 s.",
-        "Do: batonpass release orders 0_1",
+        "Do: First mend what the worker logged (checksum mismatch), then release what is parked.",
+        "Command: batonpass release orders 0_1",
         "Runbook: docs/runbooks/task-not-running.md",
         "Held back: 1 by warmup-budget.",
         "Warning: beware",

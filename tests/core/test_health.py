@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 from tests.core.scene import Scene, copy, failed, restoring, running, topology
@@ -19,8 +20,10 @@ A, B = MemberId("a"), MemberId("b")
 
 
 def health(scene: Scene) -> Health:
-    """Return how the group is now."""
-    return describe(scene.group, scene.soft, scene.now_ms, scene.policy)[1]
+    """Return how the group is now. Whatever is said of it says what to do."""
+    found = describe(scene.group, scene.soft, scene.now_ms, scene.policy)[1]
+    assert [one.what for one in (found.worst, *found.others) if not one.help.todo] == []
+    return found
 
 
 def said(scene: Scene) -> tuple[Level, str, str]:
@@ -130,6 +133,32 @@ def test_a_member_that_was_killed_is_silent_until_its_lease_is_over_and_then_the
     assert (incident.member_id, incident.detail) == (killed, "its lease ran out; it ran 1 task")
     scene.now_ms += 3_600_001
     assert health(scene).incident is None
+
+
+def test_who_takes_over_from_a_silent_member_is_named() -> None:
+    """By the copies that are caught up; where nobody is left, nothing is to be waited for."""
+
+    def todo(*names: str, tasks: int = 2, stateless: int = 0, **config: object) -> str:
+        scene = Scene()
+        scene.declare(topology(tasks, stateless=stateless), acceptable_recovery_lag=100, **config)
+        for name in names:
+            scene.join(name, instance_id=InstanceId(f"pod-{name}"))
+            scene.settle()
+        for _ in range(20):
+            scene.tick(1_000)
+            for name in names[1:]:
+                scene.obey(name)
+        return health(scene).worst.help.todo
+
+    soon = r"If pod-a does not come back within \d+ s, its tasks {}; evict it only if you want that sooner\."
+    for words, found in {
+        "go to pod-b": todo("a", "b", num_standby_replicas=1),
+        "go to their standbys": todo(*"abcde", tasks=20, num_standby_replicas=1),
+        "are rebuilt elsewhere": todo("a", "b"),
+        "are started elsewhere": todo("a", "b", tasks=0, stateless=2),
+    }.items():
+        assert re.fullmatch(soon.format(words), found), found
+    assert todo("a") == "Start workers, or pod-a anew: nobody else can take its tasks."
 
 
 def test_the_loss_of_all_members_is_trouble_since_the_last_was_lost() -> None:

@@ -70,7 +70,7 @@ def test_a_tone_is_drawn_in_the_terminal_too() -> None:
 
 
 def test_a_command_that_helps_is_a_command() -> None:
-    assert {action for action, _ in HELP.values() if action} <= set(COMMANDS)
+    assert {action for action, *_ in HELP.values() if action} <= set(COMMANDS)
 
 
 def test_every_tone_has_a_colour() -> None:
