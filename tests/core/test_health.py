@@ -123,7 +123,7 @@ def test_a_member_that_was_killed_is_silent_until_its_lease_is_over_and_then_the
     assert (worst.since_ms, worst.until_ms) == (heard_ms, heard_ms + scene.group.config.session_timeout_ms)
     assert (worst.until, worst.help.runbook, commands(scene)) == (
         "its lease",
-        "heartbeat-late",
+        "member-silent",
         [f"batonpass evict g {killed}"],
     )
     assert (health(scene).heard, health(scene).members, health(scene).unknown) == (1, 2, 1)
@@ -161,14 +161,15 @@ def test_who_takes_over_from_a_silent_member_is_named() -> None:
     assert todo("a") == "Start workers, or pod-a anew: nobody else can take its tasks."
 
 
-def test_the_loss_of_all_members_is_trouble_since_the_last_was_lost() -> None:
+def test_the_loss_of_all_members_is_trouble_since_the_last_was_heard() -> None:
     scene = guarded(2)
+    heard_ms = scene.now_ms
     dying(scene, "a", "b")
     assert not scene.group.members
     words = "All members are gone, 2 of the last 2 without having left: nobody runs its 2 tasks."
     assert said(scene) == (Level.TROUBLE, "members-gone", words)
     worst = health(scene).worst
-    assert worst.since_ms == max(gone.at_ms for gone in scene.group.gone.values())
+    assert worst.since_ms == heard_ms, "since they fell silent, as of one that is still waited for"
     assert worst.cause is not None
     assert (worst.cause.detail, worst.help.runbook) == ("its lease ran out", "storm")
 

@@ -223,7 +223,7 @@ SITUATIONS: Final = (
         "Attention",
         "Member pod-m2 has fallen silent.",
         (r"Since \d+ s ago", r"Over in \d+ s at the latest: its lease"),
-        ("batonpass evict killed pod-m2", "Runbook: heartbeat late"),
+        ("batonpass evict killed pod-m2", "Runbook: member silent"),
         todo=r"If pod-m2 does not come back within \d+ s, its tasks go to pod-m1; evict it only if you want that sooner.",
     ),
     Situation(
@@ -296,7 +296,7 @@ SITUATIONS: Final = (
         "Attention",
         "0 of 2 members heard since the coordinator started: nobody can say whether 4 tasks run.",
         ("Since", "judged in"),
-        ("Runbook: heartbeat late",),
+        ("Runbook: member silent",),
         todo=r"Wait [^;]+; members report by themselves.",
     ),
     Situation(

@@ -35,6 +35,10 @@ async def test_the_headline_says_what_is_wrong_since_when_why_and_what_to_do() -
                 assert re.search(f"Do: {one.todo}", hero), hero
                 assert [words for words in one.facts if not re.search(words, hero)] == [], hero
                 assert [words for words in one.help if words not in hero] == [], hero
+                # What was asked for is not cancelled by the button that one presses first.
+                cancels = {"draining": "Undrain", "drained": "Undrain", "paused": "Resume"}.get(one.name)
+                pressed = await browser.page.locator(".hero .button.main").all_inner_texts()
+                assert cancels is None or (cancels in hero and pressed == [])
                 reasons = await browser.page.eval_on_selector_all(".reasons", "all => all.map(one => one.innerText)")
                 assert all(
                     hero.index(words) < hero.index(" ".join(reasons[0].split())) for words in one.help if reasons

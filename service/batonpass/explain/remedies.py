@@ -43,15 +43,15 @@ HELP: Final[Mapping[str, Advice]] = {
         "If the members will come back, wait; if they are gone for good, resume: their tasks are rebuilt elsewhere.",
     ),
     "restoring": Advice("", "task-not-running", "Wait; this restore has to finish."),
-    "member-lost": Advice("", "heartbeat-late"),
-    "unheard": Advice("", "heartbeat-late", "Wait {span}; members report by themselves."),
+    "member-lost": Advice("", "member-silent"),
+    "unheard": Advice("", "member-silent", "Wait {span}; members report by themselves."),
     "silent": Advice(
         "evict",
-        "heartbeat-late",
+        "member-silent",
         "If {name} does not come back within {span}, its tasks {detail}; evict it only if you want that sooner.",
     ),
-    "silent-alone": Advice("", "heartbeat-late", "Start workers, or {name} anew: nobody else can take its tasks."),
-    "silent-idle": Advice("evict", "heartbeat-late", "Nothing; wait: it runs no task."),
+    "silent-alone": Advice("", "member-silent", "Start workers, or {name} anew: nobody else can take its tasks."),
+    "silent-idle": Advice("evict", "member-silent", "Nothing; wait: it runs no task."),
     "application-silent": Advice("", "", "Start the application, or mend what is between; else delete the group."),
     "distrusted": Advice(
         "trust", "member-distrusted", "Find out what fails on {name}; once that is mended, trust it, or wait."
