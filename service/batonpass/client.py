@@ -485,6 +485,7 @@ def health_of(body: Mapping[str, Any]) -> Mapping[str, Any]:
 
 _UNTOLD: Final[dict[str, Any]] = {
     "level": "attention",
+    "what": "",
     "sentence": "Its coordinator is of an older version and does not say how it is.",
     "since": None,
     "until": None,
