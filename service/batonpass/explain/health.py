@@ -333,7 +333,7 @@ def _without_members(look: _Look) -> Finding:
         Level.TROUBLE,
         "members-gone",
         f"All members are gone, {len(lost):,} of the last {len(lately):,} without having left: {nobody}.",
-        since_ms=last,
+        since_ms=max((task.stopped_ms for task in tasks if task.token), default=last),
         until="when workers join",
         cause=Origin(None, min(lost), look.group.gone[min(lost)].at_ms, _gone_words(look.group, min(lost))),
         help=look.help("members-gone"),
