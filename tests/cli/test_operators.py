@@ -245,7 +245,7 @@ def test_groups_are_listed_and_shown(server: Canned) -> None:
         "Over when an operator releases it. Cause: 0_1 on pod-1 ",
         "ago: checksum mismatch.",
         "Last incident: pod-2 ",
-        "Rests on: 3 of 3 members heard within 1 s.",
+        "Known from: 3 of 3 members heard within 1 s.",
         "Do: First mend what the worker logged (checksum mismatch), then release what is parked.",
         "Command: batonpass release orders 0_1",
         "Runbook: docs/runbooks/task-not-running.md",

@@ -224,7 +224,7 @@ SITUATIONS: Final = (
         "Member pod-m2 has fallen silent.",
         (r"Since \d+ s ago", r"Over in \d+ s at the latest: its lease"),
         ("batonpass evict killed pod-m2", "Runbook: member silent"),
-        todo=r"If pod-m2 does not come back within \d+ s, its tasks go to pod-m1; evict it only if you want that sooner.",
+        todo=r"If pod-m2 does not come back within \d+ s, its tasks go to pod-m1; only if its process is surely dead, evict it.*",
     ),
     Situation(
         "just-lost",

@@ -158,7 +158,7 @@ def remedies(health: Mapping[str, Any], name: Callable[[str], str] = str) -> Ite
     if health["incident"] and health["incident"] != health["cause"]:
         yield f"Last incident: {origin(health['incident'])}."
     if health["evidence"]:
-        yield f"Rests on: {health['evidence']}."
+        yield f"Known from: {health['evidence']}."
     if health["todo"]:
         yield f"Do: {name(health['todo'])}"
     for one in health["remedies"]:

@@ -32,6 +32,7 @@ from batonpass.core.state.model import (
     Outcome,
     Pause,
     PauseScope,
+    Role,
     Task,
 )
 from batonpass.core.state.policy import Policy
@@ -188,7 +189,8 @@ def health_of(view: View, status: GroupStatus) -> Health:
     look = _Look(view, status)
     # Between its rebalances nobody knows what an application runs.
     between = view.config.kafka_streams
-    worst, *others = sorted(_findings(look), key=lambda one: _ORDER[one.level])
+    due = Finding(Level.MOVING, "moving", "Something is still due.", look.help("moving"))
+    worst, *others = sorted(_findings(look), key=lambda one: _ORDER[one.level]) or [due]
     return Health(
         worst=worst,
         sentence=worst.sentence if worst.what in _SAYS_WHAT_RUNS or between else f"{worst.sentence} {look.meanwhile}",
@@ -311,7 +313,7 @@ def _findings(look: _Look) -> Iterator[Finding]:
         words = silence_of(look.view, application, meaning)
         yield Finding(Level.ATTENTION, "silent", words, look.help("application-silent"), told_ms)
     if look.status.moves_pending or not (look.status.at_rest or refused is not None):
-        yield _moving(look)
+        yield from _moving(look)
     elif look.status.at_rest and not look.unheard and not look.silent:
         yield _resting(look)
 
@@ -589,7 +591,8 @@ def _paused(look: _Look, pause: Pause) -> Finding:
     )
 
 
-def _moving(look: _Look) -> Finding:
+def _moving(look: _Look) -> Iterator[Finding]:
+    """Yield what moves, or is still due; nothing if all that is due is a finding of its own."""
     status, moves = look.status, look.status.moves_pending
     parts = [f"{count(moves, 'task')} still to move"] if moves else []
     parts += [f"{look.states[TaskState.WARMING]} warming up"] if look.states[TaskState.WARMING] else []
@@ -597,8 +600,9 @@ def _moving(look: _Look) -> Finding:
     if not parts and status.application is not None:
         when = _at_last_rebalance(look.view, status.application)
         parts = [f"{when}, every task was where it belongs, but not every copy caught up, or something is still due"]
-    elif not parts:
-        parts = ["Copies are not caught up yet, or something is still due"]
+    parts = parts or list(_still_due(look))
+    if not parts:
+        return
     now_ms = look.view.now_ms
     eta_ms = None if status.eta_ms is None else now_ms + status.eta_ms
     until = (
@@ -608,7 +612,27 @@ def _moving(look: _Look) -> Finding:
         if status.warmups
         else ""
     )
-    return Finding(Level.MOVING, "moving", f"{', '.join(parts)}.", look.help("moving"), until_ms=eta_ms, until=until)
+    yield Finding(Level.MOVING, "moving", f"{', '.join(parts)}.", look.help("moving"), until_ms=eta_ms, until=until)
+
+
+def _still_due(look: _Look) -> Iterator[str]:
+    """Yield why a group is not at rest in which no task moves."""
+    members = look.group.members.values()
+    behind = sum(
+        not look.view.copy(look.group.tasks[task_id], member.id).is_caught_up
+        for member in members
+        for task_id, grant in member.assignment.items()
+        if grant.role is not Role.ACTIVE
+    )
+    for number, one, many in (
+        (behind, "copy is not caught up yet", "copies are not caught up yet"),
+        (len(look.by_state[TaskState.RUNNING]), "task is not yet as planned", "tasks are not yet as planned"),
+        (sum(one.away_until_ms is not None for one in members), "member restarts", "members restart"),
+        (sum(bool(one.revoking) for one in members), "member gives up tasks", "members give up tasks"),
+        (int(look.group.placement_due_ms is not None), "placement is due", ""),
+    ):
+        if number:
+            yield f"{number:,} {one if number == 1 else many}"
 
 
 def _resting(look: _Look) -> Finding:

@@ -48,7 +48,8 @@ HELP: Final[Mapping[str, Advice]] = {
     "silent": Advice(
         "evict",
         "member-silent",
-        "If {name} does not come back within {span}, its tasks {detail}; evict it only if you want that sooner.",
+        "If {name} does not come back within {span}, its tasks {detail}; "
+        "only if its process is surely dead, evict it with --dead to have that sooner.",
     ),
     "silent-alone": Advice("", "member-silent", "Start workers, or {name} anew: nobody else can take its tasks."),
     "silent-idle": Advice("evict", "member-silent", "Nothing; wait: it runs no task."),
