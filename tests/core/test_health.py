@@ -174,6 +174,19 @@ def test_the_loss_of_all_members_is_trouble_since_the_last_was_heard() -> None:
     assert (worst.cause.detail, worst.help.runbook) == ("its lease ran out", "storm")
 
 
+def test_a_group_at_rest_without_a_member_for_a_spare_copy_says_so_and_since_when() -> None:
+    scene = guarded(2)
+    gone_ms = scene.now_ms
+    dying(scene, "b")
+    scene.settle()
+    found = health(scene)
+    assert (found.level, found.worst.what) == (Level.AT_REST, "at-rest")
+    assert "no spare copy: 1 member takes tasks, and num_standby_replicas is 1." in found.sentence
+    assert found.worst.since_ms is not None
+    assert found.worst.since_ms > gone_ms
+    assert found.worst.help.todo == "Start a worker, if the spare copies are to come back."
+
+
 def test_a_group_that_was_scaled_to_nothing_only_asks_for_attention() -> None:
     scene = guarded()
     for name in "ab":

@@ -232,7 +232,7 @@ SITUATIONS: Final = (
         "At rest",
         "All 4 tasks run where they belong",
         ("Last incident pod-m2", "its lease ran out; it ran 2 tasks"),
-        todo="Nothing.",
+        todo="Start a worker, if the spare copies are to come back.",
     ),
     Situation(
         "draining",

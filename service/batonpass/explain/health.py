@@ -320,7 +320,7 @@ def _findings(look: _Look) -> Iterator[Finding]:
 
 def _without_members(look: _Look) -> Finding:
     tasks = [look.group.tasks[task_id] for task_id in look.group.table.ids]
-    last = max((gone.at_ms for gone in look.group.gone.values()), default=None)
+    last = _last_gone(look.group)
     nobody = f"nobody runs its {count(look.tasks, 'task')}" if look.tasks else "it has no tasks"
     if not look.group.generation or last is None or not any(task.token for task in tasks):
         return Finding(
@@ -340,6 +340,10 @@ def _without_members(look: _Look) -> Finding:
         cause=Origin(None, min(lost), look.group.gone[min(lost)].at_ms, _gone_words(look.group, min(lost))),
         help=look.help("members-gone"),
     )
+
+
+def _last_gone(group: Group) -> int | None:
+    return max((gone.at_ms for gone in group.gone.values()), default=None)
 
 
 def _gone_words(group: Group, member_id: MemberId) -> str:
@@ -644,6 +648,12 @@ def _resting(look: _Look) -> Finding:
         return Finding(Level.AT_REST, "at-rest", words, look.help("at-rest"))
     words = f"All {count(look.tasks, 'task')} run where they belong"
     words = words if look.tasks != 1 else "Its task runs where it belongs"
+    here = sum(member.drain is None for member in look.group.members.values())
+    if look.group.table.stateful_indexes and here <= look.view.config.num_standby_replicas:
+        spare = "no spare copy" if here <= 1 else "too few spare copies"
+        takes = f"{count(here, 'member')} {'takes' if here == 1 else 'take'} tasks"
+        words = f"{words}, with {spare}: {takes}, and num_standby_replicas is {look.view.config.num_standby_replicas}."
+        return Finding(Level.AT_REST, "at-rest", words, look.help("no-spare"), _last_gone(look.group))
     return Finding(Level.AT_REST, "at-rest", f"{words}, and every copy is caught up.", look.help("at-rest"))
 
 

@@ -66,6 +66,7 @@ HELP: Final[Mapping[str, Advice]] = {
     "placement-failed": Advice("", "placement-failed", "Undo the last pin, limit, weight or tag, and probe."),
     "refused": Advice("", "rebalances-refused", "Mend what is refused, as the runbook says; it is asked again."),
     "moving": Advice("", "", _WAIT),
+    "no-spare": Advice("", "", "Start a worker, if the spare copies are to come back."),
     "at-rest": Advice("", "", "Nothing."),
 }
 """By what is wrong, as a group's health calls it, or more closely. What only events tell has no words on what to do."""
