@@ -237,6 +237,9 @@ class AuditResult:
         return len(self.findings) - self.fatal
 
 
+STILL: Final = "when the day ended"
+"""What the sentence of a finding has in it that was still so then."""
+
 END_MISSING: Final = "the end of the log is missing: "
 """How each finding begins that reports this."""
 

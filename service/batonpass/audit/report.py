@@ -25,6 +25,7 @@ from rich.filesize import decimal
 
 from batonpass.audit.findings import (
     RANK,
+    STILL,
     AuditResult,
     DowntimeCause,
     Finding,
@@ -259,8 +260,8 @@ def _laws(result: AuditResult) -> list[dict[str, Any]]:
                 "groups": amount(len({group for group, _ in by_cause}), "group"),
                 "means": means,
                 "todo": todo,
-                "commands": _commands(result.day, found[0][0]) if is_fatal else [],
-                "cards": [_card(some, result.before.known) for some in found[:CAUSES_SHOWN]],
+                "commands": _commands(found[0][0]) if is_fatal else [],
+                "cards": [_card(some, result) for some in found[:CAUSES_SHOWN]],
                 "causes_more": max(0, len(found) - CAUSES_SHOWN),
                 "left_out": left_out,
             }
@@ -268,28 +269,40 @@ def _laws(result: AuditResult) -> list[dict[str, Any]]:
     return made
 
 
-def _commands(day: date, one: Finding) -> list[str]:
-    """Return the commands to begin with, for the group and task of a finding."""
+def _commands(one: Finding) -> list[str]:
+    """Return the commands to begin with, for the group and task of a finding; the last says whether it goes on."""
     group = quote(one.group)
     said = [f"batonpass explain {group}" + (f" {quote(one.task)}" if one.task else "")]
     if one.law == "L1":
         said.append(f"batonpass members {group}")
     if one.law in {"L4", "L2"}:
         said.append("batonpass db status")
-    said.append(f"batonpass audit --day {day} --group {group} --no-what-if")
+    said.append(f"batonpass audit --day today --group {group} --no-what-if")
     return said
 
 
-def _card(some: Sequence[Finding], known: frozenset[tuple[str, str]] | None) -> dict[str, Any]:
-    first = some[0]
+def _card(some: Sequence[Finding], result: AuditResult) -> dict[str, Any]:
+    first, known = some[0], result.before.known
     return {
         "group": first.group,
         "count": len(some),
         "since": None if known is None else "known" if (first.group, first.law) in known else "new",
+        "when": _when(some, result),
         "detail": first.detail,
         "findings": [_finding(one) for one in some[:ALIKE_SHOWN]],
         "more": max(0, len(some) - ALIKE_SHOWN),
     }
+
+
+def _when(some: Sequence[Finding], result: AuditResult) -> str:
+    """Return when findings of one cause were first and last so, and whether they still were at the end."""
+    times = sorted(at for one in some for at in one.at)
+    first, last = (clock(at)[:8] for at in (times[0], times[-1])) if times else ("", "")
+    kept = " of those kept" if result.left_out.get(some[0].law) else ""
+    said = f"at {first}" if first == last else f"first {first}, last{kept} {last}"
+    end = STILL if result.so_far_ms is None else f"at {clock(result.so_far_ms)[:8]}"
+    still = [f"still so {end}"] if any(STILL in one.detail for one in some) else []
+    return ", ".join([said] * bool(times) + still)
 
 
 def _finding(one: Finding) -> dict[str, Any]:

@@ -1,0 +1,44 @@
+"""What a person who reads the report in the morning is told to do: whether it is over, what helps, what harms."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from tests.audit.sample import DAY, at_ms, clean_result
+
+from batonpass.audit import report
+from batonpass.audit.findings import STILL, AuditResult, Finding, Severity
+
+
+def found(law: str, detail: str, *at: int, task: str | None = "0_7", group: str = "orders") -> Finding:
+    """Return a finding: of a law a broken one, else a notice."""
+    severity = Severity.FATAL if law[0] == "L" else Severity.NOTICE
+    return Finding(group, law, severity, task, "a", detail, (), at)
+
+
+def day_with(*findings: Finding, **more: Any) -> AuditResult:
+    """Return a day with findings."""
+    return replace(clean_result(), findings=findings, **more)
+
+
+def test_a_card_says_when_it_was_first_and_last_so_and_whether_it_still_was() -> None:
+    once, again = found("L7", "taken at 1", at_ms(4, 0, 1)), found("L7", "taken at 2", at_ms(5), at_ms(14, 31, 40))
+
+    def when(*findings: Finding, **more: Any) -> str:
+        (law,) = report._laws(day_with(*findings, **more))
+        (card,) = law["cards"]
+        return str(card["when"])
+
+    assert when(once) == "at 04:00:01"
+    assert when(again, once) == "first 04:00:01, last 14:31:40"
+    assert when(again, once, left_out={"L7": 1}) == "first 04:00:01, last of those kept 14:31:40"
+    assert when(found("L9", f"{STILL}: it waits", at_ms(4, 0, 1))) == "at 04:00:01, still so when the day ended"
+    assert when(found("L9", f"{STILL}: it waits", at_ms(4)), so_far_ms=at_ms(5)) == "at 04:00:00, still so at 05:00:00"
+    assert when(found("L9", "it waits")) == ""
+
+
+def test_the_last_command_says_whether_it_goes_on() -> None:
+    (law,) = report._laws(day_with(found("L9", "it waits", at_ms(4))))
+    assert law["commands"][-1] == "batonpass audit --day today --group orders --no-what-if"
+    assert "The last command says whether it goes on." in report.as_html(day_with(found("L9", "it waits", at_ms(4))))
