@@ -190,7 +190,7 @@ def test_a_finding_is_new_or_known_since_the_day_before() -> None:
     assert "g1 · 13 alike · known" in text
     assert "g2 · 13 alike · new" in text
     unknown = Page(as_html(replace(bad_day(), before=Before()))).text
-    assert "g2 · 13 alike · first 14:00:02, last" in unknown
+    assert "g2 · 13 alike · at 14:00:00 · record" in unknown
     assert "Availability of the least available group on 3 days" in text
     assert "2026-11-18 99.94 %" in text
     assert "Availability of the least" not in unknown
