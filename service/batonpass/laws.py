@@ -5,6 +5,7 @@ The report, the dashboard and docs/audit.md use the same names; a finding with a
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -60,8 +61,10 @@ BROKEN: Final[Mapping[str, tuple[str, str]]] = {
             " touched by that, but the coordinator starts from these rows, and what is said of the group is not proven."
         ),
         (
-            "Find out who or what changed rows: a statement by hand, a restore of single tables, a disk. Do not restart"
-            " coordinators before you know; restore the whole database, never single tables."
+            "Find out who or what changed rows: a statement by hand, a restore of single tables, a disk. Until you know,"
+            " restart no coordinator. The last step is a restore: stop every coordinator first, and restore the whole"
+            " database, never single tables: every group goes back to the backup. Run `batonpass db recovered` before a"
+            " coordinator starts on it (docs/operations.md, Backup and restore)."
         ),
     ),
     "L10": (
@@ -106,6 +109,31 @@ BROKEN: Final[Mapping[str, tuple[str, str]]] = {
     ),
 }
 """For each law, the worst first: what it means for the data that it was broken, and what to do about it now."""
+
+PARTICULAR: Final = (
+    (
+        "L2",
+        r"cannot be read: .*(newer program|this program reads up to)",
+        (
+            "A record that this version cannot read was probably written by a newer one. Then nothing is damaged, but the"
+            " audit could not judge the group from there on."
+        ),
+        (
+            "Audit the day with the newest version of Batonpass that ran on this database. If it cannot read the record"
+            " either, or no newer one ever ran, a row was changed:"
+            " restart no coordinator until you know who or what changed it."
+        ),
+    ),
+)
+"""What has a meaning and advice of its own: the law or notice, what its sentence has in it, and both as above."""
+
+
+def meaning_of(name: str, sentence: str) -> tuple[str, str]:
+    """Return what a finding means for the data and what to do now; both are empty for most notices."""
+    for law, has, means, todo in PARTICULAR:
+        if law == name and re.search(has, sentence):
+            return means, todo
+    return BROKEN.get(name, ("", ""))
 
 
 def require_known(name: str) -> None:

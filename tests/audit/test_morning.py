@@ -42,3 +42,36 @@ def test_the_last_command_says_whether_it_goes_on() -> None:
     (law,) = report._laws(day_with(found("L9", "it waits", at_ms(4))))
     assert law["commands"][-1] == "batonpass audit --day today --group orders --no-what-if"
     assert "The last command says whether it goes on." in report.as_html(day_with(found("L9", "it waits", at_ms(4))))
+
+
+def advice(*findings: Finding) -> str:
+    """Return what the article of a law says that its break means, and what to do."""
+    (law,) = report._laws(day_with(*findings))
+    return " ".join(f"{means} {todo}" for means, todo in law["advice"])
+
+
+UNKNOWN_KIND = "record 7 cannot be read: no record kind 'x' is known; a newer program may have written it"
+UNKNOWN_VERSION = "record 8 cannot be read: granted: version 9 is not known; this program reads up to 2"
+
+
+def test_a_record_of_a_newer_program_is_not_taken_for_damage() -> None:
+    newer = advice(found("L2", UNKNOWN_KIND), found("L2", UNKNOWN_VERSION))
+    assert "Audit the day with the newest version" in newer
+    assert "changed rows" not in newer
+    both = advice(found("L2", UNKNOWN_KIND), found("L2", "record 9 is missing"))
+    assert "Audit the day with the newest version" in both
+    assert "changed rows" in both
+    assert "newest version" not in advice(found("L2", "record 7 cannot be read: granted, version 2: JSON is malformed"))
+
+
+def test_a_restore_is_the_last_step_with_what_it_takes_back() -> None:
+    said = advice(found("L2", "record 9 is missing"))
+    steps = [
+        "changed rows",
+        "restart no coordinator",
+        "stop every coordinator",
+        "every group goes back",
+        "db recovered",
+    ]
+    assert sorted(steps, key=said.index) == steps
+    assert "docs/operations.md" in said

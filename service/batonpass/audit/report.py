@@ -46,7 +46,7 @@ from batonpass.audit.findings import (
 from batonpass.audit.plan import HOUR_MS
 from batonpass.core.state.durations import DASH, duration
 from batonpass.core.state.ids import subtopology_sort_key
-from batonpass.laws import BROKEN, LAWS, NOTICES
+from batonpass.laws import LAWS, NOTICES, meaning_of
 
 
 def share(value: float | None) -> str:
@@ -248,7 +248,6 @@ def _laws(result: AuditResult) -> list[dict[str, Any]]:
     for (severity, law), by_cause in causes.items():
         found = sorted(by_cause.values(), key=lambda some: (-len(some), some[0].group))
         is_fatal = severity is Severity.FATAL
-        means, todo = BROKEN.get(law, ("", "")) if is_fatal else ("", "")
         left_out = result.left_out.get(law, 0) if is_fatal or law in NOTICES else 0
         kept = sum(map(len, found))
         made.append(
@@ -258,8 +257,7 @@ def _laws(result: AuditResult) -> list[dict[str, Any]]:
                 "title": LAWS.get(law) or NOTICES[law],
                 "count": kept + left_out,
                 "groups": amount(len({group for group, _ in by_cause}), "group"),
-                "means": means,
-                "todo": todo,
+                "advice": list(dict.fromkeys(meaning_of(law, some[0].detail) for some in found)) if is_fatal else [],
                 "commands": _commands(found[0][0]) if is_fatal else [],
                 "cards": [_card(some, result) for some in found[:CAUSES_SHOWN]],
                 "causes_more": max(0, len(found) - CAUSES_SHOWN),
