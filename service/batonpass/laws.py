@@ -44,8 +44,8 @@ BROKEN: Final[Mapping[str, tuple[str, str]]] = {
             " the older one; any other sink may have records twice, or older values over newer ones."
         ),
         (
-            "See whether two members still claim the task; stop the one whose assignment lacks it. Then check what the"
-            " sinks took in these minutes."
+            "If L2 is broken in the group too, begin there. Else see whether two members still claim the task; stop the"
+            " one whose assignment lacks it. Then check what the sinks took in these minutes."
         ),
     ),
     "L4": (

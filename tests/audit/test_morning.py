@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from tests.audit.sample import DAY, at_ms, clean_result
+from tests.audit.sample import at_ms, clean_result
 
 from batonpass.audit import report
 from batonpass.audit.findings import STILL, AuditResult, Finding, Severity
@@ -75,3 +75,12 @@ def test_a_restore_is_the_last_step_with_what_it_takes_back() -> None:
     ]
     assert sorted(steps, key=said.index) == steps
     assert "docs/operations.md" in said
+
+
+ELSE_FIRST = "If L2 is broken in the group too, begin there."
+
+
+def test_who_is_told_to_stop_a_member_looks_at_the_rows_first() -> None:
+    """Where rows are missing, assignments may be wrong, and the member that lacks the task may be its owner."""
+    said = advice(found("L1", "granted at 1 while a might still run it"))
+    assert said.index(ELSE_FIRST) < said.index("stop the one whose assignment lacks it")
