@@ -112,6 +112,19 @@ BROKEN: Final[Mapping[str, tuple[str, str]]] = {
 
 PARTICULAR: Final = (
     (
+        "L1",
+        r"is not above|token fell|, which was given",
+        (
+            "A token that did not grow fences nobody off: a sink that checks it may refuse the rightful owner, or take what"
+            " the owner before it still writes. That alone does not mean that two members ran the task."
+        ),
+        (
+            "If L2 is broken in the group too, begin there. Else see in the logs of the owner and of the sinks whether"
+            " writes are refused. If the database was restored or failed over, run `batonpass db recovered`: tokens leap"
+            " above all that were given. If not, send the finding to the project: it is a defect."
+        ),
+    ),
+    (
         "L2",
         r"cannot be read: .*(newer program|this program reads up to)",
         (

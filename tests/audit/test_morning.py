@@ -84,3 +84,17 @@ def test_who_is_told_to_stop_a_member_looks_at_the_rows_first() -> None:
     """Where rows are missing, assignments may be wrong, and the member that lacks the task may be its owner."""
     said = advice(found("L1", "granted at 1 while a might still run it"))
     assert said.index(ELSE_FIRST) < said.index("stop the one whose assignment lacks it")
+
+
+def test_a_token_that_did_not_grow_is_not_told_as_two_owners() -> None:
+    for sentence in (
+        "granted at 1 under token 4, which is not above 5 that was granted before",
+        "token 4 is not above 5",
+        "its token fell from 5 to 4",
+        "adopted under the token 4, which was given",
+    ):
+        said = advice(found("L1", sentence))
+        assert "may refuse the rightful owner" in said
+        assert "same records" not in said
+        assert ELSE_FIRST in said
+    assert "same records" in advice(found("L1", "granted at 1 while b, which had token 4, might still run it"))
