@@ -51,8 +51,9 @@ BROKEN: Final[Mapping[str, tuple[str, str]]] = {
     "L4": (
         "A coordinator wrote after another one had taken over. Members may have been told different things.",
         (
-            "See which coordinators are alive, and end the one that is not the owner. If both had the same database, send"
-            " the finding and the day's records to the project: it is a defect."
+            "See which coordinators are alive, and end the one that is not the owner; if L2 is broken in the group too, start"
+            " none in its place, and go on there. If both had the same database, send the finding and the day's records to"
+            " the project: it is a defect."
         ),
     ),
     "L2": (
@@ -62,9 +63,10 @@ BROKEN: Final[Mapping[str, tuple[str, str]]] = {
         ),
         (
             "Find out who or what changed rows: a statement by hand, a restore of single tables, a disk. Until you know,"
-            " restart no coordinator. The last step is a restore: stop every coordinator first, and restore the whole"
-            " database, never single tables: every group goes back to the backup. Run `batonpass db recovered` before a"
-            " coordinator starts on it (docs/operations.md, Backup and restore)."
+            " leave coordinators as they are: start none, because it would begin from these rows, and end only one that does"
+            " not own the group (L4). The last step is a restore: stop every coordinator first, and restore the whole database, never single"
+            " tables: every group goes back to the backup. Run `batonpass db recovered` before a coordinator starts on it"
+            " (docs/operations.md, Backup and restore)."
         ),
     ),
     "L10": (
@@ -133,8 +135,8 @@ PARTICULAR: Final = (
         ),
         (
             "Audit the day with the newest version of Batonpass that ran on this database. If it cannot read the record"
-            " either, or no newer one ever ran, a row was changed:"
-            " restart no coordinator until you know who or what changed it."
+            " either, or no newer one ever ran, a row was changed: leave"
+            " coordinators as they are, and start none, until you know by whom or what."
         ),
     ),
 )

@@ -68,7 +68,7 @@ def test_a_restore_is_the_last_step_with_what_it_takes_back() -> None:
     said = advice(found("L2", "record 9 is missing"))
     steps = [
         "changed rows",
-        "restart no coordinator",
+        "start none",
         "stop every coordinator",
         "every group goes back",
         "db recovered",
@@ -98,3 +98,14 @@ def test_a_token_that_did_not_grow_is_not_told_as_two_owners() -> None:
         assert "same records" not in said
         assert ELSE_FIRST in said
     assert "same records" in advice(found("L1", "granted at 1 while b, which had token 4, might still run it"))
+
+
+def test_l2_and_l4_have_one_rule_for_coordinators() -> None:
+    """One that does not own the group may be ended; none is started before it is known who changed rows."""
+    rows = advice(found("L2", "record 9 is missing"))
+    deposed = advice(found("L4", "a coordinator of epoch 1 appended after one of epoch 2"))
+    for said in (rows, deposed, advice(found("L2", UNKNOWN_KIND))):
+        assert "start none" in said
+        assert "restart" not in said
+    assert "end only one that does not own the group (L4)" in rows
+    assert "end the one that is not the owner" in deposed
