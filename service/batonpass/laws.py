@@ -127,6 +127,15 @@ PARTICULAR: Final = (
         ),
     ),
     (
+        "stuck-task",
+        "granted to nobody",
+        "The input of the task waits, and its results are late. Data are right.",
+        (
+            "See what holds the task back; docs/runbooks/task-without-owner.md says for each reason what to do. If the group"
+            " has no members, start workers."
+        ),
+    ),
+    (
         "L2",
         r"cannot be read: .*(newer program|this program reads up to)",
         (

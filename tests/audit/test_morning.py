@@ -109,3 +109,41 @@ def test_l2_and_l4_have_one_rule_for_coordinators() -> None:
         assert "restart" not in said
     assert "end only one that does not own the group (L4)" in rows
     assert "end the one that is not the owner" in deposed
+
+
+def stuck(task: str, *at: int, group: str = "orders", ends: bool = False) -> Finding:
+    """Return a task that nobody was granted, until the day ended or until the second instant."""
+    said = "granted to nobody for 60 minutes from then (expired)" + ("" if ends else f", still so {STILL}")
+    return found("stuck-task", said, *at, task=task, group=group)
+
+
+def test_the_headline_says_which_tasks_nobody_ran_for_hours() -> None:
+    def said(*findings: Finding, **more: Any) -> list[str]:
+        return [one for one in report.in_short(day_with(*findings, **more)) if one.startswith("Nobody")]
+
+    late = stuck("0_3", at_ms(4, 0, 1))
+    assert said(late) == ["Nobody ran 0_3 of orders from 04:00:01 to the end of the day (19 h 59 min)."]
+    assert said(late, so_far_ms=at_ms(6, 0, 1)) == ["Nobody ran 0_3 of orders from 04:00:01 to 06:00:01 (2 h)."]
+    assert said(stuck("0_3", at_ms(4), at_ms(6), ends=True)) == [
+        "Nobody ran 0_3 of orders from 04:00:00 to 06:00:00 (2 h)."
+    ]
+    assert said(stuck("0_3", at_ms(4), at_ms(4, 20), ends=True)) == []
+    more = [stuck("0_4", at_ms(5)), late, stuck("0_5", at_ms(5))]
+    assert said(*more) == [
+        "Nobody ran 0_3 of orders from 04:00:01 to the end of the day (19 h 59 min), nor 2 more of its tasks for long."
+    ]
+    assert len(said(*(stuck("0_3", at_ms(4), group=f"g{number}") for number in range(9)))) == report.GROUPS_STUCK
+
+
+def test_a_stuck_task_has_advice_and_commands() -> None:
+    (law,) = report._laws(day_with(stuck("0_3", at_ms(4))))
+    assert law["commands"][0] == "batonpass explain orders 0_3"
+    assert "task-without-owner" in advice(stuck("0_3", at_ms(4)))
+
+
+def test_the_group_that_was_down_longest_comes_first() -> None:
+    (one,) = clean_result().groups
+    down = replace(one, group="down", measures={**one.measures, "downtime_ms": 9_000_000})
+    day = day_with(found("L7", "taken", at_ms(4), group=one.group), groups=(one, down))
+    tables = report._context(day, {})["tables"]
+    assert [row["group"] for row in tables[0]["rows"]] == ["down", one.group]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, time, timedelta
 from html import escape
 from importlib.resources import files
 from math import log10
@@ -89,7 +89,10 @@ def long_day(day: date) -> str:
 
 
 GROUPS_PICTURED: Final = 12
-"""How many groups have a timeline and a frontier of their own: those with the most fatal findings and downtime."""
+"""How many groups have a timeline and a frontier of their own: those with the most downtime."""
+
+GROUPS_STUCK: Final = 5
+"""Of how many groups the headline names a task that nobody ran for long."""
 
 CAUSES_SHOWN: Final = 20
 """How many causes of one law have a card; the database has all findings."""
@@ -147,7 +150,7 @@ def as_html(result: AuditResult) -> str:
 def _context(result: AuditResult, shown: dict[str, Any]) -> dict[str, Any]:
     """Return the values for the template; figures are put into ``shown``, by their places in the page."""
     fatal = Counter(one.group for one in result.findings if one.severity is Severity.FATAL)
-    ranked = sorted(result.groups, key=lambda one: (-fatal[one.group], -_of(one, "downtime_ms"), one.group))
+    ranked = sorted(result.groups, key=lambda one: (-_of(one, "downtime_ms"), -fatal[one.group], one.group))
     pictures = result.pictures
     drawn = {
         "downtime": downtime_figure(result.groups),
@@ -187,6 +190,7 @@ def in_short(result: AuditResult) -> list[str]:
         times = "once" if broken[law] == 1 else f"{broken[law]:,} times"
         meaning = f" ({LAWS[law]})" if law in LAWS else ""
         said.append(f"{law}{meaning} was broken {times}.")
+    said += _not_run(result)
     if result.unread:
         said.append(f"{amount(len(result.unread), 'group')} could not be read whole; no sum on this page has them.")
     if result.decisions_replayed:
@@ -195,6 +199,29 @@ def in_short(result: AuditResult) -> list[str]:
         differing = f"{amount(result.decisions_differing, 'outcome')} differed"
         said.append(f"{again} made again by the same core: {same or differing}.")
     return [*said, *untraced(result)]
+
+
+def _not_run(result: AuditResult) -> list[str]:
+    """Return for each group which task nobody ran for longest, of those that nobody ran for an hour or at the end."""
+    midnight = datetime.combine(result.day + timedelta(days=1), time(), UTC)
+    end_ms = int(midnight.timestamp() * 1_000) if result.so_far_ms is None else result.so_far_ms
+    end = "the end of the day" if result.so_far_ms is None else clock(end_ms)[:8]
+    gaps: dict[str, list[tuple[int, str, str]]] = {}
+    for one in result.findings:
+        still = STILL in one.detail
+        if one.law == "stuck-task" and one.at:
+            lasted = (end_ms if still else one.at[-1]) - one.at[0]
+            if still or lasted >= HOUR_MS:
+                told = f"from {clock(one.at[0])[:8]} to {end if still else clock(one.at[-1])[:8]} ({duration(lasted)})"
+                gaps.setdefault(one.group, []).append((lasted, str(one.task), told))
+    said = []
+    for group, some in sorted(gaps.items(), key=lambda each: -max(each[1])[0]):
+        _, task, told = max(some)
+        least = "at least " if result.left_out.get("stuck-task") else ""
+        more = f", nor {least}{len(some) - 1} more of its tasks for long" if len(some) > 1 else ""
+        said.append(f"Nobody ran {task} of {group} {told}{more}.")
+    others = len(said) - GROUPS_STUCK
+    return said[:GROUPS_STUCK] + [f"So it is with tasks of {amount(others, 'more group')}."] * (others > 0)
 
 
 def _of(one: GroupDay, name: str) -> float:
@@ -248,6 +275,8 @@ def _laws(result: AuditResult) -> list[dict[str, Any]]:
     for (severity, law), by_cause in causes.items():
         found = sorted(by_cause.values(), key=lambda some: (-len(some), some[0].group))
         is_fatal = severity is Severity.FATAL
+        said = dict.fromkeys(meaning_of(law, some[0].detail) for some in found if is_fatal or law in NOTICES)
+        advice = [one for one in said if all(one)]
         left_out = result.left_out.get(law, 0) if is_fatal or law in NOTICES else 0
         kept = sum(map(len, found))
         made.append(
@@ -257,8 +286,8 @@ def _laws(result: AuditResult) -> list[dict[str, Any]]:
                 "title": LAWS.get(law) or NOTICES[law],
                 "count": kept + left_out,
                 "groups": amount(len({group for group, _ in by_cause}), "group"),
-                "advice": list(dict.fromkeys(meaning_of(law, some[0].detail) for some in found)) if is_fatal else [],
-                "commands": _commands(found[0][0]) if is_fatal else [],
+                "advice": advice,
+                "commands": _commands(found[0][0]) if advice else [],
                 "cards": [_card(some, result) for some in found[:CAUSES_SHOWN]],
                 "causes_more": max(0, len(found) - CAUSES_SHOWN),
                 "left_out": left_out,
@@ -271,7 +300,7 @@ def _commands(one: Finding) -> list[str]:
     """Return the commands to begin with, for the group and task of a finding; the last says whether it goes on."""
     group = quote(one.group)
     said = [f"batonpass explain {group}" + (f" {quote(one.task)}" if one.task else "")]
-    if one.law == "L1":
+    if one.law in {"L1", "stuck-task"}:
         said.append(f"batonpass members {group}")
     if one.law in {"L4", "L2"}:
         said.append("batonpass db status")
