@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
-from tests.audit.sample import at_ms, clean_result
+import pytest
+from tests.audit.sample import DAY, at_ms, clean_result, recommendation
 
-from batonpass.audit import report
-from batonpass.audit.findings import STILL, AuditResult, Finding, Severity
+from batonpass.audit import job, report, whatif
+from batonpass.audit.findings import STILL, AuditResult, Finding, GroupDay, Severity
+from batonpass.audit.job import Audit
+from batonpass.audit.whatif import Tried
 
 
 def found(law: str, detail: str, *at: int, task: str | None = "0_7", group: str = "orders") -> Finding:
@@ -147,3 +152,30 @@ def test_the_group_that_was_down_longest_comes_first() -> None:
     day = day_with(found("L7", "taken", at_ms(4), group=one.group), groups=(one, down))
     tables = report._context(day, {})["tables"]
     assert [row["group"] for row in tables[0]["rows"]] == ["down", one.group]
+
+
+def test_nothing_is_recommended_where_the_log_of_the_day_is_not_proven(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A day that is simulated from rows that contradict each other says nothing of other settings."""
+    seen: list[str] = []
+
+    def try_out(_tables: object, groups: Iterable[GroupDay], *_: object, **__: object) -> Tried:
+        seen.extend(one.group for one in groups)
+        return Tried()
+
+    monkeypatch.setattr(whatif, "recommend", try_out)
+    audit = Audit("postgresql://nobody@127.0.0.1:9/nothing", DAY)
+    (one,) = clean_result().groups
+    groups = tuple(replace(one, group=law) for law in ("L1", "L2", "L4", "L7"))
+    day = day_with(*(found(law, "odd", group=law) for law in ("L1", "L2", "L4", "L7")), groups=groups)
+    tables: Any = SimpleNamespace(spark=None)
+    result = job._advised(tables, audit, day, lambda _: None)
+    assert seen == ["L7"]
+    why = {one.group: one.detail for one in result.findings if one.law == "what-if-incomplete"}
+    assert set(why) == {"L1", "L2", "L4"}
+    assert why["L2"] == "other settings were not tried: L2 is broken in the group, and its day cannot be trusted"
+
+
+def test_a_recommendation_says_that_both_sides_are_simulated() -> None:
+    said = report._change(recommendation())
+    assert said is not None
+    assert "In the simulation of the day, downtime goes from 2 min 16 s to 14 s" in said

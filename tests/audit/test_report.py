@@ -128,7 +128,7 @@ def test_the_verdict_comes_first_and_in_words(source: str) -> None:
     for sentence in (
         "99.94 % least available group 21 min 25 s downtime of all tasks",
         "15 moves beyond the fewest 15 wasted warmups",
-        "Change max_warmup_replicas from 2 to 4, num_standby_replicas from 0 to 1: downtime should go from 2 min 16 s to 14 s,",
+        "Change max_warmup_replicas from 2 to 4, num_standby_replicas from 0 to 1. In the simulation of the day, downtime goes from 2 min 16 s to 14 s,",
     ):
         assert text.index(sentence) > text.index("What to do now.")
 

@@ -406,8 +406,12 @@ def _change(advice: Recommendation) -> str | None:
         ("the number of moves", number(now.moves), number(then.moves)),
         ("what is copied", size(now.bytes), size(then.bytes)),
     ]
-    expected = [f"{name} should go from {was} to {better}" for name, was, better in pairs if was != better]
-    return f"Change {changes}: {', '.join(expected) or 'that costs nothing'}." if changes else None
+    expected = [f"{name} goes from {was} to {better}" for name, was, better in pairs if was != better]
+    return (
+        f"Change {changes}. In the simulation of the day, {', '.join(expected) or 'that costs nothing'}."
+        if changes
+        else None
+    )
 
 
 Figure = dict[str, Any]
