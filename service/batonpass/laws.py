@@ -88,7 +88,10 @@ BROKEN: Final[Mapping[str, tuple[str, str]]] = {
             "A task was handed over more often than needed, or more copies were made than allowed. Data are right; brokers,"
             " disks and workers had more to do."
         ),
-        "See whether it goes on; pause the group if it does. Then send the finding to the project.",
+        (
+            "See whether it goes on; pause the group if it does: `batonpass pause GROUP --for 30m` holds moves for balance,"
+            " with --all also drains, moves of failed tasks and new copies. Then send the finding to the project."
+        ),
     ),
     "L9": (
         (

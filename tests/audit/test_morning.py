@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 from tests.audit.sample import DAY, at_ms, clean_result, recommendation
+from typer.testing import CliRunner
 
 from batonpass.audit import job, report, whatif
 from batonpass.audit.findings import STILL, AuditResult, Finding, GroupDay, Severity
 from batonpass.audit.job import Audit
 from batonpass.audit.whatif import Tried
+from batonpass.cli import app
 
 
 def found(law: str, detail: str, *at: int, task: str | None = "0_7", group: str = "orders") -> Finding:
@@ -179,3 +181,12 @@ def test_a_recommendation_says_that_both_sides_are_simulated() -> None:
     said = report._change(recommendation())
     assert said is not None
     assert "In the simulation of the day, downtime goes from 2 min 16 s to 14 s" in said
+
+
+def test_the_advice_to_pause_has_the_command_and_what_it_holds() -> None:
+    said = advice(found("L8", "2 handovers from running owners"))
+    assert "`batonpass pause GROUP --for 30m`" in said
+    known = CliRunner().invoke(app, ["pause", "--help"]).stdout
+    assert "--for" in known
+    assert "--all" in known
+    assert "with --all also drains, moves of failed tasks and new copies" in said
