@@ -12,7 +12,7 @@ from tests.audit.sample import DAY, at_ms, clean_result, recommendation
 from typer.testing import CliRunner
 
 from batonpass.audit import job, report, whatif
-from batonpass.audit.findings import STILL, AuditResult, Finding, GroupDay, Severity
+from batonpass.audit.findings import STILL, AuditResult, Finding, GroupDay, Severity, headline
 from batonpass.audit.job import Audit
 from batonpass.audit.whatif import Tried
 from batonpass.cli import app
@@ -190,3 +190,21 @@ def test_the_advice_to_pause_has_the_command_and_what_it_holds() -> None:
     assert "--for" in known
     assert "--all" in known
     assert "with --all also drains, moves of failed tasks and new copies" in said
+
+
+def test_the_headline_says_in_how_many_groups_of_how_many() -> None:
+    one = found("L7", "taken", group="clicks")
+    assert headline(day_with(one)) == "L7 was broken, in 1 group."
+    more = (*clean_result().groups, *(replace(clean_result().groups[0], group=f"g{number}") for number in range(2)))
+    assert headline(day_with(one, groups=more)) == "L7 was broken, in 1 group of 3."
+
+
+def test_a_card_with_a_single_finding_is_open_and_a_folded_one_names_its_task() -> None:
+    single = report.as_html(day_with(found("L7", "taken at 1", at_ms(4))))
+    assert '<details class="card" open>' in single
+    assert single.count("taken at 1") == 1
+    folded = report.as_html(
+        day_with(found("L7", "taken at 1", at_ms(4)), found("L7", "taken at 2", at_ms(5), task="0_8"))
+    )
+    assert '<details class="card">' in folded
+    assert "<b>orders</b> · 2 alike · 0_7 and more" in folded

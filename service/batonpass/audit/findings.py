@@ -341,7 +341,8 @@ def headline(result: AuditResult) -> str:
     laws = in_order(broken)
     names = laws[0] if len(laws) == 1 else f"{', '.join(laws[:-1])} and {laws[-1]}"
     verb = "was" if len(laws) == 1 else "were"
-    return f"{names} {verb} broken{so_far}, in {amount(len(where), 'group')}."
+    of_all = f" of {len(result.groups):,}" if len(result.groups) > len(where) else ""
+    return f"{names} {verb} broken{so_far}, in {amount(len(where), 'group')}{of_all}."
 
 
 def summary(result: AuditResult) -> str:

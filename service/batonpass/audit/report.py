@@ -312,6 +312,7 @@ def _card(some: Sequence[Finding], result: AuditResult) -> dict[str, Any]:
     first, known = some[0], result.before.known
     return {
         "group": first.group,
+        "task": f"{first.task}{' and more' if len({one.task for one in some}) > 1 else ''}" if first.task else None,
         "count": len(some),
         "since": None if known is None else "known" if (first.group, first.law) in known else "new",
         "when": _when(some, result),
