@@ -7,7 +7,7 @@ from typing import Any
 import httpx2 as httpx
 import pytest
 
-from batonpass.client import AGAIN_S, ApiError, CoordinatorClient, Refused, Unreachable, path
+from batonpass.client import AGAIN_S, ApiError, CoordinatorClient, Refused, Unreachable, path, worst_first
 
 NOT_NOW = httpx.Response(503, json={"type": "coordinator-loading", "detail": "the coordinators do not agree yet"})
 WELL = httpx.Response(200, json={"groups": []})
@@ -186,3 +186,9 @@ def test_a_name_of_dots_is_no_step_in_a_path() -> None:
         httpx.URL("http://c").join(path("v1", "groups", "g", "members", name)) for name in (".", "..", "a..b", "a/b")
     ]
     assert [one.raw_path.decode().rpartition("/members")[2] for one in asked] == ["/%2E", "/%2E%2E", "/a..b", "/a%2Fb"]
+
+
+def test_a_level_that_only_a_newer_coordinator_knows_is_attention() -> None:
+    groups = [{"group": name, "health": {"level": level}} for name, level in (("a", "at-rest"), ("b", "on-fire"))]
+    found = [(one["group"], one["health"]["level"]) for one in worst_first(groups)]
+    assert found == [("b", "attention"), ("a", "at-rest")]

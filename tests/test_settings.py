@@ -98,6 +98,14 @@ def test_a_value_below_its_range_is_refused(name: str, value: object, monkeypatc
         Settings()
 
 
+NO_BROKERS = ("[::1", "::1:9092", "[::1]:x", "h:", "h:9092,", " , ", "http://h:9092", "a b:1", "[h]]:1", "h:999999")
+
+
+@pytest.mark.parametrize("text", ["h", "h:9092", "h1:1, h2:2", "[::1]:9092", "[fe80::1%eth0]", "127.0.0.1:1,[::1]:2"])
+def test_brokers_have_names_or_addresses(text: str) -> None:
+    assert Settings(kafka_bootstrap=text).kafka_bootstrap == text
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [
@@ -114,6 +122,7 @@ def test_a_value_below_its_range_is_refused(name: str, value: object, monkeypatc
         ({"kafka_sasl_mechanism": "OAUTHBEARER"}, "needs BATONPASS_KAFKA_OAUTH_TOKEN_URL"),
         ({"kafka_key_password": "of the key"}, "BATONPASS_KAFKA_KEY_PASSWORD without BATONPASS_KAFKA_CERT_FILE"),
         ({"kafka_ca_file": "none.pem"}, "cannot be read"),
+        *(({"kafka_bootstrap": wrong}, "BATONPASS_KAFKA_BOOTSTRAP names brokers") for wrong in NO_BROKERS),
     ],
 )
 def test_settings_that_make_no_sense_stop_the_start(

@@ -40,6 +40,7 @@ from batonpass.metrics.counts import Counts
 from batonpass.metrics.groups import GroupGauges, Scrape
 from batonpass.postgres.store import PostgresStore, StoreOptions
 from batonpass.postgres.upkeep import Retention
+from batonpass.runtime.background import kept_going
 from batonpass.runtime.chores import SNAPSHOT_EVERY_RECORDS, Chores
 from batonpass.runtime.clocks import MachineClock
 from batonpass.runtime.coordinator import Coordinator
@@ -110,14 +111,14 @@ class Process:
     async def running(self) -> AsyncIterator[None]:
         """Start everything in order; at the end stop it in order, within the time that the settings give."""
         running = [
-            ("pulse", self.pulse.run()),
-            ("loop lag", self.counts.watch_loop()),
-            ("chores", self.chores.run()),
-            ("audits", self.audits.run()),
+            ("pulse", self.pulse.run),
+            ("loop lag", self.counts.watch_loop),
+            ("chores", self.chores.run),
+            ("audits", self.audits.run),
         ]
         if self.kafka is not None:
-            running.append(("kafka", self.kafka.run()))
-        tasks = [asyncio.create_task(work, name=name) for name, work in running]
+            running += [(type(part).__name__, part.run) for part in self.kafka if part is not None]
+        tasks = [asyncio.create_task(kept_going(name, work), name=name) for name, work in running]
         await self.store.start(self._ownership_changed)
         loading = asyncio.create_task(self._load(), name="load")
         await asyncio.wait([loading], timeout=LOAD_WAIT_S)
@@ -270,10 +271,6 @@ class _Kafka(NamedTuple):
     watch: ClusterWatch
     exchange: Exchange | None
     events: EventPublisher | None
-
-    async def run(self) -> None:
-        """Work until cancelled."""
-        await asyncio.gather(*(part.run() for part in self if part is not None))
 
 
 def _kafka(

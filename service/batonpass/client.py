@@ -478,9 +478,9 @@ def worst_first(groups: Iterable[Mapping[str, Any]], level: str = "", name: str 
 
 
 def health_of(body: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return how a group is. A coordinator of an older version does not say it."""
+    """Return how a group is. An older coordinator does not say it; a level that only a newer one knows is attention."""
     found: Mapping[str, Any] = body.get("health") or _UNTOLD
-    return found
+    return found if found["level"] in LEVELS else {**found, "level": "attention"}
 
 
 _UNTOLD: Final[Mapping[str, Any]] = {

@@ -7,10 +7,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from sqlalchemy import make_url
 from tests.audit.planted import DAY, MIDNIGHT_MS, QUIET_MS
+from tests.postgres.databases import run_sql
 
 from batonpass.audit.database import rows as rows_of
-from batonpass.audit.plan import ONE_PART, MissingDay, partitions_for, plan_day
+from batonpass.audit.plan import ONE_PART, MissingDay, partitions_for, plan_day, quoted
 
 
 def test_a_day_is_found_by_bisection(planted_url: str) -> None:
@@ -58,3 +60,11 @@ def test_a_day_of_rest_is_one_to_audit_and_one_before_the_first_record_is_not(pl
     assert {one.group for one in plan_day(rows, DAY).groups} == {one.group for one in plan.groups}
     with pytest.raises(MissingDay, match="or before it"):
         plan_day(rows, DAY - timedelta(days=9))
+
+
+@pytest.mark.parametrize("setting", ["client_encoding = 'LATIN1'", "standard_conforming_strings = off"])
+async def test_a_name_is_read_alike_whatever_the_database_sets_for_its_sessions(own_url: str, setting: str) -> None:
+    await run_sql(own_url, f"alter database {make_url(own_url).database} set {setting}")
+    name = "b\u00fcro\\' or '1"
+    # Said and sent back in the wrong encoding it would still be the same, but not as long.
+    assert rows_of(own_url, f"select {quoted(name)}, length({quoted(name)})") == [(name, len(name))]

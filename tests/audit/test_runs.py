@@ -143,7 +143,7 @@ def test_values_become_json_that_every_reader_takes() -> None:
 
 @pytest.mark.parametrize("url", ["postgres://u@h/d", "postgresql://u@h/d", "postgresql+asyncpg://u@h/d"])
 def test_any_spelling_of_a_url_will_do(url: str) -> None:
-    assert libpq_url(url) == "postgresql://u@h/d"
+    assert libpq_url(url) == "postgresql://u@h/d?client_encoding=utf8"
 
 
 def test_a_reason_is_short_and_never_empty() -> None:

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 from alembic.script import ScriptDirectory
-from tests.postgres.databases import beside, run_sql
+from tests.postgres.databases import beside, numbers, run_sql
 
+from batonpass.postgres.embedded import EmbeddedPostgres
 from batonpass.postgres.schema import Fit, least_known, migrations, standing_of, upgrade
 from batonpass.runtime.ports import StoreUnavailable
 
@@ -28,6 +29,18 @@ def with_more(folder: Path, *names: str) -> Path:
         revision = name.partition("_")[0]
         (folder / "versions" / f"{name}_test.py").write_text(MIGRATION.format(revision=revision, down=head))
     return folder
+
+
+async def test_a_database_that_cannot_keep_every_text_is_refused_by_its_encoding(server: EmbeddedPostgres) -> None:
+    for encoding in ("LATIN1", "SQL_ASCII"):
+        name = f"test{next(numbers)}"
+        await run_sql(server.url, f"create database {name} encoding {encoding} locale 'C' template template0")
+        if encoding == "LATIN1":
+            with pytest.raises(ValueError, match="encoded in LATIN1"):
+                await standing_of(beside(server.url, name))
+        else:
+            assert (await standing_of(beside(server.url, name))).fit is Fit.EMPTY
+        await run_sql(server.url, f"drop database {name} with (force)")
 
 
 async def test_an_empty_database_is_told_from_one_that_is_behind(bare_url: str, tmp_path: Path) -> None:

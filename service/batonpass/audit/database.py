@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import adbc_driver_postgresql as postgres
@@ -21,12 +22,15 @@ if TYPE_CHECKING:
 
 
 def libpq_url(url: str) -> str:
-    """Return a database URL as libpq knows it, whichever driver it names.
+    """Return a database URL as libpq knows it, whichever driver it names; texts come and go in UTF-8.
+
+    Otherwise they would come as the role, the database, or PGCLIENTENCODING has it, which Arrow does not know.
 
     Raises:
         ValueError: when ``DatabaseUrl`` does not understand it.
     """
-    return str(DatabaseUrl.read(url))
+    read = DatabaseUrl.read(url)
+    return str(replace(read, options={**read.options, "client_encoding": "utf8"}))
 
 
 Row = tuple[Any, ...]

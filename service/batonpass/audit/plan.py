@@ -185,8 +185,8 @@ _BOUNDS: Final = """
 
 
 def quoted(text: str) -> str:
-    """Return a text as a literal of SQL."""
-    return "'" + text.replace("'", "''") + "'"
+    """Return a text as a literal of SQL, which is read alike whatever `standard_conforming_strings` is."""
+    return "E'" + text.replace("\\", "\\\\").replace("'", "''") + "'"
 
 
 def plan_day(ask: Ask, day: date, *, group: str | None = None, now: datetime | None = None) -> DayPlan:

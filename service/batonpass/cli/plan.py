@@ -97,7 +97,7 @@ async def _live(context: ClientContext, group: str, change: dict[str, Any], memb
         f"Load per capacity: {before['least']:g} to {before['most']:g} now, {after['least']:g} to {after['most']:g} then."
     )
     for one in found.get("for_load", []):
-        of, to = (name_by_id.get(member, member) for member in (one["from"], one["to"]))
+        of, to = name_by_id(one["from"]), name_by_id(one["to"])
         context.say(f"  for load, {one['task']} would move from {of} to {to}")
 
 

@@ -22,6 +22,7 @@ from batonpass.core.state.ids import GroupId
 from batonpass.postgres.coordinator_names import fresh_name, is_dead
 from batonpass.postgres.leases import LONGEST_MS, Leases, LiveCoordinator, Reading
 from batonpass.postgres.snapshots import KIND
+from batonpass.runtime.background import kept_going
 from batonpass.runtime.clocks import UNCERTAIN_MAX_MS, DatabaseClock, boot_ms
 from batonpass.runtime.ports import StoreUnavailable
 
@@ -155,7 +156,7 @@ class Fleet:
 
     async def run(self) -> None:
         """Renew the lease and watch the others, until cancelled."""
-        telling = asyncio.create_task(self._tell(), name="fleet news")
+        telling = asyncio.create_task(kept_going("fleet news", self._tell), name="fleet news")
         try:
             while True:
                 self._woken.clear()

@@ -94,7 +94,10 @@ def _upgrade(connection: Connection, config: Config) -> None:
 TAKES_AWAY = "_contract_"
 """What the file name of a migration contains if it takes something away."""
 
-_CURRENT = text("select to_regclass('alembic_version') is not null")
+_DATABASE = text("select current_setting('server_encoding'), to_regclass('alembic_version') is not null")
+ENCODINGS = frozenset({"UTF8", "SQL_ASCII"})
+"""Encodings that keep every text: ``SQL_ASCII`` is bytes as they come, and they come in UTF-8."""
+
 _VERSION = text(
     "select version_num, obj_description('alembic_version'::regclass, 'pg_class') from alembic_version limit 1"
 )
@@ -147,7 +150,7 @@ async def standing_of(url: str, *, folder: Path | None = None) -> Standing:
 
     Raises:
         StoreUnavailable: when the database cannot be reached.
-        ValueError: when this is not a URL of Postgres.
+        ValueError: when this is not a URL of Postgres, or the database's encoding is not of ``ENCODINGS``.
     """
     engine = create_async_engine(DRIVER, poolclass=NullPool, connect_args=driver_arguments(url))
     try:
@@ -178,7 +181,13 @@ def least_known(script: ScriptDirectory) -> str:
 
 
 async def _read(connection: AsyncConnection) -> tuple[str | None, str | None]:
-    if not (await connection.execute(_CURRENT)).scalar_one():
+    encoding, has_schema = (await connection.execute(_DATABASE)).one()
+    if encoding not in ENCODINGS:
+        raise ValueError(
+            f"this database is encoded in {encoding}, which not every text can be written in; make one with"
+            f" `create database … encoding 'UTF8' template template0`, and bring what is in this one over with pg_dump"
+        )
+    if not has_schema:
         return None, None
     row = (await connection.execute(_VERSION)).one_or_none()
     return (None, None) if row is None else (row[0], row[1])

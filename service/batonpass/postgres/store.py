@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
 
 from batonpass.postgres.archive import PostgresArchive
 from batonpass.postgres.audits import PostgresAudits
@@ -19,6 +19,7 @@ from batonpass.postgres.samples import PostgresSamples
 from batonpass.postgres.sorting import keep_sorted
 from batonpass.postgres.tokens import PostgresTokens
 from batonpass.postgres.upkeep import DEFAULT_RETENTION, Retention, Upkeep
+from batonpass.runtime.background import kept_going
 from batonpass.runtime.clocks import DatabaseClock
 from batonpass.runtime.ports import StoreUnavailable
 
@@ -47,8 +48,8 @@ class StoreOptions:
 class _Background:
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
-    def begin(self, name: str, work: Coroutine[Any, Any, None]) -> None:
-        self.tasks.append(asyncio.create_task(work, name=name))
+    def begin(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
+        self.tasks.append(asyncio.create_task(kept_going(name, work), name=name))
 
     async def end(self) -> None:
         for task in self.tasks:
@@ -91,9 +92,9 @@ class PostgresStore:
         with contextlib.suppress(StoreUnavailable):
             await self.ownership.start(alone=self._alone)
             await self.log.get_ready()
-        self._background.begin("lease", self.ownership.run())
-        self._background.begin("upkeep", self._upkeep.run())
-        self._background.begin("sorting", keep_sorted(self._engine))
+        self._background.begin("lease", self.ownership.run)
+        self._background.begin("upkeep", self._upkeep.run)
+        self._background.begin("sorting", partial(keep_sorted, self._engine))
 
     async def stop(self) -> None:
         """Give every group up, so that others need not wait for the end of the lease, and disconnect."""

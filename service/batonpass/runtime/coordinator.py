@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from batonpass.core.state.errors import LimitExceeded, ProtocolError, UnknownGroup
 from batonpass.core.state.ids import GroupId, MemberId
 from batonpass.core.state.inputs import GroupDeclaration, Input, RefusedRebalance, StreamsRebalance, Tick
+from batonpass.runtime.background import kept_going
 from batonpass.runtime.feed import FOLLOWERS_EACH_MAX, FOLLOWERS_MAX, Feed
 from batonpass.runtime.group_runtime import GroupRuntime
 from batonpass.runtime.history import NOBODY_ASKED, Asked
@@ -59,7 +60,7 @@ class Coordinator:
                 taken over now; the caller has to call again.
         """
         if self._feeding is None:
-            self._feeding = asyncio.create_task(self.feed.run(), name="event feed")
+            self._feeding = asyncio.create_task(kept_going("event feed", self.feed.run), name="event feed")
         failed = await self._read_owned()
         self.is_ready = True
         if failed is not None:

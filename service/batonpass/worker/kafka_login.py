@@ -1,4 +1,4 @@
-"""How a process logs in to Kafka, by the ``BATONPASS_KAFKA_`` variables: which go together, and the resulting login.
+"""How a process finds Kafka and logs in to it, by the ``BATONPASS_KAFKA_`` variables, and which of these go together.
 
 The same rules hold for workers and coordinators. Nothing here needs Kafka's library, so variables that make no sense
 together are refused before anything is started.
@@ -7,6 +7,7 @@ together are refused before anything is started.
 from __future__ import annotations
 
 import os
+import re
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
@@ -23,6 +24,10 @@ Token = Callable[[], Awaitable[str]]
 OAUTHBEARER: Final = "OAUTHBEARER"
 WITH_PASSWORD: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 """The mechanisms that send a user's name and password."""
+
+_BROKER: Final = r"\s*([^\s:/,\[\]]+|\[[^\s/,\[\]]+\])(:\d{1,5})?\s*"
+BROKERS: Final = re.compile(f"{_BROKER}(,{_BROKER})*")
+"""Names or addresses with or without a port, separated by commas; an address of IPv6 in brackets."""
 
 FILES: Final = ("ca_file", "cert_file", "key_file", "oauth_client_secret_file", "oauth_ca_file")
 
@@ -45,6 +50,10 @@ def login_of(named: Mapping[str, str], *, token: Token | None = None) -> Login:
     Raises:
         ValueError: naming the variables that are wrong, and what to do.
     """
+    if "bootstrap" in named and not BROKERS.fullmatch(named["bootstrap"]):
+        raise ValueError(
+            f"{_var('bootstrap')} names brokers as kafka-1:9092, separated by commas, an IPv6 address in brackets"
+        )
     for name in FILES:
         if name in named and (not os.access(named[name], os.R_OK) or Path(named[name]).is_dir()):
             raise ValueError(f"{_var(name)} names {named[name]}, which cannot be read")

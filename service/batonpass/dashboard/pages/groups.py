@@ -9,7 +9,7 @@ from typing import Final
 
 from starlette.responses import RedirectResponse, Response
 
-from batonpass.client import path, worst_first
+from batonpass.client import health_of, path, worst_first
 from batonpass.dashboard.pages.group_state import EVENTS_SEARCHED, group_state, lags
 from batonpass.dashboard.request_context import RequestContext
 from batonpass.dashboard.view_models.events import event_lines
@@ -70,16 +70,17 @@ async def show_group(context: RequestContext) -> Response:
     along = axis(begin, end, context.zone)
     marks = trend(drawn, lagging, along, names)
     stuck = stuck_tasks(explained, names)
-    still = sum(amount for state, amount in explained["health"]["tasks"].items() if state in STANDING_STILL)
+    health = health_of(explained)
+    still = sum(amount for state, amount in health["tasks"].items() if state in STANDING_STILL)
     return context.show(
         "group.html",
         title=context.group,
         tab="group",
         seen=seen,
         explained=explained,
-        health=explained["health"],
-        health_level=explained["health"]["level"],
-        headline=f"{LEVEL_NAMES[explained['health']['level']]}: {explained['health']['sentence']}",
+        health=health,
+        health_level=health["level"],
+        headline=f"{LEVEL_NAMES[health['level']]}: {health['sentence']}",
         reasons=[names.within(one) for one in explained["sentences"][1:]],
         level_names=LEVEL_NAMES,
         stuck=stuck[:STUCK_SHOWN],

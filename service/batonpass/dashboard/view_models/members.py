@@ -13,7 +13,7 @@ Json = Mapping[str, Any]
 
 
 class MemberLine(NamedTuple):
-    """A member in the list, as it is told. ``load`` is active tasks per capacity."""
+    """A member in the list, as it is told. ``load`` is per capacity: measured, or active tasks where it is not."""
 
     member: Json
     name: str
@@ -56,13 +56,14 @@ class Held(NamedTuple):
 
 def member_lines(members: Sequence[Json], acceptable_lag: int, names: Names) -> list[MemberLine]:
     """Return a line for each member, members with a problem first."""
-    lines = []
+    lines, is_measured = [], any(one.get("load") is not None for one in members)
     for one in members:
         active = len(one["assignment"]["active"])
         tags = ", ".join(f"{name}={value}" for name, value in sorted(one["client_tags"].items()))
         tone = member_tone(one, cells_of(one, acceptable_lag, names).values())
         words = member_words(one) or _state(one)
-        lines.append(MemberLine(one, names(one["member_id"]), tone, words, active, active / one["capacity"], tags))
+        load = one.get("load") or 0.0 if is_measured else active / one["capacity"]
+        lines.append(MemberLine(one, names(one["member_id"]), tone, words, active, load, tags))
     return sorted(lines, key=SORTS["state"])
 
 
