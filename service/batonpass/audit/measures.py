@@ -229,11 +229,10 @@ def stuck_task(gap: Gap, group: str) -> Iterator[Finding]:
     if gap.unowned_ms > STUCK_MS and gap.runner is not None:
         minutes, why = _minutes(gap.unowned_ms), "?" if gap.why is None else gap.why
         detail = f"granted to nobody for {minutes} minutes from {time_of(gap.from_ms)} ({why})"
-        sequences, at = () if gap.down_seq is None else (gap.down_seq,), (gap.from_ms,)
-        if gap.next_up_seq is None and gap.unowned_ms == gap.gap_ms:
-            detail += f", still so {STILL}"
-        else:
-            at += (gap.from_ms + gap.unowned_ms,)
+        sequences = () if gap.down_seq is None else (gap.down_seq,)
+        is_open = gap.next_up_seq is None and gap.unowned_ms == gap.gap_ms
+        detail += f", still so {STILL}" if is_open else ""
+        at = (gap.from_ms,) if is_open else (gap.from_ms, gap.from_ms + gap.unowned_ms)
         yield Finding(group, "stuck-task", NOTICE, gap.task, gap.runner, detail, sequences, at)
 
 

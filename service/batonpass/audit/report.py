@@ -203,23 +203,21 @@ def in_short(result: AuditResult) -> list[str]:
 
 def _not_run(result: AuditResult) -> list[str]:
     """Return for each group which task nobody ran for longest, of those that nobody ran for an hour or at the end."""
-    midnight = datetime.combine(result.day + timedelta(days=1), time(), UTC)
-    end_ms = int(midnight.timestamp() * 1_000) if result.so_far_ms is None else result.so_far_ms
-    end = "the end of the day" if result.so_far_ms is None else clock(end_ms)[:8]
-    gaps: dict[str, list[tuple[int, str, str]]] = {}
+    midnight_ms = int(datetime.combine(result.day + timedelta(days=1), time(), UTC).timestamp() * 1_000)
+    gaps: defaultdict[str, list[tuple[int, str, int, int]]] = defaultdict(list)
     for one in result.findings:
-        still = STILL in one.detail
         if one.law == "stuck-task" and one.at:
-            lasted = (end_ms if still else one.at[-1]) - one.at[0]
-            if still or lasted >= HOUR_MS:
-                told = f"from {clock(one.at[0])[:8]} to {end if still else clock(one.at[-1])[:8]} ({duration(lasted)})"
-                gaps.setdefault(one.group, []).append((lasted, str(one.task), told))
+            still, since_ms = STILL in one.detail, one.at[0]
+            until_ms = (result.so_far_ms or midnight_ms) if still else one.at[-1]
+            if still or until_ms - since_ms >= HOUR_MS:
+                gaps[one.group].append((until_ms - since_ms, str(one.task), since_ms, until_ms))
     said = []
     for group, some in sorted(gaps.items(), key=lambda each: -max(each[1])[0]):
-        _, task, told = max(some)
+        lasted, task, since_ms, until_ms = max(some)
+        end = "the end of the day" if until_ms == midnight_ms else clock(until_ms)[:8]
         least = "at least " if result.left_out.get("stuck-task") else ""
         more = f", nor {least}{len(some) - 1} more of its tasks for long" if len(some) > 1 else ""
-        said.append(f"Nobody ran {task} of {group} {told}{more}.")
+        said.append(f"Nobody ran {task} of {group} from {clock(since_ms)[:8]} to {end} ({duration(lasted)}){more}.")
     others = len(said) - GROUPS_STUCK
     return said[:GROUPS_STUCK] + [f"So it is with tasks of {amount(others, 'more group')}."] * (others > 0)
 
