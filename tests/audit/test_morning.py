@@ -199,7 +199,7 @@ def test_the_headline_says_in_how_many_groups_of_how_many() -> None:
     assert headline(day_with(one, groups=more)) == "L7 was broken, in 1 group of 3."
 
 
-def test_a_card_with_a_single_finding_is_open_and_a_folded_one_names_its_task() -> None:
+def test_a_laws_only_finding_is_open_and_a_folded_card_names_its_task() -> None:
     single = report.as_html(day_with(found("L7", "taken at 1", at_ms(4))))
     assert '<details class="card" open>' in single
     assert single.count("taken at 1") == 1
