@@ -5,6 +5,7 @@ The report, the dashboard and docs/audit.md use the same names; a finding with a
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -43,15 +44,16 @@ BROKEN: Final[Mapping[str, tuple[str, str]]] = {
             " the older one; any other sink may have records twice, or older values over newer ones."
         ),
         (
-            "See whether two members still claim the task; stop the one whose assignment lacks it. Then check what the"
-            " sinks took in these minutes."
+            "If L2 is broken in the group too, begin there. Else see whether two members still claim the task; stop the"
+            " one whose assignment lacks it. Then check what the sinks took in these minutes."
         ),
     ),
     "L4": (
         "A coordinator wrote after another one had taken over. Members may have been told different things.",
         (
-            "See which coordinators are alive, and end the one that is not the owner. If both had the same database, send"
-            " the finding and the day's records to the project: it is a defect."
+            "See which coordinators are alive, and end the one that is not the owner; if L2 is broken in the group too, start"
+            " none in its place, and go on there. If both had the same database, send the finding and the day's records to"
+            " the project: it is a defect."
         ),
     ),
     "L2": (
@@ -60,8 +62,11 @@ BROKEN: Final[Mapping[str, tuple[str, str]]] = {
             " touched by that, but the coordinator starts from these rows, and what is said of the group is not proven."
         ),
         (
-            "Find out who or what changed rows: a statement by hand, a restore of single tables, a disk. Do not restart"
-            " coordinators before you know; restore the whole database, never single tables."
+            "Find out who or what changed rows: a statement by hand, a restore of single tables, a disk. Until you know,"
+            " leave coordinators as they are: start none, because it would begin from these rows, and end only one that does"
+            " not own the group (L4). The last step is a restore: stop every coordinator first, and restore the whole database, never single"
+            " tables: every group goes back to the backup. Run `batonpass db recovered` before a coordinator starts on it"
+            " (docs/operations.md, Backup and restore)."
         ),
     ),
     "L10": (
@@ -83,7 +88,10 @@ BROKEN: Final[Mapping[str, tuple[str, str]]] = {
             "A task was handed over more often than needed, or more copies were made than allowed. Data are right; brokers,"
             " disks and workers had more to do."
         ),
-        "See whether it goes on; pause the group if it does. Then send the finding to the project.",
+        (
+            "See whether it goes on; pause the group if it does: `batonpass pause GROUP --for 30m` holds moves for balance,"
+            " with --all also drains, moves of failed tasks and new copies. Then send the finding to the project."
+        ),
     ),
     "L9": (
         (
@@ -106,6 +114,53 @@ BROKEN: Final[Mapping[str, tuple[str, str]]] = {
     ),
 }
 """For each law, the worst first: what it means for the data that it was broken, and what to do about it now."""
+
+PARTICULAR: Final = (
+    (
+        "L1",
+        r"is not above|token fell|, which was given",
+        (
+            "A token that did not grow fences nobody off: a sink that checks it may refuse the rightful owner, or take what"
+            " the owner before it still writes. That alone does not mean that two members ran the task."
+        ),
+        (
+            "If L2 is broken in the group too, begin there. Else see in the logs of the owner and of the sinks whether"
+            " writes are refused. If the database was restored or failed over, run `batonpass db recovered`: tokens leap"
+            " above all that were given. If not, send the finding to the project: it is a defect."
+        ),
+    ),
+    (
+        "stuck-task",
+        "granted to nobody",
+        "The input of the task waits, and its results are late. Data are right.",
+        (
+            "See what holds the task back; docs/runbooks/task-without-owner.md says for each reason what to do. If the group"
+            " has no members, start workers."
+        ),
+    ),
+    (
+        "L2",
+        r"cannot be read: .*(newer program|this program reads up to)",
+        (
+            "A record that this version cannot read was probably written by a newer one. Then nothing is damaged, but the"
+            " audit could not judge the group from there on."
+        ),
+        (
+            "Audit the day with the newest version of Batonpass that ran on this database. If it cannot read the record"
+            " either, or no newer one ever ran, a row was changed: leave"
+            " coordinators as they are, and start none, until you know by whom or what."
+        ),
+    ),
+)
+"""What has a meaning and advice of its own: the law or notice, what its sentence has in it, and both as above."""
+
+
+def meaning_of(name: str, sentence: str) -> tuple[str, str]:
+    """Return what a finding means for the data and what to do now; both are empty for most notices."""
+    for law, has, means, todo in PARTICULAR:
+        if law == name and re.search(has, sentence):
+            return means, todo
+    return BROKEN.get(name, ("", ""))
 
 
 def require_known(name: str) -> None:

@@ -244,7 +244,10 @@ def test_a_task_without_an_owner_for_long_is_a_notice_with_its_last_owner() -> N
     (found,) = found_in(rows, "stuck-task")
     assert found["detail"] == "granted to nobody for 40 minutes from 2026-11-18 00:01:41.000 (released)"
     assert (found["task"], found["member"], found["sequences"]) == ("0_0", "a.1", [11])
-    assert found["at"] == [MIDNIGHT_MS + 101_000]
+    assert found["at"] == [MIDNIGHT_MS + 101_000, MIDNIGHT_MS + 101_000 + 40 * MINUTE_S * 1_000]
+    (still,) = found_in(rows[:-2], "stuck-task")
+    assert still["detail"].endswith(", still so when the day ended")
+    assert still["at"] == [MIDNIGHT_MS + 101_000]
     assert found_in([*rows[:-2], *taken(101 + 10 * MINUTE_S)], "stuck-task") == []
 
 

@@ -44,7 +44,7 @@ def test_a_day_is_shown_whole(server: Canned) -> None:
     assert "18204, 18211" in output
     assert "99.9380%" in output
     assert (
-        "max_warmup_replicas 2 -> 4. Expected: downtime 1.2 s -> 600 ms, moves 6 -> 7, bytes 80 -> 90. Sure." in output
+        "max_warmup_replicas 2 -> 4. Simulated: downtime 1.2 s -> 600 ms, moves 6 -> 7, bytes 80 -> 90. Sure." in output
     )
     assert json.loads(server.run("audits", "2026-02-28", "--json").stdout) == body
 

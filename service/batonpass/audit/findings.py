@@ -237,6 +237,9 @@ class AuditResult:
         return len(self.findings) - self.fatal
 
 
+STILL: Final = "when the day ended"
+"""What the sentence of a finding has in it that was still so then."""
+
 END_MISSING: Final = "the end of the log is missing: "
 """How each finding begins that reports this."""
 
@@ -338,7 +341,8 @@ def headline(result: AuditResult) -> str:
     laws = in_order(broken)
     names = laws[0] if len(laws) == 1 else f"{', '.join(laws[:-1])} and {laws[-1]}"
     verb = "was" if len(laws) == 1 else "were"
-    return f"{names} {verb} broken{so_far}, in {amount(len(where), 'group')}."
+    of_all = f" of {len(result.groups):,}" if len(result.groups) > len(where) else ""
+    return f"{names} {verb} broken{so_far}, in {amount(len(where), 'group')}{of_all}."
 
 
 def summary(result: AuditResult) -> str:

@@ -39,7 +39,7 @@ from batonpass.audit.comparison import (
     wrong_history,
 )
 from batonpass.audit.entries import DAMAGE, read_group, unpacked
-from batonpass.audit.findings import END_MISSING, Finding, Kept, Severity
+from batonpass.audit.findings import END_MISSING, STILL, Finding, Kept, Severity
 from batonpass.audit.plan import GroupPlan
 from batonpass.codec.changes import Change, changes_of
 from batonpass.codec.generations import PROBE, Generation, generation_of, why_of
@@ -246,7 +246,7 @@ class GroupReplay:
             else:
                 last, fatal = (self._group.version,), Severity.FATAL
                 for one in broken:
-                    detail = f"when the day ended: {one.detail}"
+                    detail = f"{STILL}: {one.detail}"
                     self._find(one.law, fatal, detail, last, self._at_ms, subject=(one.task, one.member))
         self._compare_generations()
 

@@ -158,15 +158,18 @@ def _advised(tables: DayTables, audit: Audit, result: AuditResult, note: Tell) -
     """Return the result with what to set. The verdict stands: a failure here is told, and changes nothing of it."""
     note("trying other settings")
     try:
-        tried = whatif.recommend(tables, result.groups, note, budget_s=audit.what_if_s)
+        unproven = whatif.unproven(result.findings)
+        proven = [one for one in result.groups if one.group not in unproven]
+        tried = whatif.recommend(tables, proven, note, budget_s=audit.what_if_s)
     except Exception as error:  # noqa: BLE001 - many kinds, of Spark, its JVM, the database
         note(f"other settings were not tried: {runs.reason_of(error, audit.database_url)}")
         return result
-    for one in tried.findings:
+    not_tried = (*unproven.values(), *tried.findings)
+    for one in not_tried:
         note(f"{one.group}: {one.detail}")
     if tried.left_out:
         note(f"stopped after {audit.what_if_s:.0f} s: {amount(tried.left_out, 'trial')} left out")
-    return replace(result, recommendations=tried.recommendations, findings=(*result.findings, *tried.findings))
+    return replace(result, recommendations=tried.recommendations, findings=(*result.findings, *not_tried))
 
 
 def _export(audit: Audit, out: str, note: Tell) -> None:

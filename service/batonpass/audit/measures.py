@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from batonpass.audit.downtime import STUCK_MS, Gap, distributions, lifetime_ms
 from batonpass.audit.entries import NUMBER_MOST, Entry
 from batonpass.audit.facts import Lag, Probe, Warmup
-from batonpass.audit.findings import DowntimeCause, Finding, GroupDay, Severity, time_of
+from batonpass.audit.findings import STILL, DowntimeCause, Finding, GroupDay, Severity, time_of
 from batonpass.audit.ledger import Ledger
 from batonpass.audit.plan import HOUR_MS
 
@@ -225,12 +225,15 @@ def stalled_warmup(one: Entry, ledger: Ledger) -> Iterator[Finding]:
 
 
 def stuck_task(gap: Gap, group: str) -> Iterator[Finding]:
-    """Yield the notice of a task that no member was granted for long (stuck-task)."""
+    """Yield the notice of a task that no member was granted for long (stuck-task): since when, and until when."""
     if gap.unowned_ms > STUCK_MS and gap.runner is not None:
         minutes, why = _minutes(gap.unowned_ms), "?" if gap.why is None else gap.why
         detail = f"granted to nobody for {minutes} minutes from {time_of(gap.from_ms)} ({why})"
         sequences = () if gap.down_seq is None else (gap.down_seq,)
-        yield Finding(group, "stuck-task", NOTICE, gap.task, gap.runner, detail, sequences, (gap.from_ms,))
+        is_open = gap.next_up_seq is None and gap.unowned_ms == gap.gap_ms
+        detail += f", still so {STILL}" if is_open else ""
+        at = (gap.from_ms,) if is_open else (gap.from_ms, gap.from_ms + gap.unowned_ms)
+        yield Finding(group, "stuck-task", NOTICE, gap.task, gap.runner, detail, sequences, at)
 
 
 def _minutes(ms: int) -> int:

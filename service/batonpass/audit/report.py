@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, time, timedelta
 from html import escape
 from importlib.resources import files
 from math import log10
@@ -25,6 +25,7 @@ from rich.filesize import decimal
 
 from batonpass.audit.findings import (
     RANK,
+    STILL,
     AuditResult,
     DowntimeCause,
     Finding,
@@ -45,7 +46,7 @@ from batonpass.audit.findings import (
 from batonpass.audit.plan import HOUR_MS
 from batonpass.core.state.durations import DASH, duration
 from batonpass.core.state.ids import subtopology_sort_key
-from batonpass.laws import BROKEN, LAWS, NOTICES
+from batonpass.laws import LAWS, NOTICES, meaning_of
 
 
 def share(value: float | None) -> str:
@@ -88,7 +89,10 @@ def long_day(day: date) -> str:
 
 
 GROUPS_PICTURED: Final = 12
-"""How many groups have a timeline and a frontier of their own: those with the most fatal findings and downtime."""
+"""How many groups have a timeline and a frontier of their own: those with the most downtime."""
+
+GROUPS_STUCK: Final = 5
+"""Of how many groups the headline names a task that nobody ran for long."""
 
 CAUSES_SHOWN: Final = 20
 """How many causes of one law have a card; the database has all findings."""
@@ -146,7 +150,7 @@ def as_html(result: AuditResult) -> str:
 def _context(result: AuditResult, shown: dict[str, Any]) -> dict[str, Any]:
     """Return the values for the template; figures are put into ``shown``, by their places in the page."""
     fatal = Counter(one.group for one in result.findings if one.severity is Severity.FATAL)
-    ranked = sorted(result.groups, key=lambda one: (-fatal[one.group], -_of(one, "downtime_ms"), one.group))
+    ranked = sorted(result.groups, key=lambda one: (-_of(one, "downtime_ms"), -fatal[one.group], one.group))
     pictures = result.pictures
     drawn = {
         "downtime": downtime_figure(result.groups),
@@ -186,6 +190,7 @@ def in_short(result: AuditResult) -> list[str]:
         times = "once" if broken[law] == 1 else f"{broken[law]:,} times"
         meaning = f" ({LAWS[law]})" if law in LAWS else ""
         said.append(f"{law}{meaning} was broken {times}.")
+    said += _not_run(result)
     if result.unread:
         said.append(f"{amount(len(result.unread), 'group')} could not be read whole; no sum on this page has them.")
     if result.decisions_replayed:
@@ -194,6 +199,27 @@ def in_short(result: AuditResult) -> list[str]:
         differing = f"{amount(result.decisions_differing, 'outcome')} differed"
         said.append(f"{again} made again by the same core: {same or differing}.")
     return [*said, *untraced(result)]
+
+
+def _not_run(result: AuditResult) -> list[str]:
+    """Return for each group which task nobody ran for longest, of those that nobody ran for an hour or at the end."""
+    midnight_ms = int(datetime.combine(result.day + timedelta(days=1), time(), UTC).timestamp() * 1_000)
+    gaps: defaultdict[str, list[tuple[int, str, int, int]]] = defaultdict(list)
+    for one in result.findings:
+        if one.law == "stuck-task" and one.at:
+            still, since_ms = STILL in one.detail, one.at[0]
+            until_ms = (result.so_far_ms or midnight_ms) if still else one.at[-1]
+            if still or until_ms - since_ms >= HOUR_MS:
+                gaps[one.group].append((until_ms - since_ms, str(one.task), since_ms, until_ms))
+    said = []
+    for group, some in sorted(gaps.items(), key=lambda each: -max(each[1])[0]):
+        lasted, task, since_ms, until_ms = max(some)
+        end = "the end of the day" if until_ms == midnight_ms else clock(until_ms)[:8]
+        least = "at least " if result.left_out.get("stuck-task") else ""
+        more = f", nor {least}{len(some) - 1} more of its tasks for long" if len(some) > 1 else ""
+        said.append(f"Nobody ran {task} of {group} from {clock(since_ms)[:8]} to {end} ({duration(lasted)}){more}.")
+    others = len(said) - GROUPS_STUCK
+    return said[:GROUPS_STUCK] + [f"So it is with tasks of {amount(others, 'more group')}."] * (others > 0)
 
 
 def _of(one: GroupDay, name: str) -> float:
@@ -247,7 +273,8 @@ def _laws(result: AuditResult) -> list[dict[str, Any]]:
     for (severity, law), by_cause in causes.items():
         found = sorted(by_cause.values(), key=lambda some: (-len(some), some[0].group))
         is_fatal = severity is Severity.FATAL
-        means, todo = BROKEN.get(law, ("", "")) if is_fatal else ("", "")
+        said = dict.fromkeys(meaning_of(law, some[0].detail) for some in found if is_fatal or law in NOTICES)
+        advice = [one for one in said if all(one)]
         left_out = result.left_out.get(law, 0) if is_fatal or law in NOTICES else 0
         kept = sum(map(len, found))
         made.append(
@@ -257,10 +284,9 @@ def _laws(result: AuditResult) -> list[dict[str, Any]]:
                 "title": LAWS.get(law) or NOTICES[law],
                 "count": kept + left_out,
                 "groups": amount(len({group for group, _ in by_cause}), "group"),
-                "means": means,
-                "todo": todo,
-                "commands": _commands(result.day, found[0][0]) if is_fatal else [],
-                "cards": [_card(some, result.before.known) for some in found[:CAUSES_SHOWN]],
+                "advice": advice,
+                "commands": _commands(found[0][0]) if advice else [],
+                "cards": [_card(some, result) for some in found[:CAUSES_SHOWN]],
                 "causes_more": max(0, len(found) - CAUSES_SHOWN),
                 "left_out": left_out,
             }
@@ -268,28 +294,41 @@ def _laws(result: AuditResult) -> list[dict[str, Any]]:
     return made
 
 
-def _commands(day: date, one: Finding) -> list[str]:
-    """Return the commands to begin with, for the group and task of a finding."""
+def _commands(one: Finding) -> list[str]:
+    """Return the commands to begin with, for the group and task of a finding; the last says whether it goes on."""
     group = quote(one.group)
     said = [f"batonpass explain {group}" + (f" {quote(one.task)}" if one.task else "")]
-    if one.law == "L1":
+    if one.law in {"L1", "stuck-task"}:
         said.append(f"batonpass members {group}")
     if one.law in {"L4", "L2"}:
         said.append("batonpass db status")
-    said.append(f"batonpass audit --day {day} --group {group} --no-what-if")
+    said.append(f"batonpass audit --day today --group {group} --no-what-if")
     return said
 
 
-def _card(some: Sequence[Finding], known: frozenset[tuple[str, str]] | None) -> dict[str, Any]:
-    first = some[0]
+def _card(some: Sequence[Finding], result: AuditResult) -> dict[str, Any]:
+    first, known = some[0], result.before.known
     return {
         "group": first.group,
+        "task": f"{first.task}{' and more' if len({one.task for one in some}) > 1 else ''}" if first.task else None,
         "count": len(some),
         "since": None if known is None else "known" if (first.group, first.law) in known else "new",
+        "when": _when(some, result),
         "detail": first.detail,
         "findings": [_finding(one) for one in some[:ALIKE_SHOWN]],
         "more": max(0, len(some) - ALIKE_SHOWN),
     }
+
+
+def _when(some: Sequence[Finding], result: AuditResult) -> str:
+    """Return when findings of one cause were first and last so, and whether they still were at the end."""
+    times = sorted(at for one in some for at in one.at)
+    first, last = (clock(at)[:8] for at in (times[0], times[-1])) if times else ("", "")
+    kept = " of those kept" if result.left_out.get(some[0].law) else ""
+    said = f"at {first}" if first == last else f"first {first}, last{kept} {last}"
+    end = STILL if result.so_far_ms is None else f"at {clock(result.so_far_ms)[:8]}"
+    still = [f"still so {end}"] if any(STILL in one.detail for one in some) else []
+    return ", ".join([said] * bool(times) + still)
 
 
 def _finding(one: Finding) -> dict[str, Any]:
@@ -366,8 +405,12 @@ def _change(advice: Recommendation) -> str | None:
         ("the number of moves", number(now.moves), number(then.moves)),
         ("what is copied", size(now.bytes), size(then.bytes)),
     ]
-    expected = [f"{name} should go from {was} to {better}" for name, was, better in pairs if was != better]
-    return f"Change {changes}: {', '.join(expected) or 'that costs nothing'}." if changes else None
+    expected = [f"{name} goes from {was} to {better}" for name, was, better in pairs if was != better]
+    return (
+        f"Change {changes}. In the simulation of the day, {', '.join(expected) or 'that costs nothing'}."
+        if changes
+        else None
+    )
 
 
 Figure = dict[str, Any]

@@ -125,6 +125,14 @@ def not_tried(group: str, why: str) -> Finding:
     return Finding(group, INCOMPLETE, Severity.NOTICE, None, None, f"other settings were not tried: {why}")
 
 
+def unproven(findings: Iterable[Finding]) -> dict[str, Finding]:
+    """Return for each group in which L1, L2 or L4 is broken that it is not tried: its day cannot be trusted."""
+    fatal = (one for one in findings if one.severity is Severity.FATAL and one.law in {"L1", "L2", "L4"})
+    broken = sorted({(one.group, one.law) for one in fatal}, reverse=True)
+    why = "is broken in the group, and its day cannot be trusted"
+    return {group: not_tried(group, f"{law} {why}") for group, law in broken}
+
+
 def worth_trying(groups: Sequence[GroupDay], most: int) -> frozenset[str]:
     """Return the groups to try: those with the most downtime, then the most moves, of a day that is not too large.
 

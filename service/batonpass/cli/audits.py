@@ -116,7 +116,7 @@ def advised(group: str, advice: dict[str, Any]) -> list[str]:
         expected.append(
             f"tasks away from where they belong {duration(present['waiting_ms'])} -> {duration(better['waiting_ms'])}"
         )
-    return [f"{group}: {words}. Expected: {', '.join(expected)}. {advice['confidence']}"]
+    return [f"{group}: {words}. Simulated: {', '.join(expected)}. {advice['confidence']}"]
 
 
 def _row(one: dict[str, Any]) -> list[Any]:
