@@ -38,7 +38,7 @@ COLUMNS: Final[Mapping[str, str]] = {
     " score_before, score, decide_ms, moved::text as moved, reasons::text as reasons",
     "assignment_events": _CHANGES,
     "traces": "group_id, at, version, format, code, cause, payload::text as payload",
-    "samples": "group_id, at, copies::text as copies",
+    "samples": "group_id, at, copies::text as copies, behind",
 }
 """The columns of each table that is exported; JSON is written as its text, byte for byte."""
 
