@@ -192,3 +192,15 @@ def test_a_level_that_only_a_newer_coordinator_knows_is_attention() -> None:
     groups = [{"group": name, "health": {"level": level}} for name, level in (("a", "at-rest"), ("b", "on-fire"))]
     found = [(one["group"], one["health"]["level"]) for one in worst_first(groups)]
     assert found == [("b", "attention"), ("a", "at-rest")]
+
+
+def test_of_groups_of_one_level_the_one_with_most_that_is_not_processed_is_first_then_the_oldest() -> None:
+    def one(name: str, since: str | None, **tasks: int) -> dict[str, Any]:
+        return {"group": name, "health": {"level": "trouble", "since": since, "tasks": tasks}}
+
+    late, early = "2026-05-04T12:00:00.000Z", "2026-05-04T11:00:00.000Z"
+    groups = [
+        *(one("a", None, running=9), one("b", late, failed=1, running=8), one("c", early, parked=1)),
+        *(one("d", late, failed=1, waiting=4), one("e", None, failed=1)),
+    ]
+    assert [found["group"] for found in worst_first(groups)] == ["d", "c", "b", "e", "a"]

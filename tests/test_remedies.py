@@ -40,13 +40,13 @@ def test_a_command_names_the_task_or_else_the_member_as_people_call_it() -> None
     parked = event("task-parked", task="0_1", member=MEMBER)
     assert remedy_of(parked, "pod-1") == EventRemedy("batonpass release 'my orders' 0_1", "task-not-running")
     silent = event("member-suspected", member=MEMBER)
-    assert remedy_of(silent, "pod-1") == EventRemedy("batonpass evict 'my orders' pod-1", "heartbeat-late")
-    assert remedy_of(silent) == EventRemedy(f"batonpass evict 'my orders' {MEMBER}", "heartbeat-late")
+    assert remedy_of(silent, "pod-1") == EventRemedy("batonpass evict 'my orders' pod-1", "member-silent")
+    assert remedy_of(silent) == EventRemedy(f"batonpass evict 'my orders' {MEMBER}", "member-silent")
     assert remedy_of(event("storm-began")) == EventRemedy("batonpass resume 'my orders'", "storm")
 
 
 def test_health_and_events_name_only_runbooks_that_exist() -> None:
-    assert {f"{runbook}.md" for _, runbook in HELP.values() if runbook} <= {one.name for one in RUNBOOKS.iterdir()}
+    assert {f"{runbook}.md" for _, runbook, _ in HELP.values() if runbook} <= {one.name for one in RUNBOOKS.iterdir()}
 
 
 def test_who_left_or_was_evicted_is_no_fault() -> None:
@@ -58,12 +58,12 @@ def test_who_left_or_was_evicted_is_no_fault() -> None:
 def test_pages_and_watch_show_it_beside_the_event() -> None:
     """A short id, which a page shows, is not what a command is given."""
     silent = event("member-suspected", member=MEMBER)
-    assert line_of(silent, Names()).remedy == EventRemedy(f"batonpass evict 'my orders' {MEMBER}", "heartbeat-late")
+    assert line_of(silent, Names()).remedy == EventRemedy(f"batonpass evict 'my orders' {MEMBER}", "member-silent")
     named = line_of(silent, Names({MEMBER: "pod-1"})).remedy
     assert named is not None
     assert named.command == "batonpass evict 'my orders' pod-1"
     shown = event_line(silent, Names({MEMBER: "pod-1"})).plain
     assert shown.endswith(
-        "member-suspected pod-1 has fallen silent. -> batonpass evict 'my orders' pod-1, docs/runbooks/heartbeat-late.md"
+        "member-suspected pod-1 has fallen silent. -> batonpass evict 'my orders' pod-1, docs/runbooks/member-silent.md"
     )
     assert event_line(event("commits-lost"), Names()).plain.endswith(" -> docs/runbooks/commits-lost.md")

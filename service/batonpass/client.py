@@ -466,25 +466,39 @@ def instant(text: str | None) -> datetime | None:
     return datetime.fromisoformat(text) if text else None
 
 
+STANDING_STILL: Final = ("failed", "lost", "parked", "waiting", "restoring")
+"""States of a task that is not processed, the worst first."""
+
 LEVELS: Final = ("trouble", "attention", "moving", "at-rest", "not-deployed")
 """How groups are, the worst first, as the API says it."""
 
 
 def worst_first(groups: Iterable[Mapping[str, Any]], level: str = "", name: str = "") -> list[dict[str, Any]]:
-    """Return the groups of a list, the worst first: those of one level, if it is given, and whose name has ``name``."""
+    """Return the groups of a list, those of one level, if it is given, and whose name has ``name``.
+
+    The worst level is first; in it, most tasks that are not processed, then what began first.
+    """
     found = [dict(one) | {"health": health_of(one)} for one in groups if name in one["group"]]
     found = [one for one in found if level in ("", one["health"]["level"])]
-    return sorted(found, key=lambda one: (LEVELS.index(one["health"]["level"]), one["group"]))
+    return sorted(found, key=_badness)
+
+
+def _badness(group: Mapping[str, Any]) -> tuple[int, int, bool, str, str]:
+    health = group["health"]
+    still = sum(amount for state, amount in health["tasks"].items() if state in STANDING_STILL)
+    since = health["since"] or ""
+    return LEVELS.index(health["level"]), -still, not since, since, group["group"]
 
 
 def health_of(body: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return how a group is. An older coordinator does not say it; a level that only a newer one knows is attention."""
-    found: Mapping[str, Any] = body.get("health") or _UNTOLD
+    found: Mapping[str, Any] = _UNTOLD | (body.get("health") or {})
     return found if found["level"] in LEVELS else {**found, "level": "attention"}
 
 
-_UNTOLD: Final[Mapping[str, Any]] = {
+_UNTOLD: Final[dict[str, Any]] = {
     "level": "attention",
+    "what": "",
     "sentence": "Its coordinator is of an older version and does not say how it is.",
     "since": None,
     "until": None,
@@ -492,6 +506,8 @@ _UNTOLD: Final[Mapping[str, Any]] = {
     "evidence": "",
     "cause": None,
     "incident": None,
+    "todo": "",
+    "tasks": {},
     "remedies": [],
     "runbook": None,
 }

@@ -14,7 +14,7 @@ _TOLD: Final[Mapping[str, str]] = {
     "drain-blocked": "drain-blocked",
     "task-failed": "task-failed",
     "task-lost": "task-failed",
-    "task-parked": "not-processed",
+    "task-parked": "task-parked",
     "warmup-stalled": "warmup-stalled",
     "storm-began": "storm",
     "paused": "paused",
@@ -41,6 +41,6 @@ def remedy_of(event: Mapping[str, Any], member: str = "") -> EventRemedy | None:
         what = "member-lost"
     if what is None:
         return None
-    action, runbook = HELP[what]
+    action, runbook, _ = HELP[what]
     about = [str(one) for one in (event.get("task"), member or event.get("member")) if one][:1]
     return EventRemedy(shlex.join(words_of(action, event["group"], *about)) if action else "", runbook)

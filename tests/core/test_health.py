@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 from tests.core.scene import Scene, copy, failed, restoring, running, topology
@@ -19,8 +20,10 @@ A, B = MemberId("a"), MemberId("b")
 
 
 def health(scene: Scene) -> Health:
-    """Return how the group is now."""
-    return describe(scene.group, scene.soft, scene.now_ms, scene.policy)[1]
+    """Return how the group is now. Whatever is said of it says what to do."""
+    found = describe(scene.group, scene.soft, scene.now_ms, scene.policy)[1]
+    assert [one.what for one in (found.worst, *found.others) if not one.help.todo] == []
+    return found
 
 
 def said(scene: Scene) -> tuple[Level, str, str]:
@@ -120,7 +123,7 @@ def test_a_member_that_was_killed_is_silent_until_its_lease_is_over_and_then_the
     assert (worst.since_ms, worst.until_ms) == (heard_ms, heard_ms + scene.group.config.session_timeout_ms)
     assert (worst.until, worst.help.runbook, commands(scene)) == (
         "its lease",
-        "heartbeat-late",
+        "member-silent",
         [f"batonpass evict g {killed}"],
     )
     assert (health(scene).heard, health(scene).members, health(scene).unknown) == (1, 2, 1)
@@ -132,16 +135,56 @@ def test_a_member_that_was_killed_is_silent_until_its_lease_is_over_and_then_the
     assert health(scene).incident is None
 
 
-def test_the_loss_of_all_members_is_trouble_since_the_last_was_lost() -> None:
+def test_who_takes_over_from_a_silent_member_is_named() -> None:
+    """By the copies that are caught up; where nobody is left, nothing is to be waited for."""
+
+    def todo(*names: str, tasks: int = 2, stateless: int = 0, **config: object) -> str:
+        scene = Scene()
+        scene.declare(topology(tasks, stateless=stateless), acceptable_recovery_lag=100, **config)
+        for name in names:
+            scene.join(name, instance_id=InstanceId(f"pod-{name}"))
+            scene.settle()
+        for _ in range(20):
+            scene.tick(1_000)
+            for name in names[1:]:
+                scene.obey(name)
+        return health(scene).worst.help.todo
+
+    soon = r"If pod-a does not come back within \d+ s, its tasks {}; only if its process is surely dead, evict it with --dead.*"
+    for words, found in {
+        "go to pod-b": todo("a", "b", num_standby_replicas=1),
+        "go to their standbys": todo(*"abcde", tasks=20, num_standby_replicas=1),
+        "are rebuilt elsewhere": todo("a", "b"),
+        "are started elsewhere": todo("a", "b", tasks=0, stateless=2),
+    }.items():
+        assert re.fullmatch(soon.format(words), found), found
+    assert todo("a") == "Start workers, or pod-a anew: nobody else can take its tasks."
+
+
+def test_the_loss_of_all_members_is_trouble_since_the_last_was_heard() -> None:
     scene = guarded(2)
+    heard_ms = scene.now_ms
     dying(scene, "a", "b")
     assert not scene.group.members
     words = "All members are gone, 2 of the last 2 without having left: nobody runs its 2 tasks."
     assert said(scene) == (Level.TROUBLE, "members-gone", words)
     worst = health(scene).worst
-    assert worst.since_ms == max(gone.at_ms for gone in scene.group.gone.values())
+    assert worst.since_ms == heard_ms, "since they fell silent, as of one that is still waited for"
     assert worst.cause is not None
     assert (worst.cause.detail, worst.help.runbook) == ("its lease ran out", "storm")
+
+
+def test_a_group_at_rest_without_a_member_for_a_spare_copy_says_so_and_since_when() -> None:
+    scene = guarded(2)
+    gone_ms = scene.now_ms
+    dying(scene, "b")
+    scene.settle()
+    found = health(scene)
+    assert (found.level, found.worst.what) == (Level.AT_REST, "at-rest")
+    assert "no spare copy: 1 member takes tasks, and num_standby_replicas is 1." in found.sentence
+    assert found.worst.since_ms is not None
+    assert found.worst.since_ms > gone_ms
+    assert found.worst.help.todo == "Start a worker, if the spare copies are to come back."
 
 
 def test_a_group_that_was_scaled_to_nothing_only_asks_for_attention() -> None:
@@ -341,7 +384,7 @@ def test_what_is_not_processed_comes_before_a_pause() -> None:
     scene.do(PauseRequest(PauseScope.ALL))
     scene.beat("a", {TASK: failed()})
     found = health(scene)
-    assert [found.worst.what, *(one.what for one in found.others)] == ["not-processed", "paused", "moving"]
+    assert [found.worst.what, *(one.what for one in found.others)] == ["not-processed", "paused"]
 
 
 def test_a_task_that_no_member_may_take_says_why() -> None:

@@ -220,6 +220,7 @@ class Fleet:
             "unknown": 9,
             "cause": cause,
             "incident": lost,
+            "todo": "Look at the log of worker-3, and give it what it lacks.",
             "remedies": [parked],
             "runbook": "task-not-running",
         }

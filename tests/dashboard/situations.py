@@ -194,19 +194,37 @@ class Situation:
 
     help: tuple[str, ...] = ()
     cause: str = ""
+    todo: str = ""
+    """An expression that what to do matches."""
 
 
 SITUATIONS: Final = (
-    Situation("at-rest", at_rest, "At rest", "All 4 tasks run where they belong", ("2 of 2 members heard",)),
-    Situation("not-deployed", not_deployed, "Not deployed", "No member has joined: nobody runs its 4 tasks."),
-    Situation("joining", joining, "Moving", "2 tasks still to move, 2 warming up. All 4 tasks run.", ("Over",)),
+    Situation(
+        "at-rest", at_rest, "At rest", "All 4 tasks run where they belong", ("2 of 2 members heard",), todo="Nothing."
+    ),
+    Situation(
+        "not-deployed",
+        not_deployed,
+        "Not deployed",
+        "No member has joined: nobody runs its 4 tasks.",
+        todo="Start workers.",
+    ),
+    Situation(
+        "joining",
+        joining,
+        "Moving",
+        "2 tasks still to move, 2 warming up. All 4 tasks run.",
+        ("Over",),
+        todo="Nothing; wait.",
+    ),
     Situation(
         "killed",
         killed,
         "Attention",
         "Member pod-m2 has fallen silent.",
         (r"Since \d+ s ago", r"Over in \d+ s at the latest: its lease"),
-        ("batonpass evict killed pod-m2", "Runbook: heartbeat late"),
+        ("batonpass evict killed pod-m2", "Runbook: member silent"),
+        todo=r"If pod-m2 does not come back within \d+ s, its tasks go to pod-m1; only if its process is surely dead, evict it.*",
     ),
     Situation(
         "just-lost",
@@ -214,6 +232,7 @@ SITUATIONS: Final = (
         "At rest",
         "All 4 tasks run where they belong",
         ("Last incident pod-m2", "its lease ran out; it ran 2 tasks"),
+        todo="Start a worker, if the spare copies are to come back.",
     ),
     Situation(
         "draining",
@@ -222,6 +241,7 @@ SITUATIONS: Final = (
         "Member pod-m1 drains: 2 tasks left to hand over.",
         (r"Since \d+ s ago", r"Over in \d+ s at the latest: the drain's deadline"),
         ("batonpass undrain draining pod-m1",),
+        todo="Nothing; wait.",
     ),
     Situation(
         "drained",
@@ -230,6 +250,7 @@ SITUATIONS: Final = (
         "Member pod-m1 has handed everything over and can be stopped.",
         ("Since",),
         ("batonpass undrain drained pod-m1",),
+        todo="Stop the process of pod-m1.",
     ),
     Situation(
         "paused",
@@ -238,6 +259,7 @@ SITUATIONS: Final = (
         "An operator holds every move: a kernel upgrade.",
         (r"Since \d+ s ago", "Over when an operator resumes it"),
         ("batonpass resume paused", "Runbook: paused too long"),
+        todo="Resume when what it was paused for is done.",
     ),
     Situation(
         "parked",
@@ -247,6 +269,7 @@ SITUATIONS: Final = (
         ("Since", "Cause 0_0 on pod-"),
         ("batonpass release parked 0_0", "Runbook: task not running"),
         "checksum mismatch",
+        todo=r"First mend what the worker logged \(checksum mismatch\), then release what is parked.",
     ),
     Situation(
         "failing",
@@ -256,6 +279,7 @@ SITUATIONS: Final = (
         (r"Since \d+ s ago", r"Cause 0_0 on pod-m1 \d+ s ago: disk full", "Over when it is mended"),
         ("Runbook: task not running",),
         "disk full",
+        todo="Look at the log of pod-m1, and give it what it lacks; another member is tried by itself, if there is one.",
     ),
     Situation(
         "filling",
@@ -264,6 +288,7 @@ SITUATIONS: Final = (
         "1 of 2 tasks is not processed: 1 restoring, 90,000 records left.",
         ("Since", "Over when restored"),
         ("Runbook: task not running",),
+        todo="Wait; this restore has to finish.",
     ),
     Situation(
         "restarted",
@@ -271,7 +296,8 @@ SITUATIONS: Final = (
         "Attention",
         "0 of 2 members heard since the coordinator started: nobody can say whether 4 tasks run.",
         ("Since", "judged in"),
-        ("Runbook: heartbeat late",),
+        ("Runbook: member silent",),
+        todo=r"Wait [^;]+; members report by themselves.",
     ),
     Situation(
         "all-lost",
@@ -281,6 +307,7 @@ SITUATIONS: Final = (
         ("Since", "Over when workers join", "Cause pod-m1"),
         ("Runbook: storm",),
         "its lease ran out",
+        todo="Start workers.",
     ),
     Situation(
         "all-left",
@@ -289,6 +316,7 @@ SITUATIONS: Final = (
         "All members have left: nobody runs its 4 tasks.",
         (r"Since \d+ s ago", "Over when workers join"),
         ("Runbook: task without owner",),
+        todo="Start workers.",
     ),
     Situation(
         "storm",
@@ -296,7 +324,8 @@ SITUATIONS: Final = (
         "Trouble",
         "3 of 4 tasks are not processed: 3 without an owner.",
         ("Since", r"Cause \d.* ago: 3 members vanished at once", "the storm, if nobody else is lost"),
-        ("batonpass resume storm", "Runbook: task without owner"),
+        ("batonpass resume storm", "Runbook: storm"),
+        todo="If the members will come back, wait; if they are gone for good, resume: their tasks are rebuilt elsewhere.",
     ),
 )
 

@@ -200,7 +200,7 @@ async def test_the_page_of_a_group_begins_with_its_problems(operator: httpx.Asyn
     assert "Over when it is mended" in text
     assert "disk <full>" in text
     assert "Last incident worker-9" in text
-    assert "Rests on 7 of 8 members heard within 1 s" in text
+    assert "Known from 7 of 8 members heard within 1 s" in text
     assert "Release orders_2 batonpass release g orders_2" in text
     assert "Runbook: task not running" in text
     assert "orders_2 : failed worker-3: it failed there" in text

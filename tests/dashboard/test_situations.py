@@ -32,8 +32,13 @@ async def test_the_headline_says_what_is_wrong_since_when_why_and_what_to_do() -
                 assert hero.startswith(f"{one.level} {one.name} "), hero
                 assert one.headline in await browser.text("h1")
                 assert one.cause in hero
+                assert re.search(f"Do: {one.todo}", hero), hero
                 assert [words for words in one.facts if not re.search(words, hero)] == [], hero
                 assert [words for words in one.help if words not in hero] == [], hero
+                # What was asked for is not cancelled by the button that one presses first.
+                cancels = {"draining": "Undrain", "drained": "Undrain", "paused": "Resume"}.get(one.name)
+                pressed = await browser.page.locator(".hero .button.main").all_inner_texts()
+                assert cancels is None or (cancels in hero and pressed == [])
                 reasons = await browser.page.eval_on_selector_all(".reasons", "all => all.map(one => one.innerText)")
                 assert all(
                     hero.index(words) < hero.index(" ".join(reasons[0].split())) for words in one.help if reasons
@@ -58,6 +63,7 @@ async def test_sixty_groups_show_the_worst_first_with_since_when_and_why(base: s
                 (card,) = [card for card in cards if card.startswith(f"{one.name} {one.level} ")]
                 assert one.headline in card
                 assert one.cause in card
+                assert re.search(f"Do: {one.todo}", card), card
                 assert "Since " in card or not any(fact.startswith("Since") for fact in one.facts)
         assert f"{IDLE + 1} not deployed" in await browser.text(".filters")
         worst = await browser.page.locator(".card").first.bounding_box()

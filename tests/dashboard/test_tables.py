@@ -11,6 +11,7 @@ import pytest
 import batonpass
 from batonpass.cli import COMMANDS
 from batonpass.cli.watch import STYLES
+from batonpass.client import STANDING_STILL
 from batonpass.core.state.model import REVOKED, SUSPECTED, ActiveState, Cause
 from batonpass.core.state.reasons import NoChange, Why
 from batonpass.core.state.records import HEARD_AGAIN
@@ -54,6 +55,7 @@ TABLES: dict[str, tuple[Collection[str], Collection[str]]] = {
     "tones of members": ([*members.TONES, "none"], grid.TONES),
     "tones of tiles": (grid.TONE_WORDS, grid.TONES),
     "tasks that are not processed": (health.STANDING_STILL, {*STILL, TaskState.RESTORING}),
+    "tasks that put a group before others": (STANDING_STILL, health.STANDING_STILL),
     "events": ({*events.EVENTS, *TOLD_OTHERWISE}, KINDS | OF_A_FEED),
     "states of audits": (audits.TONE, audits.STATE),
 }
@@ -70,7 +72,7 @@ def test_a_tone_is_drawn_in_the_terminal_too() -> None:
 
 
 def test_a_command_that_helps_is_a_command() -> None:
-    assert {action for action, _ in HELP.values() if action} <= set(COMMANDS)
+    assert {action for action, *_ in HELP.values() if action} <= set(COMMANDS)
 
 
 def test_every_tone_has_a_colour() -> None:

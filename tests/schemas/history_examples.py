@@ -147,6 +147,7 @@ HEALTH: dict[str, Any] = {
     "unknown": 0,
     "cause": {"task": "0_5", "member": "m1", "instance_id": "pod-1", "at": AT, "detail": "checksum mismatch"},
     "incident": {"task": None, "member": "m9", "instance_id": None, "at": AT, "detail": "its lease ran out"},
+    "todo": "First mend what the worker logged (checksum mismatch), then release what is parked.",
     "remedies": [{"action": "release", "member": None, "task": "0_5", "command": "batonpass release orders 0_5"}],
     "runbook": "task-not-running",
 }

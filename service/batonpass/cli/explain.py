@@ -50,7 +50,7 @@ def explain_group(context: ClientContext, body: dict[str, Any], names: Names) ->
     """Print what a group waits for, and which members keep it waiting."""
     health = health_of(body)
     context.say(" ".join(headline(health, names.within)))
-    for line in remedies(health):
+    for line in remedies(health, names.within):
         context.say(line)
     for sentence in body["sentences"][1:]:
         context.say(names.within(sentence))

@@ -153,14 +153,16 @@ def origin(one: Mapping[str, Any], name: Callable[[str], str] = str) -> str:
     return f"{where}{when}: {one['detail']}".lstrip(" :")
 
 
-def remedies(health: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what helps: command lines, and the runbook; before them the last incident, and what all this rests on."""
+def remedies(health: Mapping[str, Any], name: Callable[[str], str] = str) -> Iterator[str]:
+    """Yield what to do, command lines, and the runbook; before them the last incident, and what all this rests on."""
     if health["incident"] and health["incident"] != health["cause"]:
         yield f"Last incident: {origin(health['incident'])}."
     if health["evidence"]:
-        yield f"Rests on: {health['evidence']}."
+        yield f"Known from: {health['evidence']}."
+    if health["todo"]:
+        yield f"Do: {name(health['todo'])}"
     for one in health["remedies"]:
-        yield f"Do: {one['command']}"
+        yield f"Command: {one['command']}"
     if health["runbook"]:
         yield f"Runbook: docs/runbooks/{health['runbook']}.md"
 

@@ -84,6 +84,7 @@ def health_body(group: Group, health: Health) -> dict[str, Any]:
         "unknown": health.unknown,
         "cause": _origin_body(group, worst.cause),
         "incident": _origin_body(group, health.incident),
+        "todo": worst.help.todo,
         "remedies": [
             {"action": one.action, "member": one.member_id, "task": one.task, "command": shlex.join(one.words)}
             for one in worst.help.remedies

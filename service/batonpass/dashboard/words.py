@@ -48,7 +48,7 @@ MEMBER_IS: Final[Mapping[str, str]] = {
     "unrevoked": "was told to give tasks up and has not confirmed it",
     "away": "is restarting; its place is kept",
     "suspected": "has fallen silent, and its connection broke",
-    "draining": "drains: it hands over what it has",
+    "draining": "drains",
     "drain-blocked": "drains, and something cannot be handed over",
 }
 

@@ -127,7 +127,7 @@ def explain_group(group: Group, soft: Soft, now_ms: int, policy: Policy, *, limi
             *(one.sentence for one in health.others),
             *_sentences(view, status, warmups, obstacles),
             *_of_idle(idle),
-            *_of_copies(behind),
+            *(_of_copies(behind) if view.config.kafka_streams else ()),
             *(_of_load(view, load) if load is not None else ()),
         ),
         load=load,
@@ -295,12 +295,14 @@ def _sentences(view: View, status: GroupStatus, warmups: Budget, obstacles: tupl
             f"{view.config.other_assignor} decides, not this group (shadow): what is still to come here is what would be "
             "done, and nothing of it is carried out."
         )
-    elif status.next_probe_ms is not None and status.state is GroupState.BALANCING and not was_to_rebalance(view):
+    elif (
+        group.config.kafka_streams
+        and status.next_probe_ms is not None
+        and status.state is GroupState.BALANCING
+        and not was_to_rebalance(view)
+    ):
         left = duration(status.next_probe_ms - now_ms)
-        if group.config.kafka_streams:
-            yield f"The application was asked to rebalance again in {left}; between two rebalances nothing moves."
-        else:
-            yield f"Whatever members report is acted upon at once; the group is looked at again in {left} at the latest."
+        yield f"The application was asked to rebalance again in {left}; between two rebalances nothing moves."
 
 
 def _slots(warmups: Budget) -> str:

@@ -32,6 +32,7 @@ from batonpass.core.state.model import (
     Outcome,
     Pause,
     PauseScope,
+    Role,
     Task,
 )
 from batonpass.core.state.policy import Policy
@@ -63,10 +64,11 @@ class Remedy(NamedTuple):
 
 
 class Help(NamedTuple):
-    """What can be done: commands, and the name of the page in `docs/runbooks`, empty if there is none."""
+    """What to do, commands for it, and the name of the page in `docs/runbooks`, empty if there is none."""
 
-    remedies: tuple[Remedy, ...] = ()
-    runbook: str = ""
+    todo: str
+    remedies: tuple[Remedy, ...]
+    runbook: str
 
 
 class Origin(NamedTuple):
@@ -90,11 +92,11 @@ class Finding(NamedTuple):
     level: Level
     what: str
     sentence: str
+    help: Help
     since_ms: int | None = None
     until_ms: int | None = None
     until: str = ""
     cause: Origin | None = None
-    help: Help = Help()
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +138,9 @@ INCIDENT_MS: Final = 3_600_000
 REMEDIES_MAX: Final = 5
 """The most commands that a finding names."""
 
+HEIRS_MAX: Final = 2
+"""How many members are named that take over."""
+
 STILL: Final[Mapping[TaskState, str]] = {
     TaskState.FAILED: "failed",
     TaskState.LOST: "lost its state",
@@ -151,7 +156,17 @@ BETWEEN: Final[Mapping[TaskState, str]] = {
 }
 """States of a task that is not processed for a short time."""
 
+_LATE: Final = "not started by its owner"
 _LEASED: Final = "until the lease of the last owner is over"
+_HELPED: Final[Mapping[str, str]] = {
+    STILL[TaskState.FAILED]: "task-failed",
+    STILL[TaskState.LOST]: "task-failed",
+    STILL[TaskState.PARKED]: "task-parked",
+    STILL[TaskState.WAITING]: "without-owner",
+    _LATE: "not-started",
+    _LEASED: "leased",
+}
+"""What helps a task that is not processed."""
 
 LOSSES: Final[Mapping[Cause, str]] = {
     Cause.EXPIRED: "its lease ran out",
@@ -174,7 +189,8 @@ def health_of(view: View, status: GroupStatus) -> Health:
     look = _Look(view, status)
     # Between its rebalances nobody knows what an application runs.
     between = view.config.kafka_streams
-    worst, *others = sorted(_findings(look), key=lambda one: _ORDER[one.level])
+    due = Finding(Level.MOVING, "moving", "Something is still due.", look.help("moving"))
+    worst, *others = sorted(_findings(look), key=lambda one: _ORDER[one.level]) or [due]
     return Health(
         worst=worst,
         sentence=worst.sentence if worst.what in _SAYS_WHAT_RUNS or between else f"{worst.sentence} {look.meanwhile}",
@@ -219,15 +235,34 @@ class _Look:
         self.unknown = sum(task.state is ActiveState.RUNNING and not task.marks.parked for task in unsure)
         self.states[TaskState.RUNNING] += self.tasks - len(looked_at)
 
-    def help(self, what: str, *, member: Member | None = None, tasks: Sequence[TaskId] | None = None) -> Help:
+    def help(
+        self,
+        what: str,
+        *,
+        member: Member | None = None,
+        tasks: Sequence[TaskId] = (),
+        until_ms: int = 0,
+        name: str = "",
+        detail: str = "",
+    ) -> Help:
         """Return what helps against what is wrong: with the group, a member, or each of some tasks."""
-        action, runbook = HELP[what]
+        action, runbook, todo = HELP[what]
+        about = () if member is None else (self.name(member.id),)
+        span = duration(max(until_ms - self.view.now_ms, 0))
+        todo = todo.format(name=name or "".join(about), span=span, detail=detail)
         if not action:
-            return Help(runbook=runbook)
-        if tasks is not None:
-            return Help(tuple(Remedy(action, words_of(action, self.group.id, one), task=one) for one in tasks), runbook)
-        about = () if member is None else (_name(self, member),)
-        return Help((Remedy(action, words_of(action, self.group.id, *about), member.id if member else None),), runbook)
+            return Help(todo, (), runbook)
+        if tasks:
+            each = tuple(Remedy(action, words_of(action, self.group.id, one), task=one) for one in tasks)
+            return Help(todo, each, runbook)
+        one = Remedy(action, words_of(action, self.group.id, *about), member.id if member else None)
+        return Help(todo, (one,), runbook)
+
+    def name(self, member_id: MemberId) -> str:
+        """Return what people call a member: its instance, if it has one; of an application, its own id."""
+        known = self.group.members.get(member_id) or self.group.gone.get(member_id)
+        instance_id = None if known is None or self.view.config.kafka_streams else known.instance_id
+        return instance_id or member_id
 
     @cached_property
     def meanwhile(self) -> str:
@@ -238,11 +273,6 @@ class _Look:
             return f"All {count(self.tasks, 'task')} run." if self.tasks != 1 else "Its task runs."
         rest = self.tasks - self.unknown - sum(self.states[state] for state in (*STILL, *BETWEEN))
         return f"Of {count(self.tasks, 'task')}: {', '.join(parts)}{'; the others run' if rest > 0 else ''}."
-
-
-def _name(look: _Look, member: Member) -> str:
-    """Return what people call a member: its instance, if it has one; that of an application has an id of Kafka's."""
-    return member.id if look.view.config.kafka_streams else member.instance_id or member.id
 
 
 def is_silent(view: View, member: Member) -> bool:
@@ -257,7 +287,7 @@ def _findings(look: _Look) -> Iterator[Finding]:
     group = look.group
     if not is_ready(group.topology):
         level = Level.ATTENTION if group.members else Level.NOT_DEPLOYED
-        yield Finding(level, "not-ready", f"The group is not ready: {look.status.detail}.")
+        yield Finding(level, "not-ready", f"The group is not ready: {look.status.detail}.", look.help("not-ready"))
     if not group.members:
         yield _without_members(look)
         return
@@ -265,7 +295,7 @@ def _findings(look: _Look) -> Iterator[Finding]:
     refused = application.refused if application is not None and application.is_refused else None
     if refused is not None:
         words = f"Rebalances are refused: {refusals(look.view, refused)}"
-        yield Finding(Level.TROUBLE, "refused", words, refused.since_ms, help=look.help("refused"))
+        yield Finding(Level.TROUBLE, "refused", words, look.help("refused"), refused.since_ms)
     yield from _of_tasks(look)
     yield from _of_group(look)
     for member in look.silent:
@@ -280,33 +310,40 @@ def _findings(look: _Look) -> Iterator[Finding]:
     if application is not None and application.is_silent and was_to_rebalance(look.view):
         told_ms = rebalance_due_ms(group) or 0
         meaning = f"it was to rebalance {_ago(look.view, told_ms)}, so it is stopped, or does not get through"
-        yield Finding(Level.ATTENTION, "silent", silence_of(look.view, application, meaning), since_ms=told_ms)
+        words = silence_of(look.view, application, meaning)
+        yield Finding(Level.ATTENTION, "silent", words, look.help("application-silent"), told_ms)
     if look.status.moves_pending or not (look.status.at_rest or refused is not None):
-        yield _moving(look)
+        yield from _moving(look)
     elif look.status.at_rest and not look.unheard and not look.silent:
         yield _resting(look)
 
 
 def _without_members(look: _Look) -> Finding:
     tasks = [look.group.tasks[task_id] for task_id in look.group.table.ids]
-    last = max((gone.at_ms for gone in look.group.gone.values()), default=None)
+    last = _last_gone(look.group)
     nobody = f"nobody runs its {count(look.tasks, 'task')}" if look.tasks else "it has no tasks"
     if not look.group.generation or last is None or not any(task.token for task in tasks):
-        return Finding(Level.NOT_DEPLOYED, "not-deployed", f"No member has joined: {nobody}.")
+        return Finding(
+            Level.NOT_DEPLOYED, "not-deployed", f"No member has joined: {nobody}.", look.help("not-deployed")
+        )
     lately = [one for one in look.group.gone.items() if one[1].at_ms > last - look.group.config.session_timeout_ms]
     lost = [member_id for member_id, gone in lately if gone.cause in LOSSES]
     if not lost:
-        left, help_ = f"All members have left: {nobody}.", look.help("all-left")
-        return Finding(Level.ATTENTION, "all-left", left, since_ms=last, until="when workers join", help=help_)
+        left = f"All members have left: {nobody}."
+        return Finding(Level.ATTENTION, "all-left", left, look.help("all-left"), last, until="when workers join")
     return Finding(
         Level.TROUBLE,
         "members-gone",
         f"All members are gone, {len(lost):,} of the last {len(lately):,} without having left: {nobody}.",
-        since_ms=last,
+        since_ms=max((task.stopped_ms for task in tasks if task.token), default=last),
         until="when workers join",
         cause=Origin(None, min(lost), look.group.gone[min(lost)].at_ms, _gone_words(look.group, min(lost))),
         help=look.help("members-gone"),
     )
+
+
+def _last_gone(group: Group) -> int | None:
+    return max((gone.at_ms for gone in group.gone.values()), default=None)
 
 
 def _gone_words(group: Group, member_id: MemberId) -> str:
@@ -317,7 +354,7 @@ def _of_tasks(look: _Look) -> Iterator[Finding]:
     """Yield what is not processed: for good, or while it is restored."""
     stuck_ms = look.view.now_ms - look.group.config.rebalance_timeout_ms
     late = [task for task in look.by_state[TaskState.STARTING] if 0 < task.since_ms <= stuck_ms]
-    still = {words: look.by_state[state] for state, words in STILL.items()} | {"not started by its owner": late}
+    still = {words: look.by_state[state] for state, words in STILL.items()} | {_LATE: late}
     if look.group.placement_due_ms is not None:
         # What never ran is about to be placed for the first time.
         still[STILL[TaskState.WAITING]] = [task for task in look.by_state[TaskState.WAITING] if task.token]
@@ -332,10 +369,9 @@ def _of_tasks(look: _Look) -> Iterator[Finding]:
         parts = ", ".join(f"{len(tasks)} {words}" for words, tasks in found.items())
         until_ms, until = _end_of(look, found)
         parked = [task.id for task in look.by_state[TaskState.PARKED]]
-        release = look.help("not-processed", tasks=parked[:REMEDIES_MAX])
-        waits = STILL[TaskState.WAITING] in found
-        resume = look.help("without-owner")
-        is_held = look.group.storm_since_ms is not None and waits
+        is_held = look.group.storm_since_ms is not None and STILL[TaskState.WAITING] in found
+        helped = {**_HELPED, **({STILL[TaskState.WAITING]: "storm"} if is_held else {})}
+        helps = [_help_of(look, helped[words], tasks, parked[:REMEDIES_MAX]) for words, tasks in found.items()]
         yield Finding(
             Level.TROUBLE,
             "not-processed",
@@ -345,8 +381,9 @@ def _of_tasks(look: _Look) -> Iterator[Finding]:
             until=until,
             cause=_vanished(look) if is_held else _cause(tasks),
             help=Help(
-                (*release.remedies, *(resume.remedies if is_held else ())),
-                resume.runbook if waits and len(found) == 1 else release.runbook,
+                " ".join(dict.fromkeys(one.todo for one in helps)),
+                tuple(remedy for one in helps for remedy in one.remedies),
+                helps[0].runbook,
             ),
         )
     if look.by_state[TaskState.RESTORING]:
@@ -363,6 +400,14 @@ def _of_tasks(look: _Look) -> Iterator[Finding]:
             cause=_cause(tasks),
             help=look.help("restoring"),
         )
+
+
+def _help_of(look: _Look, what: str, tasks: Sequence[Task], parked: Sequence[TaskId]) -> Help:
+    """Return what helps tasks that are not processed, by the first of them."""
+    cause = _cause(tasks)
+    who = cause.member_id if cause is not None and cause.member_id is not None else tasks[0].owner
+    name, detail = "its owner" if who is None else look.name(who), "" if cause is None else cause.detail
+    return look.help(what, tasks=parked if what == "task-parked" else (), name=name, detail=detail)
 
 
 def _not_processed(look: _Look, number: int, parts: str) -> str:
@@ -440,15 +485,16 @@ def _of_group(look: _Look) -> Iterator[Finding]:
         )
     if look.unheard:
         here = len(look.unheard) + len(look.silent) + len(look.heard)
+        until_ms = max(expires_ms(group, look.view.soft, now_ms, member) for member in look.unheard)
         yield Finding(
             Level.ATTENTION,
             "unheard",
             f"{here - len(look.unheard):,} of {count(here, 'member')} heard since the coordinator started: "
             f"nobody can say whether {count(look.unknown, 'task')} run{'s' if look.unknown == 1 else ''}.",
             since_ms=look.view.soft.started_ms or None,
-            until_ms=max(expires_ms(group, look.view.soft, now_ms, member) for member in look.unheard),
+            until_ms=until_ms,
             until="the leases of those that were not heard",
-            help=look.help("unheard"),
+            help=look.help("unheard", until_ms=until_ms),
         )
     if group.recovering_until_ms > now_ms:
         yield Finding(
@@ -457,7 +503,7 @@ def _of_group(look: _Look) -> Iterator[Finding]:
             "The store lost commits: what members run is adopted, and nothing is granted.",
             until_ms=group.recovering_until_ms,
             until="a session timeout",
-            help=look.help("commits-lost"),
+            help=look.help("commits-lost", until_ms=group.recovering_until_ms),
         )
     if group.placement_failed:
         yield Finding(
@@ -471,15 +517,32 @@ def _of_group(look: _Look) -> Iterator[Finding]:
 
 
 def _silent(look: _Look, member: Member) -> Finding:
+    until_ms = expires_ms(look.group, look.view.soft, look.view.now_ms, member)
+    what = "silent-idle" if not member.actives else "silent" if look.heard else "silent-alone"
     return Finding(
         Level.ATTENTION,
         "silent",
-        f"Member {_name(look, member)} has fallen silent.",
+        f"Member {look.name(member.id)} has fallen silent.",
         since_ms=heard_since_ms(look.view.soft, member),
-        until_ms=expires_ms(look.group, look.view.soft, look.view.now_ms, member),
+        until_ms=until_ms,
         until="its lease",
-        help=look.help("silent", member=member),
+        help=look.help(what, member=member, until_ms=until_ms, detail=_heirs(look, member)),
     )
+
+
+def _heirs(look: _Look, member: Member) -> str:
+    """Return where the tasks of a silent member go, when its lease is over."""
+    tasks, heard = [look.group.tasks[task_id] for task_id in member.actives], {one.id for one in look.heard}
+    ready = [
+        [one for one in (*task.standbys, *task.warmups) if one in heard and look.view.copy(task, one).is_caught_up]
+        for task in tasks
+    ]
+    heirs = sorted({look.name(one[0]) for one in ready if one})
+    bare = "are rebuilt elsewhere" if look.group.table.stateful_indexes else "are started elsewhere"
+    if not heirs:
+        return bare
+    named = ", ".join(heirs) if len(heirs) <= HEIRS_MAX else "their standbys"
+    return f"go to {named}" if all(ready) else f"go to {named}, and those without a copy {bare}"
 
 
 def _distrusted(look: _Look, member: Member) -> Finding:
@@ -487,7 +550,7 @@ def _distrusted(look: _Look, member: Member) -> Finding:
     return Finding(
         Level.ATTENTION,
         "distrusted",
-        f"Member {_name(look, member)} is given nothing new: {faults_in_words(known)}.",
+        f"Member {look.name(member.id)} is given nothing new: {faults_in_words(known)}.",
         since_ms=known.distrusted_ms,
         until_ms=distrusted_until_ms(look.group.config, known),
         until="a time that doubles when it happens again",
@@ -496,14 +559,13 @@ def _distrusted(look: _Look, member: Member) -> Finding:
 
 
 def _draining(look: _Look, member: Member, drain: Drain) -> Finding:
-    name = _name(look, member)
+    name = look.name(member.id)
     left = len(member.may_run)
     blocked = why_drain_is_blocked(look.group, member)
     if not left:
         level = Level.AT_REST if look.status.at_rest else Level.MOVING
         words = f"Member {name} has handed everything over and can be stopped."
-        undrain = look.help("draining", member=member)
-        return Finding(level, "drained", words, since_ms=drain.since_ms, help=undrain)
+        return Finding(level, "drained", words, look.help("drained", member=member), drain.since_ms)
     deadline = "the drain's deadline" if drain.deadline_ms is not None else "the drain's own time limit"
     what = "drain-blocked" if blocked else "draining"
     return Finding(
@@ -533,7 +595,8 @@ def _paused(look: _Look, pause: Pause) -> Finding:
     )
 
 
-def _moving(look: _Look) -> Finding:
+def _moving(look: _Look) -> Iterator[Finding]:
+    """Yield what moves, or is still due; nothing if all that is due is a finding of its own."""
     status, moves = look.status, look.status.moves_pending
     parts = [f"{count(moves, 'task')} still to move"] if moves else []
     parts += [f"{look.states[TaskState.WARMING]} warming up"] if look.states[TaskState.WARMING] else []
@@ -541,8 +604,9 @@ def _moving(look: _Look) -> Finding:
     if not parts and status.application is not None:
         when = _at_last_rebalance(look.view, status.application)
         parts = [f"{when}, every task was where it belongs, but not every copy caught up, or something is still due"]
-    elif not parts:
-        parts = ["Copies are not caught up yet, or something is still due"]
+    parts = parts or list(_still_due(look))
+    if not parts:
+        return
     now_ms = look.view.now_ms
     eta_ms = None if status.eta_ms is None else now_ms + status.eta_ms
     until = (
@@ -552,7 +616,27 @@ def _moving(look: _Look) -> Finding:
         if status.warmups
         else ""
     )
-    return Finding(Level.MOVING, "moving", f"{', '.join(parts)}.", until_ms=eta_ms, until=until)
+    yield Finding(Level.MOVING, "moving", f"{', '.join(parts)}.", look.help("moving"), until_ms=eta_ms, until=until)
+
+
+def _still_due(look: _Look) -> Iterator[str]:
+    """Yield why a group is not at rest in which no task moves."""
+    members = look.group.members.values()
+    behind = sum(
+        not look.view.copy(look.group.tasks[task_id], member.id).is_caught_up
+        for member in members
+        for task_id, grant in member.assignment.items()
+        if grant.role is not Role.ACTIVE
+    )
+    for number, one, many in (
+        (behind, "copy is not caught up yet", "copies are not caught up yet"),
+        (len(look.by_state[TaskState.RUNNING]), "task is not yet as planned", "tasks are not yet as planned"),
+        (sum(one.away_until_ms is not None for one in members), "member restarts", "members restart"),
+        (sum(bool(one.revoking) for one in members), "member gives up tasks", "members give up tasks"),
+        (int(look.group.placement_due_ms is not None), "placement is due", ""),
+    ):
+        if number:
+            yield f"{number:,} {one if number == 1 else many}"
 
 
 def _resting(look: _Look) -> Finding:
@@ -561,10 +645,16 @@ def _resting(look: _Look) -> Finding:
         words = (
             f"{_at_last_rebalance(look.view, application)}, every task was where it belongs, and every copy caught up."
         )
-        return Finding(Level.AT_REST, "at-rest", words)
+        return Finding(Level.AT_REST, "at-rest", words, look.help("at-rest"))
     words = f"All {count(look.tasks, 'task')} run where they belong"
     words = words if look.tasks != 1 else "Its task runs where it belongs"
-    return Finding(Level.AT_REST, "at-rest", f"{words}, and every copy is caught up.")
+    here = sum(member.drain is None for member in look.group.members.values())
+    if look.group.table.stateful_indexes and here <= look.view.config.num_standby_replicas:
+        spare = "no spare copy" if here <= 1 else "too few spare copies"
+        takes = f"{count(here, 'member')} {'takes' if here == 1 else 'take'} tasks"
+        words = f"{words}, with {spare}: {takes}, and num_standby_replicas is {look.view.config.num_standby_replicas}."
+        return Finding(Level.AT_REST, "at-rest", words, look.help("no-spare"), _last_gone(look.group))
+    return Finding(Level.AT_REST, "at-rest", f"{words}, and every copy is caught up.", look.help("at-rest"))
 
 
 def _at_last_rebalance(view: View, application: Application) -> str:
