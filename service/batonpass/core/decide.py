@@ -153,9 +153,7 @@ HANDLERS: Final[Mapping[type[i.Input], Callable[[DecisionDraft, Never], Reply]]]
 def _tasks_of(draft: DecisionDraft, before: Soft, member: Member) -> set[TaskId]:
     """Return the tasks that a member's message may bring news of: what it has, had or reports."""
     tasks = {*member.assignment, *member.revoking}
-    for known in (before.members.get(member.id), draft.member_soft(member.id)):
-        tasks.update(known.reports if known is not None else ())
-    return tasks
+    return tasks.union(before.of(member.id).reports, draft.soft.of(member.id).reports)
 
 
 def _advance_group(draft: DecisionDraft, inputs: Sequence[i.Input], concerned: set[TaskId] | None) -> None:
@@ -165,7 +163,8 @@ def _advance_group(draft: DecisionDraft, inputs: Sequence[i.Input], concerned: s
         return
     generation = group.generation
     is_tick = any(isinstance(item, i.Tick) for item in inputs)
-    is_probe = is_tick and group.placement_due_ms is None and _probe_is_due(draft)
+    is_probe_due = group.next_probe_ms is not None and group.next_probe_ms <= draft.now_ms
+    is_probe = is_tick and group.placement_due_ms is None and is_probe_due
     if _is_due(draft) or is_probe or any(isinstance(item, i.ProbeRequest) for item in inputs):
         # Placement goes first: the step below moves towards the target that it sets.
         place_now(draft)
@@ -204,11 +203,6 @@ def _is_due(draft: DecisionDraft) -> bool:
         return False
     longest_ms = max(group.config.initial_rebalance_delay_ms, group.config.rebalance_batch_ms)
     return not draft.now_ms < group.placement_due_ms <= draft.now_ms + longest_ms
-
-
-def _probe_is_due(draft: DecisionDraft) -> bool:
-    due_ms = draft.group.next_probe_ms
-    return due_ms is not None and due_ms <= draft.now_ms
 
 
 def _reply(draft: DecisionDraft, item: i.Input, outcome: Reply) -> Reply:

@@ -66,7 +66,7 @@ def _on_copies(view: View) -> Iterator[str]:
     unread = []
     for task_id in view.group.unsettled:
         task = view.group.tasks[task_id]
-        holders = [member_id for member_id in view.holders(task) if view.present_member(member_id) is not None]
+        holders = [member_id for member_id in task.holders if view.present_member(member_id) is not None]
         unread += [
             member_id
             for member_id in holders
@@ -95,9 +95,8 @@ _UNKNOWN = Readiness.UNKNOWN
 
 def _is_unread(view: View, member_id: MemberId, task_id: TaskId) -> bool:
     """Say whether a member reports the copy, and no lag of it. A copy that was never reported is just not known yet."""
-    member_soft = view.soft.members.get(member_id)
-    measured = member_soft.reports.get(task_id) if member_soft is not None and member_soft.full else None
-    return measured is not None and measured.lag is None
+    measured = view.soft.report_of(member_id, task_id)
+    return view.soft.of(member_id).full and measured is not None and measured.lag is None
 
 
 def _ids(members: list[Member]) -> str:

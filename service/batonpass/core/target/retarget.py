@@ -98,12 +98,13 @@ def place_now(draft: DecisionDraft) -> None:
             _keep(draft, target_plan)
             return
         request, changes = target_plan.request, target_plan.changes
+        # What a member keeps that is missing or distrusted is placed anew once that is over (`liveness`).
         is_provisional = target_plan.may_free_up or any(
-            request.members[index].may_be_target
-            and group.tasks[group.table.ids[task_index]].marks.pin != request.members[index].id
-            for task_index, index in request.bound.items()
-            # What a distrusted member keeps is placed anew once that is over (`liveness`).
-            if request.members[index].may_be_target or request.home[task_index] != index
+            (member.may_be_target or group.members[MemberId(member.id)].drain is not None)
+            and group.tasks[group.table.ids[task_index]].marks.pin != member.id
+            for task_index, member in (
+                (task_index, request.members[index]) for task_index, index in request.bound.items()
+            )
         )
         _note_missing(draft, request, changes)
         _explain(draft, target_plan)
