@@ -184,13 +184,10 @@ def _advance_group(draft: DecisionDraft, inputs: Sequence[i.Input], concerned: s
 
 def _is_to_rest(group: Group) -> bool:
     """Say whether the group would rest now: only copies are missing, or full members block all that is left."""
-    return _only_copies_are_left(group) or (is_nothing_under_way(group) and has_limits(group))
-
-
-def _only_copies_are_left(group: Group) -> bool:
-    """Say whether every task runs where its target says."""
-    unsettled = (group.tasks[task_id] for task_id in group.unsettled)
-    return all(task.owner == task.target.owner and task.state is ActiveState.RUNNING for task in unsettled)
+    unsettled = group.tasks.pick(group.unsettled)
+    if all(task.owner == task.target.owner and task.state is ActiveState.RUNNING for task in unsettled):
+        return True
+    return is_nothing_under_way(group) and has_limits(group)
 
 
 def _is_due(draft: DecisionDraft) -> bool:

@@ -125,8 +125,7 @@ def explain_group(group: Group, soft: Soft, now_ms: int, policy: Policy, *, limi
             health.sentence,
             *(one.sentence for one in health.others),
             *_sentences(view, status, warmups, obstacles),
-            *_of_idle(idle),
-            *(_of_copies(behind) if view.config.kafka_streams else ()),
+            *_of_settled(idle, behind if view.config.kafka_streams else []),
             *(_of_load(view, load) if load is not None else ()),
         ),
         load=load,
@@ -147,9 +146,11 @@ def _behind(view: View) -> Iterator[WaitingTask]:
                 yield _waiting(view, plan_task(view, task))
 
 
-def _of_idle(idle: list[TaskId]) -> Iterator[str]:
+def _of_settled(idle: list[TaskId], behind: list[WaitingTask]) -> Iterator[str]:
     if idle:
         yield f"{_count(len(idle), 'task ran, and its owner reports', 'tasks ran, and their owners report')} now that nobody runs it."
+    if behind:
+        yield f"{_count(len(behind), 'copy is', 'copies are')} not caught up."
 
 
 def _of_load(view: View, load: LoadStatus) -> Iterator[str]:
@@ -172,11 +173,6 @@ def _of_load(view: View, load: LoadStatus) -> Iterator[str]:
             f"{load.hottest} alone takes {load.hottest_share:.0%} of the largest member: "
             "no placement helps, so split it, or give a member more capacity."
         )
-
-
-def _of_copies(behind: list[WaitingTask]) -> Iterator[str]:
-    if behind:
-        yield f"{_count(len(behind), 'copy is', 'copies are')} not caught up."
 
 
 def _budgets(view: View, task_plans: list[TaskPlan]) -> tuple[Budget, Budget, tuple[MemberId, ...]]:

@@ -229,9 +229,7 @@ def _snapshot_copy(task: Task, member_id: MemberId, group: Group, measured: Meas
     role = "active" if is_active else (grant.role.value if grant is not None else "none")
     lag = measured.lag if measured is not None else None
     is_lost = (measured is not None and measured.report.lost) or (is_active and task.state is ActiveState.LOST)
-    state = None
-    if is_active:
-        state = ActiveState.RESTORING if task.state is ActiveState.GRANTED else task.state
-        state = None if state is ActiveState.LOST else state
+    shown = {ActiveState.GRANTED: ActiveState.RESTORING, ActiveState.LOST: None}
+    state = shown.get(task.state, task.state) if is_active else None
     progress_ms = measured.progress_ms if measured is not None and role == "warmup" else None
     return SnapshotCopy(role, state, lag, is_lost, progress_ms)

@@ -139,9 +139,7 @@ def state_of(view: View, task: Task) -> TaskState:
         return TaskState.STARTING
     if task.state is not ActiveState.RUNNING:
         return TaskState(task.state.value)
-    target = view.present_member(task.target.owner)
-    is_bound_elsewhere = target is not None and target.id != task.owner
-    return TaskState.WARMING if is_bound_elsewhere and target and target.id in task.warmups else TaskState.RUNNING
+    return TaskState.WARMING if task.target.owner in task.warmups else TaskState.RUNNING
 
 
 def copies_of(view: View, task: Task) -> list[CopyStatus]:
@@ -153,12 +151,9 @@ def copies_of(view: View, task: Task) -> list[CopyStatus]:
     roles.update({member_id: role.value for member_id, role in task.holders.items()})
     roles.update({member_id: "none" for member_id in view.on_disk(task.id) if member_id not in roles})
     for member_id, role in roles.items():
-        copy = view.copy(task, member_id)
-        measured = view.soft.report_of(member_id, task.id)
-        stall = next(
-            (stall for stall in task.marks.stalls if stall.member_id == member_id and stall.until_ms > view.now_ms),
-            None,
-        )
+        copy, measured = view.copy(task, member_id), view.soft.report_of(member_id, task.id)
+        is_running = role == Role.ACTIVE and task.state is ActiveState.RUNNING
+        stalls = [stall.until_ms for stall in task.marks.stalls if stall.member_id == member_id]
         copies.append(
             CopyStatus(
                 member_id,
@@ -166,11 +161,9 @@ def copies_of(view: View, task: Task) -> list[CopyStatus]:
                 copy.readiness.name.lower().replace("_", "-"),
                 copy.lag,
                 copy.rate,
-                None
-                if role == Role.ACTIVE and task.state is ActiveState.RUNNING
-                else caught_up_in_ms(copy, view.config),
-                measured.progress_ms if measured is not None else None,
-                stall.until_ms if stall is not None else None,
+                None if is_running else caught_up_in_ms(copy, view.config),
+                None if measured is None else measured.progress_ms,
+                max([until_ms for until_ms in stalls if until_ms > view.now_ms], default=None),
             )
         )
     return copies
@@ -283,14 +276,7 @@ def held_wait(view: View, task: Task, held: HeldBack) -> Wait:
         case Held.NEW_MEMBER if held.to is not None:
             until_ms = view.newcomers.get(held.to)
         case Held.REJOIN_GRACE:
-            places = [
-                group.members.get(member_id)
-                for member_id in (task.target.owner, task.handover.away_owner)
-                if member_id is not None
-            ]
-            until_ms = max(
-                (member.away_until_ms for member in places if member and member.away_until_ms is not None), default=None
-            )
+            until_ms = view.rejoins_until_ms(task)
         case Held.MEMBER_OVERDUE if (silence := view.longest_silence()) is not None:
             heard_ms, silent = silence
             until_ms = heard_ms + group.config.session_timeout_ms

@@ -34,12 +34,10 @@ def check_interruptions(transition: Transition, ledger: Ledger, record: r.Assign
         elif held.role is Role.ACTIVE:
             if not member.suspected:
                 yield from _check_handover(transition, member, task)
-        elif _is_meant_for(task, member.id) and not _has_reason_to_drop(transition, task, member.id):
+        elif member.id in (task.target.owner, *task.target.standbys) and not _has_reason_to_drop(
+            transition, task, member.id
+        ):
             yield Violation("L6", f"its {held.role} is taken although the target wants it", task_id, member.id)
-
-
-def _is_meant_for(task: Task, member_id: MemberId) -> bool:
-    return member_id == task.target.owner or member_id in task.target.standbys
 
 
 def _has_reason_to_drop(transition: Transition, task: Task, member_id: MemberId) -> bool:
@@ -79,13 +77,11 @@ def _check_handover(transition: Transition, owner: Member, task: Task) -> Iterat
         detail = f"taken for {next_owner}, which is not its target {task.target.owner}"
         yield Violation("L8", detail, task.id, owner.id)
     may_go_back = runs or failed or (after.members.get(owner.id) or owner).drain is not None
-    if not may_go_back and before is not None and returns and not _is_stuck(transition, before):
+    # An owner that has had the task for so long without running it is stuck: another member may be tried.
+    stuck_after_ms = transition.before.config.warmup_stall_timeout_ms
+    is_stuck = before is not None and transition.now_ms - before.since_ms >= stuck_after_ms
+    if returns and not may_go_back and not is_stuck:
         yield Violation("L8", f"a handover is taken back for its last owner {next_owner}", task.id, owner.id)
-
-
-def _is_stuck(transition: Transition, task: Task) -> bool:
-    """Say whether the owner has had a task for so long without running it that another member may be tried."""
-    return transition.now_ms - task.since_ms >= transition.before.config.warmup_stall_timeout_ms
 
 
 def _is_past_deadline(transition: Transition, owner: Member) -> bool:

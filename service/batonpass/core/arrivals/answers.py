@@ -158,14 +158,8 @@ def why_drain_is_blocked(group: Group, member: Member) -> str:
     )
     if not others:
         return "no-eligible-member"
-    if group.placement_failed and _has_nowhere_to_go(group, member):
-        return "placement-failed"
-    return member.drain.blocked
-
-
-def _has_nowhere_to_go(group: Group, member: Member) -> bool:
-    """Say whether a draining member has an active whose target is still that member, or that has no target."""
-    return any(group.tasks[task_id].target.owner in (None, member.id) for task_id in member.actives)
+    has_nowhere_to_go = any(group.tasks[task_id].target.owner in (None, member.id) for task_id in member.actives)
+    return "placement-failed" if group.placement_failed and has_nowhere_to_go else member.drain.blocked
 
 
 def answer_to_poll(group: Group, soft: Soft, member_id: MemberId, after: int) -> Answer | ProtocolError | None:

@@ -177,8 +177,7 @@ def _suspect(draft: DecisionDraft) -> None:
     group, now_ms = draft.group, draft.now_ms
     if group.storm_since_ms is not None or now_ms < draft.soft.judge_from_ms:
         return
-    for member_id in sorted(draft.soft.members):
-        member_soft = draft.soft.members[member_id]
+    for member_id, member_soft in sorted(draft.soft.members.items()):
         member = group.members.get(member_id)
         if member_soft.poll_broken_ms is None or member is None or member.suspected or member.away_until_ms is not None:
             continue
@@ -191,11 +190,10 @@ def _suspect(draft: DecisionDraft) -> None:
 
 
 def _end_absences(draft: DecisionDraft) -> None:
-    now_ms, members = draft.now_ms, draft.group.members
     over = [
         draft.gone(member_id, Cause.GRACE_OVER)
-        for member_id in sorted(members)
-        if (until_ms := members[member_id].away_until_ms) is not None and until_ms <= now_ms
+        for member_id, member in sorted(draft.group.members.items())
+        if member.away_until_ms is not None and member.away_until_ms <= draft.now_ms
     ]
     if over:
         draft.record(*over)
@@ -208,8 +206,7 @@ def _fence_unconfirmed(draft: DecisionDraft) -> None:
     if draft.now_ms < draft.soft.judge_from_ms:
         return
     fenced: list[Record] = []
-    for member_id in sorted(draft.group.members):
-        member = draft.group.members[member_id]
+    for member_id, member in sorted(draft.group.members.items()):
         if not any(draft.now_ms - revocation.since_ms >= timeout_ms for revocation in member.revoking.values()):
             continue
         end_ms = max(draft.now_ms, draft.lease_end_ms(member))
@@ -227,15 +224,14 @@ def find_stalls(draft: DecisionDraft) -> None:
     view = draft.view()
     timeout_ms = view.config.warmup_stall_timeout_ms
     stalled: list[Record] = []
-    for task_id in sorted(view.group.moving_tasks()):
-        task = view.group.tasks[task_id]
+    for task in view.tasks.pick(sorted(view.group.moving_tasks())):
         for member_id in task.warmups:
             copy = view.copy(task, member_id)
             if copy.is_caught_up or copy.readiness is Readiness.UNKNOWN or view.is_stalled(task, member_id):
                 continue
-            if draft.now_ms - last_came_on(draft.soft, task_id, view.group.members[member_id])[1] >= timeout_ms:
-                stalled.append(WarmupStalled(task_id, member_id, draft.now_ms + 2 * timeout_ms))
-                draft.explain(Held.STALLED, task_id, member_id)
+            if draft.now_ms - last_came_on(draft.soft, task.id, view.group.members[member_id])[1] >= timeout_ms:
+                stalled.append(WarmupStalled(task.id, member_id, draft.now_ms + 2 * timeout_ms))
+                draft.explain(Held.STALLED, task.id, member_id)
     if stalled:
         draft.record(*stalled)
         draft.schedule("warmup-stalled")
@@ -246,11 +242,10 @@ def note_blocked_drains(draft: DecisionDraft) -> None:
 
     The drain goes on, and members that join later may still take the tasks.
     """
-    members = draft.group.members
-    for member_id in sorted(member.id for member in members.values() if member.drain is not None):
-        drain = members[member_id].drain
+    for member_id, member in sorted(draft.group.members.items()):
+        drain = member.drain
         why = _drain_time_over(drain, draft.now_ms) if drain is not None and not drain.blocked else ""
-        if drain is not None and why and (left := len(members[member_id].actives)):
+        if drain is not None and why and (left := len(member.actives)):
             draft.record(DrainStarted(member_id, drain.since_ms, drain.deadline_ms, drain.gives_up_ms, why))
             draft.explain(Happened.DRAIN_BLOCKED, to=member_id, detail=why, tasks=left)
 

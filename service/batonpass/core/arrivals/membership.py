@@ -288,9 +288,8 @@ def drain(draft: DecisionDraft, item: DrainRequest) -> Reply:
         since = now_ms if member.drain is None else member.drain.since_ms
         deadline_ms = None if item.deadline_ms is None else now_ms + item.deadline_ms
         gives_up_ms = since + group.config.drain_timeout_ms
-        was_draining = member.drain is not None
         draft.record(DrainStarted(member.id, since, deadline_ms, gives_up_ms))
-        if not was_draining:
+        if member.drain is None:
             draft.schedule("drain")
     return Done()
 

@@ -174,18 +174,12 @@ def count_as_heard(group: Group, soft: Soft, item: Heartbeat | Join, now_ms: int
 
 def note_answered_timeout(draft: DecisionDraft, member: Member) -> None:
     """Remember that the answer to the member carries the present session timeout: it may count its lease by that."""
-    member_soft = draft.member_soft(member.id)
-    timeout_ms = draft.group.config.session_timeout_ms
-    if member_soft is None or (
-        member_soft.timeouts
-        and member_soft.timeouts[-1][1] == timeout_ms
-        and member_soft.timeouts[-1][0] == member.epoch
-    ):
+    member_soft, answered = draft.member_soft(member.id), (member.epoch, draft.group.config.session_timeout_ms)
+    if member_soft is None or member_soft.timeouts[-1:] == (answered,):
         return
-    kept = [entry for entry in member_soft.timeouts if entry != (member.epoch, timeout_ms)]
     # Of several epochs with the same timeout, the newest is enough: it counts for the longest time.
-    kept = [entry for entry in kept if entry[1] != timeout_ms]
-    draft.set_member_soft(member.id, replace(member_soft, timeouts=(*kept, (member.epoch, timeout_ms))))
+    kept = [entry for entry in member_soft.timeouts if entry[1] != answered[1]]
+    draft.set_member_soft(member.id, replace(member_soft, timeouts=(*kept, answered)))
 
 
 def _take_report(

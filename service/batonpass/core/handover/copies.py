@@ -219,11 +219,7 @@ def _surplus_kept(
 
     While no member is ready to run the task, every copy with state stays, because each may be needed.
     """
-    ranked = (
-        sorted(surplus, key=lambda member_id: (*_warmth(view, task, member_id), member_id))
-        if len(surplus) > 1
-        else [*surplus]
-    )
+    ranked = sorted(surplus, key=lambda member_id: (*_warmth(view, task, member_id), member_id))
     if is_ready:
         stay = [member_id for member_id in ranked if surplus[member_id] is Role.STANDBY][: max(0, missing)]
     else:

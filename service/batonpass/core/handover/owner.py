@@ -292,11 +292,7 @@ def _choose_for_ownerless(view: View, task: Task, *, is_stateful: bool) -> Choic
         return ready or Choice(None, Why.STAYS, held=Held.STORM)
     if task.target.owner is None and not view.group.placement_failed:
         return _target_or_wait(view, task)
-    if any(
-        _is_away(view, member_id)
-        for member_id in (task.target.owner, task.handover.away_owner)
-        if member_id is not None
-    ):
+    if view.rejoins_until_ms(task) is not None:
         return Choice(None, Why.STAYS, held=Held.REJOIN_GRACE)
     behind, cold = _most_caught_up(view, task), _cold(view, task)
     return _first_heard(view, task, [ready, behind, cold])
@@ -317,10 +313,6 @@ def _first_heard(view: View, task: Task, choices: list[Choice | None]) -> Choice
             return Choice(None, Why.STAYS, held=Held.INITIAL_DELAY)
         possible[:0] = filter(None, [_cold_elsewhere(view, task)])
     return next((choice for choice in possible if choice.active is not None), possible[-1])
-
-
-def _is_away(view: View, member_id: MemberId) -> bool:
-    return member_id in view.members and view.availability(member_id) is Availability.AWAY
 
 
 def _cold(view: View, task: Task) -> Choice:
@@ -426,11 +418,7 @@ def _best_ready(
             ready.append((order, member_id))
     if not ready:
         return None
-    best = (
-        ready[0]
-        if len(ready) == 1
-        else min(ready, key=lambda candidate: (candidate[0], view.load(candidate[1]), candidate[1]))
-    )
+    best = min(ready, key=lambda candidate: (candidate[0], view.load(candidate[1]), candidate[1]))
     return Choice(best[1], Why.FAILOVER, ready=True)
 
 

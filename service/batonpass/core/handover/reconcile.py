@@ -160,11 +160,7 @@ def _new_grants(view: View, member: Member, changes: _MemberChanges, epoch: int)
     actives: dict[tuple[int, Positions], Grant] = {}
     order = {Role.ACTIVE: 0, Role.STANDBY: 1, Role.WARMUP: 2}
     tasks, floor = view.tasks, view.group.tokens_from
-    for task_id, role in (
-        sorted(changes.new_entries.items(), key=lambda item: order[item[1]])
-        if left is not None
-        else changes.new_entries.items()
-    ):
+    for task_id, role in sorted(changes.new_entries.items(), key=lambda item: order[item[1]]):
         if left is not None and task_id not in member.assignment:
             if not left.allows(member.id, task_id):
                 continue

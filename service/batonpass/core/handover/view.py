@@ -87,6 +87,12 @@ class View:
             return target if task.handover.away_owner == target else None
         return target if self.members[owner].drain is None else None
 
+    def rejoins_until_ms(self, task: Task) -> int | None:
+        """Return until when the place of the task's target, or of its last owner, is kept that is away to restart."""
+        named = (task.target.owner, task.handover.away_owner)
+        places = [self.members.get(member_id) for member_id in named if member_id is not None]
+        return max([place.away_until_ms for place in places if place and place.away_until_ms is not None], default=None)
+
     def is_past_deadline(self, member: Member) -> bool:
         """Say whether the member drains and the deadline of its drain is over."""
         deadline_ms = member.drain.deadline_ms if member.drain is not None else None

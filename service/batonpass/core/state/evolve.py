@@ -165,14 +165,17 @@ class GroupBuilder:
         tasks = self.tasks
         if replicas != self.before.config.num_standby_replicas:
             tasks = {task_id: self.task(task_id) for task_id in (*known, *tasks)}
-        owners = [self.member(owner) for owner in {task.owner for task in tasks.values()} if owner is not None]
-        suspects = {member.id for member in owners if member is not None and member.suspected}
-        leaving = {member.id for member in owners if member is not None and _goes_at_an_instant(member)}
+        found = [self.member(owner) for owner in {task.owner for task in tasks.values()} if owner is not None]
+        owners = [member for member in found if member is not None]
+        suspects = {member.id for member in owners if member.suspected}
+        # At the deadline of its drain such a member gives up what it runs, whether copies are ready or not.
+        leaving = {member.id for member in owners if member.drain is not None and member.drain.deadline_ms is not None}
         changes: dict[TaskId, Pending | None] = {}
         for task_id, task in tasks.items():
             task_index = index_of.get(task_id)
             if task_index is None:
-                mark = Pending.MOVING if _is_with_any_member(task) else None
+                is_held = task.owner or task.handover.unreleased or task.standbys or task.warmups
+                mark = Pending.MOVING if is_held else None
             else:
                 mark = pending(task, replicas=replicas if stateful[task_index] else None)
                 if task.owner in suspects or (task.owner in leaving and mark is Pending.QUEUED):
@@ -180,15 +183,6 @@ class GroupBuilder:
             if mark is not known.get(task_id):
                 changes[task_id] = mark
         return changes
-
-
-def _is_with_any_member(task: Task) -> bool:
-    return bool(task.owner or task.handover.unreleased or task.standbys or task.warmups)
-
-
-def _goes_at_an_instant(member: Member) -> bool:
-    """Say whether a member gives up what it runs at the deadline of its drain, whether copies are ready or not."""
-    return member.drain is not None and member.drain.deadline_ms is not None
 
 
 # The group and its members.
@@ -462,10 +456,10 @@ def _inherited(builder: GroupBuilder, record: r.PlaceInherited) -> None:
             after = after.with_marks(pin=successor)
         if after != task:
             builder.tasks[task_id] = after
-    stays = [stay_began_ms(one) for one in (member, builder.member(successor)) if one is not None]
+    known, new = builder.group.hosts.get(host_of(member)), builder.member(successor)
+    stays = [stay_began_ms(one) for one in (member, new) if one is not None]
     builder.change_member(successor, place_since_ms=min(stays))
     _move_pins(builder, old, successor)
-    known, new = builder.group.hosts.get(host_of(member)), builder.member(successor)
     if known is not None and new is not None:
         builder.change(hosts=builder.group.hosts.having(host_of(new), known))
 
