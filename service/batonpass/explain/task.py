@@ -26,6 +26,7 @@ from batonpass.core.state.model import ActiveState, Group, Member, Outcome, Role
 from batonpass.core.state.policy import Policy
 from batonpass.core.state.reasons import Held, WaitsFor, Why, meaning_of
 from batonpass.core.state.soft import Soft
+from batonpass.core.wakeups import group_holds
 from batonpass.explain.status import is_idle
 
 
@@ -259,14 +260,10 @@ def held_wait(view: View, task: Task, held: HeldBack) -> Wait:
     if held.reason is Held.REVOKE_FIRST and held.to is not None:
         return _others_first(view, group.members[held.to])
     match held.reason:
-        case Held.PAUSED if group.pause is not None:
-            until_ms = group.pause.expires_ms
         case Held.INITIAL_DELAY:
             until_ms = group.placement_due_ms
         case Held.STORM:
             until_ms = ends_ms(group)
-        case Held.GRANTS_HELD:
-            until_ms = group.grants_from_ms
         case Held.STATE_UNKNOWN if task.standbys or task.warmups:
             until_ms = report_awaited_until_ms(group, view.soft, task)
         case Held.FAILED_THERE if held.to is not None:
@@ -282,7 +279,7 @@ def held_wait(view: View, task: Task, held: HeldBack) -> Wait:
             until_ms = heard_ms + group.config.session_timeout_ms
             detail = f"{detail}; {silent} has been silent longest"
         case _:
-            pass
+            until_ms = group_holds(group).get(held.reason)
     return Wait(what, held.to, until_ms, None if until_ms is None else max(0, until_ms - view.now_ms), detail)
 
 

@@ -100,12 +100,7 @@ def is_full_report_awaited(group: Group, soft: Soft, member_id: MemberId) -> boo
 
 def assignment_in_order(group: Group, member: Member) -> dict[TaskId, Grant]:
     """Return what the member may hold, in the order of tasks."""
-    index_of = group.table.index_of
-    last = len(index_of)
-    return {
-        task: member.assignment[task]
-        for task in sorted(member.assignment, key=lambda task_id: (index_of.get(task_id, last), task_id))
-    }
+    return {task_id: member.assignment[task_id] for task_id in group.table.in_order(member.assignment)}
 
 
 def status(group: Group, soft: Soft, member: Member) -> Iterator[tuple[str, str]]:
