@@ -20,7 +20,7 @@ def is_overdue(group: Group, soft: Soft, now_ms: int, member: Member) -> bool:
 
     That is after twice the heartbeat interval, or twice the time between its own heartbeats if they come more slowly.
     """
-    return now_ms - heard_since_ms(soft, member) > max(group.config.overdue_ms, 2 * soft.of(member.id).rhythm_ms)
+    return now_ms - heard_since_ms(soft, member) > max(group.overdue_ms, 2 * soft.of(member.id).rhythm_ms)
 
 
 def fenced_by_ms(group: Group, soft: Soft, now_ms: int, member: Member, since_ms: int) -> tuple[int, bool]:

@@ -96,19 +96,7 @@ class GroupConfig:
     load_patience_ms: int = _number(600_000, 1_000, _DAY_MS)
     load_cooldown_ms: int = _number(3_600_000, 60_000, 7 * _DAY_MS)
     other_assignor: str = ""
-
-    @property
-    def overdue_ms(self) -> int:
-        """Return the silence after which a member is missing a heartbeat and may be about to expire."""
-        return 2 * self.heartbeat_interval_ms
-
-    @property
-    def position_age_max_ms(self) -> int:
-        """Return how old the reported position of a copy may be that is caught up and reads on (protocol 4.10).
-
-        After ``report_interval_ms`` its member reports it with the heartbeat that is due next.
-        """
-        return self.report_interval_ms + self.heartbeat_interval_ms
+    max_heartbeats_per_s: int = _number(1_500, 1, 1_000_000)
 
     @property
     def look_again_ms(self) -> int:
