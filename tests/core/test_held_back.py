@@ -305,8 +305,8 @@ BUDGETS = {
 }
 
 
-NO_BUDGETS = {"max_lost_share"}
-"""Limits that hold no single task back: this one says when a storm begins."""
+NO_BUDGETS = {"max_heartbeats_per_s", "max_lost_share"}
+"""Limits that hold no single task back: how often a large group says anything, and when a storm begins."""
 
 
 def test_each_budget_has_its_reason_and_is_held_by_the_law() -> None:

@@ -143,9 +143,8 @@ def state_of(view: View, task: Task) -> TaskState:
     return TaskState.WARMING if task.target.owner in task.warmups else TaskState.RUNNING
 
 
-def copies_of(view: View, task: Task) -> list[CopyStatus]:
-    """Return every copy of a task: the active, the other copies, then state on disk."""
-    copies: list[CopyStatus] = []
+def copies_of(view: View, task: Task) -> Iterator[CopyStatus]:
+    """Yield every copy of a task: the active, the other copies, then state on disk."""
     roles: dict[MemberId, str] = {}
     if task.owner is not None:
         roles[task.owner] = Role.ACTIVE.value
@@ -155,19 +154,16 @@ def copies_of(view: View, task: Task) -> list[CopyStatus]:
         copy, measured = view.copy(task, member_id), view.soft.report_of(member_id, task.id)
         is_running = role == Role.ACTIVE and task.state is ActiveState.RUNNING
         stalls = [stall.until_ms for stall in task.marks.stalls if stall.member_id == member_id]
-        copies.append(
-            CopyStatus(
-                member_id,
-                role,
-                copy.readiness.name.lower().replace("_", "-"),
-                copy.lag,
-                copy.rate,
-                None if is_running else caught_up_in_ms(copy, view.config),
-                None if measured is None else measured.progress_ms,
-                max([until_ms for until_ms in stalls if until_ms > view.now_ms], default=None),
-            )
+        yield CopyStatus(
+            member_id,
+            role,
+            copy.readiness.name.lower().replace("_", "-"),
+            copy.lag,
+            copy.rate,
+            None if is_running else caught_up_in_ms(copy, view.config),
+            None if measured is None else measured.progress_ms,
+            max([until_ms for until_ms in stalls if until_ms > view.now_ms], default=None),
         )
-    return copies
 
 
 def waits_of(view: View, plan: TaskPlan) -> list[Wait]:
