@@ -14,7 +14,7 @@ from batonpass.core.state.policy import GroupConfig
 from batonpass.core.state.soft import MemberSoft, Soft
 
 NOW = 1_000_000
-OVERDUE_MS = GroupConfig().overdue_ms
+OVERDUE_MS = Group(GroupId("orders")).overdue_ms
 M = MemberId("m")
 DRAINS, AWAY = {"drain": Drain(NOW, None, NOW + 9)}, {"away_until_ms": NOW + 9}
 

@@ -31,7 +31,7 @@ COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
     "record_log": ("group_id", "seq", "coordinator_epoch", "at", "kind", "version", "payload"),
     "generations": (
         *("group_id", "number", "version", "group_epoch", "at", "triggers", "members", "tasks", "moves"),
-        *("lower_bound", "warmups", "score_before", "score", "decide_ms", "moved", "reasons"),
+        *("lower_bound", "warmups", "score_before", "score", "decide_ms", "reasons", "moved"),
     ),
     "assignment_events": (
         *("group_id", "version", "place", "task_id", "member_id", "kind", "role_before", "role", "at"),

@@ -78,8 +78,8 @@ def plain(said: str) -> str:
 
 
 def _weight(part: list[Row]) -> int:
-    # Only the last two columns may be long.
-    return sum(ROW_BYTES + sum(len(said) for said in row[-2:] if isinstance(said, str)) for row in part)
+    # Only the last column may be long.
+    return sum(ROW_BYTES + len(row[-1]) if isinstance(row[-1], str) else ROW_BYTES for row in part)
 
 
 def _record_rows(stored: Iterable[StoredRecord], version: int) -> list[Row]:
@@ -110,8 +110,8 @@ def _generation_row(one: Generation, version: int) -> Row:
         one.score_before,
         one.score,
         one.decide_ms,
-        json_text(one.moved),
         json_text(one.reasons),
+        json_text(one.moved),
     )
 
 
