@@ -47,7 +47,7 @@ def lines(stream: io.StringIO) -> list[dict[str, Any]]:
 
 async def test_a_command_and_its_generation_bear_the_id_of_their_request(stream: io.StringIO) -> None:
     log = logs.LoggingObserver()
-    async with serving(observers=[log], commanded=log.commanded, journal=log) as api:
+    async with serving(observers=[log]) as api:
         await api.declare()
         epoch = (
             await api.client.put("/v1/groups/orders/members/m1", json={}, headers={"x-request-id": "deploy-7"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import socket
@@ -11,7 +12,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from batonpass.sockets import CONNECTIONS_MIN, SPARE_FILES, advertised_url_of, bind, room_for, url_of
+from batonpass.sockets import CONNECTIONS_MIN, SPARE_FILES, advertised_url_of, bind, bind_all, room_for, url_of
 
 
 def resolving(monkeypatch: pytest.MonkeyPatch, address: str | None) -> None:
@@ -115,3 +116,53 @@ def test_a_system_that_refuses_a_higher_limit_is_taken_at_its_word(monkeypatch: 
     assert room_for(5_000) == 1_000 - SPARE_FILES
     monkeypatch.setattr(resource, "getrlimit", lambda _: (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     assert room_for(5_000) == 5_000
+
+
+def test_a_name_is_listened_on_at_every_address_that_it_stands_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All on one port; an address that this machine does not have is left out, unless there is no other one."""
+    stands_for = ["192.0.2.1", "127.0.0.2", "127.0.0.1"]
+
+    def found(host: str, port: int, **_: object) -> list[object]:
+        assert host == "coordinator"
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in stands_for]
+
+    monkeypatch.setattr(socket, "getaddrinfo", found)
+    first, second = bind_all("coordinator", 0)
+    with first, second:
+        places = [one.getsockname() for one in (first, second)]
+        assert places == [("127.0.0.2", places[0][1]), ("127.0.0.1", places[0][1])]
+        first.listen()
+        second.listen()
+        with pytest.raises(OSError, match="in use"):
+            bind_all("coordinator", places[0][1])
+    stands_for[1:] = []
+    with pytest.raises(OSError, match="assign"):
+        bind_all("coordinator", 0)
+
+
+def test_a_port_that_is_free_of_one_address_and_taken_of_another_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = [OSError(errno.EADDRINUSE, "taken")]
+
+    def bind_once_taken(address: str, port: int) -> socket.socket:
+        if port and taken:
+            raise taken.pop()
+        return bind(address, port)
+
+    monkeypatch.setattr("batonpass.sockets.bind", bind_once_taken)
+    addresses = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (one, 0)) for one in ("127.0.0.1", "127.0.0.2")]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: addresses)
+    first, second = bind_all("coordinator", 0)
+    with first, second:
+        assert first.getsockname()[1] == second.getsockname()[1]
+    assert not taken
+
+
+def test_a_name_of_both_families_is_listened_on_by_both() -> None:
+    """IPv4 comes first, and with it the URL that is shown."""
+    addresses = {place[0] for *_, place in socket.getaddrinfo("localhost", 0, type=socket.SOCK_STREAM)}
+    if "::1" not in addresses:
+        pytest.skip("localhost is of IPv4 alone here")
+    listeners = bind_all("localhost", 0)
+    assert [one.family for one in listeners] == [socket.AF_INET, socket.AF_INET6]
+    for one in listeners:
+        one.close()

@@ -8,16 +8,16 @@ import gc
 import socket
 import ssl
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import uvicorn
 
 from batonpass import logs
-from batonpass.api.access import Gate, WithAdmin
+from batonpass.api.access import Gate
 from batonpass.api.admission import Admission, AdmissionPolicy
 from batonpass.api.app import create_app
 from batonpass.api.calls import OPEN
@@ -26,6 +26,7 @@ from batonpass.api.forward import Forwarder
 from batonpass.api.health import Health, Readiness
 from batonpass.api.limits import Limits, Rate
 from batonpass.api.service import Service
+from batonpass.background import Background
 from batonpass.codec.code import code_version
 from batonpass.connections import ConnectionLimits, bounded
 from batonpass.core.arrivals.answers import answer_to_poll
@@ -38,25 +39,24 @@ from batonpass.invariants import check_step
 from batonpass.metrics.audits import AuditGauges
 from batonpass.metrics.counts import Counts
 from batonpass.metrics.groups import GroupGauges, Scrape
-from batonpass.postgres.store import PostgresStore, StoreOptions
+from batonpass.postgres.fleet import Registration
+from batonpass.postgres.store import PostgresStore
 from batonpass.postgres.upkeep import Retention
-from batonpass.runtime.background import kept_going
 from batonpass.runtime.chores import SNAPSHOT_EVERY_RECORDS, Chores
 from batonpass.runtime.clocks import MachineClock
 from batonpass.runtime.coordinator import Coordinator
 from batonpass.runtime.memory_store import MemoryStore
 from batonpass.runtime.observers import CommitWatch, Observers
 from batonpass.runtime.places import Places
-from batonpass.runtime.ports import NotOwner, Ports, Store
+from batonpass.runtime.ports import NotOwner, Observer, Ports, Store
 from batonpass.runtime.pulse import Pulse
 from batonpass.runtime.solver_process import SolverProcess
-from batonpass.sockets import advertised_url_of, bind, end_unread, room_for, url_of
+from batonpass.sockets import advertised_url_of, bind_all, end_unread, room_for, url_of
 
 if TYPE_CHECKING:
     from batonpass.kafka.events import EventPublisher
     from batonpass.kafka.exchange import Exchange
     from batonpass.kafka.watch import ClusterWatch
-    from batonpass.runtime.access import Tokens
     from batonpass.settings import Settings
 
 HURRIED_CLOSE_S: Final = 5.0
@@ -101,7 +101,7 @@ class Process:
     chores: Chores
     audits: AuditGauges
     solver: SolverProcess
-    kafka: _Kafka | None = None
+    kafka: Sequence[EventPublisher | Exchange | ClusterWatch]
 
     def app(self) -> Admission:
         """Return the application, which starts and stops this process with itself."""
@@ -110,17 +110,15 @@ class Process:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Start everything in order; at the end stop it in order, within the time that the settings give."""
-        running = [
-            ("pulse", self.pulse.run),
-            ("loop lag", self.counts.watch_loop),
-            ("chores", self.chores.run),
-            ("audits", self.audits.run),
-        ]
-        if self.kafka is not None:
-            running += [(type(part).__name__, part.run) for part in self.kafka if part is not None]
-        tasks = [asyncio.create_task(kept_going(name, work), name=name) for name, work in running]
+        background = Background()
+        background.begin("pulse", self.pulse.run)
+        background.begin("loop lag", self.counts.watch_loop)
+        background.begin("chores", self.chores.run)
+        background.begin("audits", self.audits.run)
+        for part in self.kafka:
+            background.begin(type(part).__name__, part.run)
         await self.store.start(self._ownership_changed)
-        loading = asyncio.create_task(self._load(), name="load")
+        loading = background.begin("load", self._load)
         await asyncio.wait([loading], timeout=LOAD_WAIT_S)
         try:
             yield
@@ -132,9 +130,7 @@ class Process:
                     await self.coordinator.stop()
             except TimeoutError:
                 self.observer.store_failed(GroupId(""), "what was accepted could not be carried out before the end")
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(loading, *tasks, return_exceptions=True)
+            await background.end()
             await self.store.stop()
             await self.policy.forwarder.close()
             await asyncio.to_thread(self.solver.close)
@@ -205,9 +201,9 @@ def build(settings: Settings, url: str) -> Process:
         gate=None if settings.auth == "off" else _gate(settings, store, coordinator.now_ms),
         ownership=store.ownership,
         forwarder=Forwarder(verify=settings.tls_to_others(), answer_s=settings.forward_answer_s),
-        meter=counts,
-        journal=log,
+        observer=observer,
         limits=_limits(settings),
+        open_paths=frozenset(path for name in settings.open_paths for path in OPEN[name]),
     )
     health = Health(
         readiness=_readiness(coordinator, watch, store),
@@ -222,15 +218,12 @@ def build(settings: Settings, url: str) -> Process:
             "By how much the database's clock is ahead of this machine's.",
             lambda: store.clock.ahead_ms() / 1_000,
         )
-    service = Service(coordinator, store.audits, _tokens(settings, store), log.commanded, solver.solve)
-    chores = Chores(coordinator, store.samples, observer, snapshot_every=SNAPSHOT_EVERY_RECORDS)
-    kafka = None if settings.kafka_bootstrap is None else _kafka(settings, coordinator, store, log, counts)
-    if kafka is not None:
-        if kafka.exchange is not None:
-            observer.add(kafka.exchange)
-        counts.add_gauge(
-            "kafka_reachable", "1 while Kafka can be asked for ends and partition counts.", kafka.watch.reachable
-        )
+    service = Service(coordinator, store.audits, store.tokens, solver.solve)
+    chores = Chores(coordinator, observer, snapshot_every=SNAPSHOT_EVERY_RECORDS)
+    kafka = [] if settings.kafka_bootstrap is None else _kafka(settings, coordinator, store, log, counts)
+    for part in kafka:
+        if isinstance(part, Observer):
+            observer.add(part)
     audits = AuditGauges(store.audits, counts.registry, lambda why: log.store_failed(GroupId(""), why))
     return Process(
         settings, store, coordinator, service, policy, health, counts, observer, pulse, chores, audits, solver, kafka
@@ -242,43 +235,30 @@ def store_of(settings: Settings, url: str) -> Store:
     if settings.database_url is None:
         return MemoryStore(MachineClock())
     return PostgresStore(
-        StoreOptions(
-            settings.database_url.get_secret_value(),
-            coordinator_url=url,
-            code=code_version(),
-            connections_max=settings.database_connections_max,
-            lease_ms=settings.lease_ms,
-            renewal_ms=settings.lease_renewal_ms,
-            alone=settings.sole_coordinator,
-            retention=Retention(
-                changes=settings.keep_changes_days,
-                traces=settings.keep_traces_days,
-                samples=settings.keep_samples_days,
-                records=settings.keep_records_days,
-                generations=settings.keep_generations_days,
-                events=settings.keep_events_days,
-                commands=settings.keep_commands_days,
-                audits=settings.keep_audits_days,
-                unexported=settings.keep_unexported_days,
-            ),
-        )
+        settings.database_url.get_secret_value(),
+        Registration(url, code_version(), settings.lease_ms, settings.lease_renewal_ms),
+        connections_max=settings.database_connections_max,
+        alone=settings.sole_coordinator,
+        retention=Retention(
+            changes=settings.keep_changes_days,
+            traces=settings.keep_traces_days,
+            samples=settings.keep_samples_days,
+            records=settings.keep_records_days,
+            generations=settings.keep_generations_days,
+            events=settings.keep_events_days,
+            commands=settings.keep_commands_days,
+            audits=settings.keep_audits_days,
+            unexported=settings.keep_unexported_days,
+        ),
     )
-
-
-class _Kafka(NamedTuple):
-    """What a coordinator does with Kafka, each part of which runs by itself."""
-
-    watch: ClusterWatch
-    exchange: Exchange | None
-    events: EventPublisher | None
 
 
 def _kafka(
     settings: Settings, coordinator: Coordinator, store: Store, log: logs.LoggingObserver, counts: Counts
-) -> _Kafka:
+) -> list[EventPublisher | Exchange | ClusterWatch]:
     """Return what reads ends and partition counts, passes events on and, if the settings say so, carries the protocol.
 
-    Kafka's libraries are imported here and no sooner.
+    Each runs by itself. Kafka's libraries are imported here and no sooner.
     """
     from batonpass.kafka.events import EventPublisher  # noqa: PLC0415 - Kafka is optional
     from batonpass.kafka.exchange import Exchange  # noqa: PLC0415 - the same
@@ -298,21 +278,21 @@ def _kafka(
         away=log.kafka_away,
         held_up=log.changelogs_held_up,
     )
-    exchange = events = None
+    counts.add_gauge("kafka_reachable", "1 while Kafka can be asked for ends and partition counts.", watch.reachable)
+    parts: list[EventPublisher | Exchange | ClusterWatch] = [watch]
     if settings.kafka_heartbeats:
         exchange = Exchange(
             coordinator,
             connection,
             holds=holds,
-            commanded=log.commanded,
             refused=counts.refused_over_kafka,
             prefix=prefix,
         )
+        parts.append(exchange)
     if store.outbox is not None:
-        events = EventPublisher(
-            store.outbox, connection, body=event_body, prefix=prefix, mine=lambda: holds(EVENTS_OWNER)
-        )
-    return _Kafka(watch, exchange, events)
+        mine = partial(holds, EVENTS_OWNER)
+        parts.append(EventPublisher(store.outbox, connection, body=event_body, prefix=prefix, mine=mine))
+    return parts
 
 
 def _readiness(coordinator: Coordinator, watch: CommitWatch, store: Store) -> Readiness:
@@ -360,19 +340,12 @@ def _limits(settings: Settings) -> Limits:
     )
 
 
-def _tokens(settings: Settings, store: Store) -> Tokens:
-    if settings.admin_token is None:
-        return store.tokens
-    return WithAdmin(settings.admin_token.get_secret_value(), store.tokens)
-
-
 def _gate(settings: Settings, store: Store, now_ms: Callable[[], int]) -> Gate:
-    opened = [path for name in settings.open_paths for path in OPEN[name]]
     return Gate(
-        _tokens(settings, store),
+        store.tokens,
+        admin_secret=settings.admin_token.get_secret_value() if settings.admin_token else None,
         cache_s=settings.token_cache_s,
         now_ms=now_ms,
-        open_paths=opened,
         lookups_each_address=settings.token_lookups_each_address,
     )
 
@@ -443,21 +416,21 @@ def serve(
     *,
     listening: Callable[[str], None],
     stopping: Callable[[], Awaitable[None]] | None = None,
-    listener: socket.socket | None = None,
+    listeners: list[socket.socket] | None = None,
 ) -> None:
     """Serve until interrupted. ``listening`` is called with the base URL once requests are accepted.
 
-    ``stopping`` is awaited when it was interrupted, while it still answers. ``listener`` is a socket that was bound
-    before (``bind``); without it, one is bound as the settings say.
+    ``stopping`` is awaited when it was interrupted, while it still answers. ``listeners`` are sockets that were bound
+    before (``bind_all``); without them, they are bound as the settings say.
 
     Raises:
         OSError: when the address cannot be bound.
     """
     logs.configure(settings.log_format, settings.log_level)
     sys.setswitchinterval(SWITCH_EVERY_S)
-    listener = listener or bind(settings.host, settings.port)
-    url = url_of(listener, is_tls=settings.is_tls)
-    process = build(settings, str(settings.advertised_url or advertised_url_of(listener, is_tls=settings.is_tls)))
+    listeners = listeners or bind_all(settings.host, settings.port)
+    url = url_of(listeners[0], is_tls=settings.is_tls)
+    process = build(settings, str(settings.advertised_url or advertised_url_of(listeners[0], is_tls=settings.is_tls)))
     connections = room_for(settings.connections_max)
     if connections < settings.connections_max:
         logs.LoggingObserver().connections_are_fewer(settings.connections_max, connections)
@@ -469,7 +442,7 @@ def serve(
 
     server = Server(config, process, connections_max=connections, listening=begun, stopping=stopping)
     with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
-        runner.run(server.serve(sockets=[listener]))
+        runner.run(server.serve(sockets=listeners))
 
 
 def server_config(settings: Settings, process: Process) -> uvicorn.Config:

@@ -64,15 +64,31 @@ class ChildServer(ABC):
         self._lock: IO[str] | None = None
         self.watchdog: subprocess.Popen[str] | None = None
         self.pid = 0
+        self.reached_at = ""
 
     @property
     def is_running(self) -> bool:
         """Whether the server runs; one that died by itself does not."""
         return self.watchdog is not None and self.watchdog.poll() is None
 
-    @abstractmethod
     def start(self) -> str:
-        """Start the server unless it runs, and return where it is reached."""
+        """Start the server unless it runs, and return where it is reached.
+
+        Raises:
+            Exception: ``error`` of the subclass, when that is not possible; the message says why and what to do.
+        """
+        if not self.is_running:
+            self.stop()
+            try:
+                self.reached_at = self._begin()
+            except BaseException:
+                self.stop()
+                raise
+        return self.reached_at
+
+    @abstractmethod
+    def _begin(self) -> str:
+        """Hold the folder and launch the server; return where it is reached. What was begun is undone if it fails."""
 
     def stop(self) -> None:
         """Stop the server in good order, wait until it has ended, and release the folder. Do nothing if none runs."""
@@ -108,7 +124,6 @@ class ChildServer(ABC):
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            self.stop()
             raise self._error(
                 f"another process runs {self._kind} on {self.folder}. Stop it, or choose another folder."
             ) from None

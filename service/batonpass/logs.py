@@ -35,6 +35,9 @@ itself; if that does not help it fails with another error, which is logged."""
 
 WORRYING: Final = {"lease-lost", "lease-not-renewed", "database-clock-moved", "group-locked"}
 CLASSES_MAX: Final = 1_000
+NOT_ADMITTED: Final = frozenset({401, 403, 413, 429})
+"""The statuses of calls without a token, without the right, too large, or too often."""
+
 REPR_MAX: Final = 2_000
 PLACES_MAX: Final = 5
 """How many of many partitions one line names."""
@@ -193,7 +196,9 @@ class LoggingObserver(Observer):
         )
 
     def refused(self, error: ProtocolError, call: str, who: str, cause: str) -> None:
-        """Write down now and then that calls of a class are refused, and how many were since the last line."""
+        """Write down now and then that calls of a class are not admitted, and how many were since the last line."""
+        if error.status not in NOT_ADMITTED:
+            return
         before = self._refusals.count((error.type, call))
         if before is not None:
             self._log.warning(

@@ -30,7 +30,9 @@ class Settings(BaseSettings):
 
     # Where it listens
     host: str = Field(
-        default="127.0.0.1", min_length=1, description="The address to listen on; :: is every address, of IPv4 too."
+        default="127.0.0.1",
+        min_length=1,
+        description="The address to listen on, or a name for some; :: is every address, of IPv4 too.",
     )
     port: int = Field(default=8420, ge=0, le=65_535, description="The port to listen on; 0 takes any free one.")
     advertised_url: AnyHttpUrl | None = Field(

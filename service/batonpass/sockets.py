@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import random
 import resource
 import socket
+from collections.abc import Iterable
 from ipaddress import ip_address
 from typing import Final
 
@@ -18,6 +20,8 @@ CONNECTIONS_MIN: Final = 10
 """The fewest connections with which a coordinator is of use, and the least that its setting may be."""
 
 EVERY_ADDRESS: Final = "::"
+PORT_ATTEMPTS: Final = 5
+_NOT_HERE: Final = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
 SERVER_PORTS: Final = range(20_000, 32_000)
 """Below the ports of outgoing connections: those begin at 32,768 on Linux, and at 49,152 elsewhere."""
 
@@ -46,6 +50,46 @@ def bind(host: str, port: int) -> socket.socket:
         listener.close()
         raise
     return listener
+
+
+def bind_all(host: str, port: int) -> list[socket.socket]:
+    """Return a socket for each address that a name stands for, IPv4 first, all on one port; port 0 is any free one.
+
+    An address that this machine does not have is left out, such as that of IPv6 where it is turned off.
+
+    Raises:
+        OSError: when one of the others cannot be bound, or there is none.
+    """
+    found = sorted(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM), key=lambda one: one[0] != socket.AF_INET)
+    addresses = dict.fromkeys(str(place[0]) for *_, place in found)
+    attempts = PORT_ATTEMPTS
+    while True:
+        attempts -= 1
+        try:
+            return _bind_each(addresses, port)
+        except OSError as error:
+            # A port that is free of one address may be taken of another.
+            if port or error.errno != errno.EADDRINUSE or not attempts:
+                raise
+
+
+def _bind_each(addresses: Iterable[str], port: int) -> list[socket.socket]:
+    listeners: list[socket.socket] = []
+    not_here = OSError("it stands for no address")
+    with contextlib.ExitStack() as unless_all:
+        for address in addresses:
+            try:
+                listener = bind(address, listeners[0].getsockname()[1] if listeners else port)
+            except OSError as error:
+                if error.errno not in _NOT_HERE:
+                    raise
+                not_here = error
+            else:
+                listeners.append(unless_all.enter_context(listener))
+        if not listeners:
+            raise not_here
+        unless_all.pop_all()
+    return listeners
 
 
 def _has_ipv6() -> bool:

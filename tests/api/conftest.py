@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,6 +24,7 @@ from batonpass.api.limits import Limits, Rate
 from batonpass.api.service import Service
 from batonpass.core.arrivals.answers import answer_to_poll
 from batonpass.core.decide import decide
+from batonpass.core.state.errors import ProtocolError
 from batonpass.core.state.evolve import evolve
 from batonpass.core.state.policy import Policy
 from batonpass.invariants import check_step
@@ -87,7 +88,12 @@ class Api:
     policy: AdmissionPolicy
     recorded: RecordedCalls
     audits: MemoryAudits
-    commands: list[tuple[str, Asked]] = field(default_factory=list)
+    counts: Counts | None = None
+
+    @property
+    def commands(self) -> list[tuple[str, Asked]]:
+        """The commands that were accepted, each with its group."""
+        return self.recorded.commands
 
     async def call(self, method: str, path: str, body: Any = None, **options: Any) -> httpx.Response:
         """Make a request below ``/v1/groups``; a body is sent as JSON, bytes, or what yields them, as they are."""
@@ -118,30 +124,28 @@ class Api:
 
 
 @dataclass
-class RecordedCalls:
-    """The calls that the meter and the journal recorded."""
+class RecordedCalls(Observer):
+    """The calls that were told of."""
 
     answered_: list[tuple[str, str, int]] = field(default_factory=list)
     refusals: list[str] = field(default_factory=list)
     lines: list[tuple[str, str, str, str]] = field(default_factory=list)
     failures: list[tuple[BaseException, str, str]] = field(default_factory=list)
-    failures_counted: int = 0
+    commands: list[tuple[str, Asked]] = field(default_factory=list)
 
     def answered(self, method: str, path: str, status: int, seconds: float) -> None:
         """Note a call."""
         assert seconds >= 0
         self.answered_.append((method, path, status))
 
-    def refused(self, *arguments: Any) -> None:
-        """Note a refusal, as a meter (one word) or as a journal (error, call, who, cause)."""
-        if len(arguments) == 1:
-            self.refusals.append(arguments[0])
-        else:
-            self.lines.append((arguments[0].type, *arguments[1:]))
+    def refused(self, error: ProtocolError, call: str, who: str, cause: str) -> None:
+        """Note a refusal."""
+        self.refusals.append(error.type)
+        self.lines.append((error.type, call, who, cause))
 
-    def call_failed(self) -> None:
-        """Count a failure of the program."""
-        self.failures_counted += 1
+    def commanded(self, group: str, asked: Asked) -> None:
+        """Note a command."""
+        self.commands.append((group, asked))
 
     def failed(self, error: BaseException, call: str, cause: str) -> None:
         """Note a failure of the program."""
@@ -153,7 +157,7 @@ async def no_metrics(accept: str) -> tuple[bytes, str]:
     return accept.encode(), "text/plain"
 
 
-def a_policy(recorded: RecordedCalls, parts: dict[str, Any]) -> AdmissionPolicy:
+def a_policy(observer: Observer, parts: dict[str, Any]) -> AdmissionPolicy:
     """Return a policy that lets everybody do everything, but for what a test brings."""
     many = 1_000_000.0
     limits = Limits(
@@ -170,9 +174,9 @@ def a_policy(recorded: RecordedCalls, parts: dict[str, Any]) -> AdmissionPolicy:
         "gate": None,
         "ownership": Alone(),
         "forwarder": Forwarder(),
-        "meter": recorded,
-        "journal": recorded,
+        "observer": observer,
         "limits": limits,
+        "open_paths": frozenset(),
     }
     return AdmissionPolicy(**{name: parts.pop(name, part) for name, part in present.items()})
 
@@ -182,7 +186,6 @@ async def serving(
     recorded: RecordedCalls | None = None,
     counts: Counts | None = None,
     observers: Sequence[Observer] = (),
-    commanded: Callable[[str, Asked], None] | None = None,
     **parts: Any,
 ) -> AsyncIterator[Api]:
     """Serve an empty coordinator whose laws are checked; none may be broken, and nothing may fail inside.
@@ -191,12 +194,13 @@ async def serving(
     """
     clock, log, seen, recorded = SetClock(1_800_000_000_000), BreakableLog(), Seen(), recorded or RecordedCalls()
     pulse = Pulse(seen.stalled, boot=lambda: 0.0)
+    observer = Observers(seen, recorded, *observers, *([counts] if counts else []))
     ports = Ports(
         log=log,
         archive=log,
         ownership=parts.get("ownership", Alone()),
         clock=clock,
-        observer=Observers(seen, *observers, *([counts] if counts else [])),
+        observer=observer,
         decide=decide,
         evolve=evolve,
         poll=answer_to_poll,
@@ -211,8 +215,8 @@ async def serving(
         gauges = GroupGauges(
             coordinator.loaded_groups, coordinator.now_ms, coordinator.policy, members_max=MEMBERS_SHOWN
         )
-        parts |= {"meter": counts, "scrape": Scrape(counts, gauges)}
-    policy, tokens = a_policy(recorded, parts), parts.pop("tokens", MemoryTokens(coordinator.now_ms))
+        parts |= {"scrape": Scrape(counts, gauges)}
+    policy, tokens = a_policy(observer, parts), parts.pop("tokens", MemoryTokens(coordinator.now_ms))
     present: dict[str, Any] = {
         "readiness": Readiness(lambda: "" if coordinator.is_ready else "the groups are being read"),
         "loop_age_ms": lambda: 0.0,
@@ -220,9 +224,7 @@ async def serving(
         "scrape": no_metrics,
     }
     health = Health(**(present | parts))
-    commands: list[tuple[str, Asked]] = []
-    note_command = commanded or (lambda *command: commands.append(command))
-    service = Service(coordinator, audits, tokens, note_command)
+    service = Service(coordinator, audits, tokens)
     app = create_app(service, policy, health, running=nullcontext)
     async with httpx.AsyncClient(
         transport=httpx.ASGITransport(app),
@@ -230,7 +232,7 @@ async def serving(
         event_hooks={"response": [hold_to_its_schema]},
     ) as client:
         await coordinator.start()
-        yield Api(client, clock, log, seen, coordinator, policy, recorded, audits, commands)
+        yield Api(client, clock, log, seen, coordinator, policy, recorded, audits, counts)
         await coordinator.stop()
         await policy.forwarder.close()
     assert seen.broken == []

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.api.conftest import Api, serving
 
-from batonpass.api.access import Gate, WithAdmin, check, check_local
+from batonpass.api.access import Gate, check, check_local
 from batonpass.api.app import ROUTERS, served
 from batonpass.api.calls import ADMIN, ROLES, Calls
 from batonpass.core.state.ids import GroupId
@@ -99,9 +99,10 @@ class Guarded:
 @pytest.fixture
 async def guarded() -> AsyncIterator[Guarded]:
     """Serve a coordinator that asks for tokens."""
-    tokens = WithAdmin(ADMIN_SECRET, MemoryTokens(lambda: 1_800_000_000_000))
-    gate = Gate(tokens, cache_s=0.0, now_ms=lambda: 1_800_000_000_000, open_paths=["/livez", "/readyz", "/metrics"])
-    async with serving(gate=gate, tokens=tokens) as api:
+    tokens = MemoryTokens(lambda: 1_800_000_000_000)
+    gate = Gate(tokens, cache_s=0.0, now_ms=lambda: 1_800_000_000_000, admin_secret=ADMIN_SECRET)
+    opened = frozenset(("/livez", "/readyz", "/metrics"))
+    async with serving(gate=gate, tokens=tokens, open_paths=opened) as api:
         yield Guarded(api, tokens)
 
 

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 from tests.api.conftest import serving
 
-from batonpass.api.access import LOOKUPS_EACH_ADDRESS_MAX, LOOKUPS_MAX, TOKENS_MAX, Gate, Unauthenticated, WithAdmin
+from batonpass.api.access import LOOKUPS_EACH_ADDRESS_MAX, LOOKUPS_MAX, TOKENS_MAX, Gate, Unauthenticated
 from batonpass.core.state.errors import LimitExceeded
 from batonpass.core.state.ids import GroupId
 from batonpass.runtime.access import AccessRole, Principal
@@ -265,11 +265,14 @@ async def test_who_waits_too_long_in_the_queue_shuts_it_for_nobody(monkeypatch: 
 
 
 async def test_the_admin_of_a_setting_stands_beside_the_store() -> None:
-    tokens = WithAdmin(ADMIN_SECRET, TokenStore())
-    assert await tokens.find(ADMIN_SECRET) == Principal("admin", AccessRole.ADMIN)
-    assert await tokens.find(ADMIN_SECRET[:-1]) is None
-    made, secret = await tokens.create(Principal("x", AccessRole.VIEWER), NOBODY_ASKED)
-    assert await tokens.find(secret) == Principal("x", AccessRole.VIEWER)
-    assert await tokens.list() == (made,)
-    assert await tokens.revoke(made.id, NOBODY_ASKED)
-    assert await tokens.find(secret) is None
+    """It is admitted while the store is away, too."""
+    store = TokenStore()
+    gate = Gate(store, cache_s=0.0, now_ms=lambda: 1_000, admin_secret=ADMIN_SECRET)
+    admin = f"Bearer {ADMIN_SECRET}".encode()
+    with pytest.raises(Unauthenticated):
+        await gate.find(admin[:-1], "10.0.0.1")
+    _, secret = await store.create(Principal("x", AccessRole.VIEWER), NOBODY_ASKED)
+    assert await gate.find(b"Bearer " + secret.encode(), "10.0.0.1") == Principal("x", AccessRole.VIEWER)
+    store.away = True
+    assert await gate.find(admin, "10.0.0.1") == Principal("admin", AccessRole.ADMIN)
+    assert await gate.still_admits(admin, "10.0.0.1")

@@ -138,6 +138,7 @@ async def test_who_heartbeats_too_often_is_refused_and_so_is_a_token_that_is_rev
     gate = pair.processes[0].policy.gate
     assert gate is not None
     gate._known.clear()
+    gate._admin = None
     gate._tokens = AsyncMock(**{"find.return_value": None})
     await wire.send(beat(5, epoch=epoch))
     assert (await wire.answer())[0] == 401

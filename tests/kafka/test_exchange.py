@@ -24,6 +24,7 @@ from batonpass.core.state.replies import Declared
 from batonpass.kafka.events import EventPublisher
 from batonpass.kafka.exchange import Exchange, settings_of
 from batonpass.kafka.topics import TopicReader, make_topics
+from batonpass.kafka.watch import ClusterWatch
 from batonpass.runtime.events import Event
 from batonpass.runtime.history import StoredCommand, StoredEvent
 from batonpass.settings import Settings
@@ -87,7 +88,6 @@ async def exchanging(
         local.coordinator,
         connection,
         holds=lambda _: True,
-        commanded=lambda *_: None,
         refused=refused,
         prefix=topics.prefix,
     )
@@ -321,8 +321,7 @@ async def test_a_coordinator_serves_kafka_when_told_where(connection: KafkaConne
     process = serving(connection, topics.prefix, kafka_heartbeats=True)
     group, holder = GroupId(GROUP), Holder()
     async with process.running():
-        exchange = process.kafka.exchange if process.kafka is not None else None
-        assert exchange is not None
+        (exchange,) = (part for part in process.kafka if isinstance(part, Exchange))
         await process.coordinator.ask(group, declaration(kafka_heartbeats=True))
         await until(lambda: exchange.is_connected)
         async with Member("http://kafka", GROUP, holder, transport=KafkaTransport(connection, prefix=topics.prefix)):
@@ -350,12 +349,12 @@ async def test_without_its_own_setting_no_coordinator_speaks_over_kafka(connecti
     topics = TopicNames(f"fleet-{uuid.uuid4().hex[:8]}")
     process = serving(connection, topics.prefix)
     async with process.running():
-        assert process.kafka is not None
-        assert process.kafka.exchange is None
+        assert not [part for part in process.kafka if isinstance(part, Exchange)]
+        (watch,) = (part for part in process.kafka if isinstance(part, ClusterWatch))
         await process.coordinator.ask(GroupId(GROUP), declaration(kafka_heartbeats=True))
         reader = TopicReader(connection)
 
-        await until(lambda: process.kafka is not None and process.kafka.watch.reachable() == 1)
+        await until(lambda: watch.reachable() == 1)
         await asyncio.sleep(1)
         assert await reader.partition_counts((topics.heartbeats, topics.assignments, topics.acks)) == {}
         await reader.close()
@@ -416,8 +415,7 @@ async def test_a_command_over_kafka_leaves_the_row_of_one_over_http(
     process = serving(connection, topics.prefix, kafka_heartbeats=True)
     group = GroupId(GROUP)
     async with process.running(), AIOKafkaProducer(**connection.client_options()) as producer:
-        exchange = process.kafka.exchange if process.kafka is not None else None
-        assert exchange is not None
+        (exchange,) = (part for part in process.kafka if isinstance(part, Exchange))
         await process.coordinator.ask(group, declaration(kafka_heartbeats=True))
         await until(lambda: exchange.is_connected)
         places = []

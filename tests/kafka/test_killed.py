@@ -47,7 +47,7 @@ async def kill(broker: LocalBroker) -> None:
 @asynccontextmanager
 async def kafka_side(coordinator: LocalCoordinator, job: Job) -> AsyncIterator[Exchange]:
     """Read ends, and carry the protocol, for a coordinator."""
-    exchange = Exchange(coordinator.coordinator, job.connection, holds=lambda _: True, commanded=lambda *_: None)
+    exchange = Exchange(coordinator.coordinator, job.connection, holds=lambda _: True)
     watch = ClusterWatch(coordinator.coordinator, TopicReader(job.connection), interval_ms=200)
     running = [asyncio.create_task(exchange.run()), asyncio.create_task(watch.run())]
     await until(lambda: exchange.is_connected)

@@ -442,5 +442,5 @@ async def test_a_coordinator_with_a_bootstrap_server_reads_kafka_by_itself(
             return len(group.tasks) == 2 and len(soft.end_offsets) == 2
 
         await until(known)
-        assert process.kafka is not None
-        assert process.kafka.watch.reachable() == 1
+        (watch,) = (part for part in process.kafka if isinstance(part, ClusterWatch))
+        assert watch.reachable() == 1

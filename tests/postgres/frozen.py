@@ -9,7 +9,8 @@ import sys
 
 from batonpass.core.state.ids import GroupId
 from batonpass.core.state.records import ProbeScheduled
-from batonpass.postgres.store import PostgresStore, StoreOptions
+from batonpass.postgres.fleet import Registration
+from batonpass.postgres.store import PostgresStore
 from batonpass.runtime.ports import Commit, StoreUnavailable, VersionConflict
 
 
@@ -21,7 +22,7 @@ def say(line: str) -> None:
 
 async def main(url: str, group_id: GroupId) -> None:
     """Take the group over and write to it until it is somebody else's."""
-    store = PostgresStore(StoreOptions(url, lease_ms=1_500, renewal_ms=300))
+    store = PostgresStore(url, Registration(lease_ms=1_500, renewal_ms=300))
     await store.start()
     epoch = await store.log.take_over(group_id)
     say(f"held {epoch}")

@@ -18,8 +18,9 @@ from tests.waiting import until
 from batonpass.core.state.ids import GroupId
 from batonpass.core.state.records import ProbeScheduled
 from batonpass.postgres.connect import Remedy, Server, connect, fetch_rows, reaching, remedy_of
+from batonpass.postgres.fleet import Registration
 from batonpass.postgres.record_log import PostgresRecordLog
-from batonpass.postgres.store import PostgresStore, StoreOptions
+from batonpass.postgres.store import PostgresStore
 from batonpass.runtime.ports import Commit, StoreUnavailable
 
 ORDERS = GroupId("orders")
@@ -135,7 +136,7 @@ async def test_pools_of_one_server_renew_their_connections_together(own_url: str
 
 async def test_a_store_comes_back_after_its_server_was_read_only(own_url: str) -> None:
     """What its lease waits for is noted and shown."""
-    store = PostgresStore(StoreOptions(own_url, lease_ms=1_500, renewal_ms=200))
+    store = PostgresStore(own_url, Registration(lease_ms=1_500, renewal_ms=200))
     noted: list[str] = []
     store.ownership.noted = lambda name, more: noted.append(f"{name}: {more.get('reason', '')}")
     await read_only(own_url, on=True)

@@ -273,10 +273,10 @@ async def test_a_clock_that_nobody_has_read_for_long_may_have_jumped(
     await second.fleet.start()
     await third.fleet.start()
     clocks = [one.fleet.clock for one in (second, third)]
-    assert [clock.ran_until_ms() for clock in clocks] == [read_ms] * 2
-    assert clocks[0].moved_ms() == clocks[1].moved_ms()
-    assert abs((clocks[0].moved_ms() or 0) - read_ms - HOUR_MS) < 60_000
-    assert first.fleet.clock.moved_ms() is None
+    assert [clock.ran_until_ms for clock in clocks] == [read_ms] * 2
+    assert clocks[0].moved_ms == clocks[1].moved_ms
+    assert abs((clocks[0].moved_ms or 0) - read_ms - HOUR_MS) < 60_000
+    assert first.fleet.clock.moved_ms is None
 
 
 async def test_a_plain_restart_leaves_the_clock_as_it_is(start: Start, engine: AsyncEngine) -> None:
@@ -285,9 +285,9 @@ async def test_a_plain_restart_leaves_the_clock_as_it_is(start: Start, engine: A
     await last_read(engine, 8)
     second = start("first")
     await second.fleet.start()
-    assert second.fleet.clock.moved_ms() is None
+    assert second.fleet.clock.moved_ms is None
     await second.fleet.renew_and_look()
-    assert second.fleet.clock.moved_ms() is None
+    assert second.fleet.clock.moved_ms is None
 
 
 async def test_a_jump_that_a_coordinator_has_seen_is_known_to_one_that_starts_at_once(start: Start) -> None:
@@ -296,11 +296,11 @@ async def test_a_jump_that_a_coordinator_has_seen_is_known_to_one_that_starts_at
     await first.fleet.start()
     first.now_ms += HOUR_MS  # As if the database's clock had gone back.
     await first.fleet.renew_and_look()
-    assert first.fleet.clock.moved_ms() is not None
+    assert first.fleet.clock.moved_ms is not None
     second = start("first")
     await second.fleet.start()
-    assert second.fleet.clock.moved_ms() is not None
-    assert second.fleet.clock.ran_until_ms() == 0
+    assert second.fleet.clock.moved_ms is not None
+    assert second.fleet.clock.ran_until_ms == 0
 
 
 async def test_a_lease_from_before_the_clock_went_back_is_over_within_the_longest_that_there_is(start: Start) -> None:

@@ -8,7 +8,6 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from batonpass.core.state.ids import GroupId, MemberId, TaskId
 from batonpass.postgres.archive import PostgresArchive
-from batonpass.postgres.samples import PostgresSamples
 from batonpass.runtime.history import CopySample, Sample
 
 AT_MS = 1_790_000_000_123
@@ -20,7 +19,7 @@ async def test_samples_are_kept(engine: AsyncEngine) -> None:
         CopySample(TaskId("0_1"), MemberId("m2"), "warmup", "", 812, 40.5),
         CopySample(TaskId("0_2"), MemberId("m2"), "none", "", None, None),
     )
-    await PostgresSamples(engine).keep_samples(
+    await PostgresArchive(engine).keep_samples(
         [Sample(GroupId("orders"), AT_MS, copies), Sample(GroupId("clicks"), AT_MS + 1, ())]
     )
     async with engine.connect() as connection:
@@ -53,7 +52,7 @@ async def test_how_far_a_group_was_behind_is_read_back_without_the_copies(engine
 
     orders, begin_ms = GroupId("orders"), AT_MS // 60_000 * 60_000
     samples = [Sample(orders, begin_ms + minute * 60_000, copies(minute or None)) for minute in range(6)]
-    await PostgresSamples(engine).keep_samples([*samples, Sample(GroupId("clicks"), begin_ms, copies(9))])
+    await PostgresArchive(engine).keep_samples([*samples, Sample(GroupId("clicks"), begin_ms, copies(9))])
     async with engine.begin() as connection:
         await connection.execute(
             text("insert into samples (group_id, at, copies) select 'orders', now(), '[]'"), {}

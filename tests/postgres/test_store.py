@@ -17,17 +17,18 @@ from tests.waiting import until
 from batonpass.core.state.ids import GroupId
 from batonpass.core.state.records import ProbeScheduled
 from batonpass.postgres.embedded import EmbeddedPostgres
+from batonpass.postgres.fleet import Registration
 from batonpass.postgres.schema import upgrade
-from batonpass.postgres.store import PostgresStore, StoreOptions
+from batonpass.postgres.store import PostgresStore
 from batonpass.runtime.ports import Commit, NotOwner, StoreUnavailable
 
 ORDERS, EARLY = GroupId("orders"), GroupId("early")
 FROZEN = Path(__file__).parent / "frozen.py"
 
 
-def place(url: str, name: str) -> StoreOptions:
-    """Return where a coordinator of short leases runs."""
-    return StoreOptions(url, f"http://{name}", lease_ms=1_500, renewal_ms=200)
+def store_at(url: str, name: str) -> PostgresStore:
+    """Return the store of a coordinator of short leases."""
+    return PostgresStore(url, Registration(f"http://{name}", lease_ms=1_500, renewal_ms=200))
 
 
 async def test_a_frozen_coordinator_is_taken_over_and_writes_no_more(database_url: str, engine: AsyncEngine) -> None:
@@ -39,7 +40,7 @@ async def test_a_frozen_coordinator_is_taken_over_and_writes_no_more(database_ur
         assert next(lines) == "held 1\n"
         while next(lines) != "wrote 5\n":
             pass
-        second = PostgresStore(place(database_url, "second"))
+        second = store_at(database_url, "second")
         await second.start()
         await until(lambda: len(second.ownership.living) == 2)
         with pytest.raises(NotOwner):
@@ -65,7 +66,7 @@ async def test_a_frozen_coordinator_is_taken_over_and_writes_no_more(database_ur
 
 async def test_groups_follow_coordinators_that_come_and_go(database_url: str, engine: AsyncEngine) -> None:
     groups = [GroupId(f"group-{number}") for number in range(20)]
-    first = PostgresStore(place(database_url, "first"))
+    first = store_at(database_url, "first")
 
     async def forget() -> None:
         for group in first.ownership.to_forget():
@@ -75,7 +76,7 @@ async def test_groups_follow_coordinators_that_come_and_go(database_url: str, en
     for group in groups:
         assert await first.log.take_over(group) == 1
         await first.log.append(Commit(group, 1, 0, [ProbeScheduled(1)]))
-    second = PostgresStore(place(database_url, "second"))
+    second = store_at(database_url, "second")
     notified = asyncio.Event()
 
     async def notify() -> None:
@@ -111,7 +112,7 @@ async def test_a_store_starts_without_its_database_and_finds_it_later(folder: Pa
     url = server.start()
     await upgrade(url)
     server.stop()
-    store = PostgresStore(place(url, "early"))
+    store = store_at(url, "early")
     await store.start()
     assert "lease is over" in store.not_ready()
     assert not store.ownership.holds(EARLY)

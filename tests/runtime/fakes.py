@@ -30,20 +30,12 @@ class SetClock:
 
     def __init__(self, now_ms: int = 1_000) -> None:
         self.at_ms = now_ms
-        self.moved_at_ms: int | None = None
-        self.ran_until = 0
+        self.moved_ms: int | None = None
+        self.ran_until_ms = 0
 
     def now_ms(self) -> int:
         """Return what it was set to."""
         return self.at_ms
-
-    def moved_ms(self) -> int | None:
-        """Return when the test says that it moved."""
-        return self.moved_at_ms
-
-    def ran_until_ms(self) -> int:
-        """Return until when the test says that it ran on."""
-        return self.ran_until
 
 
 class SetOwnership:

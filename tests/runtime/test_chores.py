@@ -29,17 +29,6 @@ def test_a_sample_says_how_far_every_copy_has_come() -> None:
     }
 
 
-class KeptSamples:
-    """Keeps samples in a list."""
-
-    def __init__(self) -> None:
-        self.kept: list[Sample] = []
-
-    async def keep_samples(self, samples: Sequence[Sample]) -> None:
-        """Keep them."""
-        self.kept.extend(samples)
-
-
 async def a_coordinator(world: World) -> Coordinator:
     """Return a coordinator with one group of three records."""
     coordinator = Coordinator(world.ports)
@@ -56,12 +45,18 @@ async def test_a_turn_keeps_a_sample_of_every_group_and_a_snapshot_of_those_that
     async def keep(group: Group) -> None:
         kept.append(group.version)
 
+    samples: list[Sample] = []
+
+    async def keep_samples(taken: Sequence[Sample]) -> None:
+        samples.extend(taken)
+
     world.log.keep_snapshot = keep  # type: ignore[method-assign]
-    samples = KeptSamples()
-    chores = Chores(await a_coordinator(world), samples, world.seen, snapshot_every=2)
+    coordinator = await a_coordinator(world)
+    coordinator.archive.keep_samples = keep_samples  # type: ignore[assignment, method-assign]
+    chores = Chores(coordinator, world.seen, snapshot_every=2)
     await chores.once()
     await chores.once()
-    assert [sample.group for sample in samples.kept] == [GROUP, GROUP]
+    assert [sample.group for sample in samples] == [GROUP, GROUP]
     assert kept == [3]
 
 
@@ -71,8 +66,8 @@ async def test_a_turn_survives_a_store_that_is_away() -> None:
     async def refuse(*_: object) -> None:
         raise StoreUnavailable("the store is away")
 
-    samples = KeptSamples()
-    world.log.keep_snapshot = samples.keep_samples = refuse  # type: ignore[assignment, method-assign]
-    chores = Chores(await a_coordinator(world), samples, world.seen, snapshot_every=2)
+    coordinator = await a_coordinator(world)
+    world.log.keep_snapshot = coordinator.archive.keep_samples = refuse  # type: ignore[assignment, method-assign]
+    chores = Chores(coordinator, world.seen, snapshot_every=2)
     await chores.once()
     assert world.seen.failures == ["the store is away"] * 2

@@ -48,7 +48,7 @@ def test_it_shows_the_databases_time_whatever_the_machine_shows(ahead_ms: float)
     machine.boot_ms += HOUR_MS
     assert abs(machine.off_ms) <= 2
     assert machine.clock.ahead_ms() == pytest.approx(-ahead_ms, abs=2)
-    assert machine.clock.moved_ms() is None
+    assert machine.clock.moved_ms is None
 
 
 def test_before_the_first_reading_nobody_may_decide_by_it() -> None:
@@ -76,7 +76,7 @@ def test_a_slow_answer_moves_nothing() -> None:
     machine.read()
     machine.read(0, 4_000)
     machine.read(4_000, 0)
-    assert machine.clock.moved_ms() is None
+    assert machine.clock.moved_ms is None
     assert abs(machine.off_ms) <= 6
 
 
@@ -87,7 +87,7 @@ def test_a_slow_first_answer_moves_nothing(there_ms: float, back_ms: float) -> N
     assert not machine.clock.is_known()
     machine.read()
     assert machine.clock.is_known()
-    assert machine.clock.moved_ms() is None
+    assert machine.clock.moved_ms is None
     assert abs(machine.off_ms) <= 2
 
 
@@ -96,7 +96,7 @@ def test_a_step_before_anybody_could_decide_by_it_is_followed_and_no_news() -> N
     machine.read(3_000, 0)
     machine.database_ahead_ms -= HOUR_MS
     machine.read()
-    assert machine.clock.moved_ms() is None
+    assert machine.clock.moved_ms is None
     assert abs(machine.off_ms) <= 2
 
 
@@ -106,10 +106,10 @@ def test_a_step_that_a_slow_answer_shows_is_said_once(by_ms: float) -> None:
     machine.read()
     machine.database_ahead_ms += by_ms
     machine.read(0, 3_000)
-    said = machine.clock.moved_ms()
+    said = machine.clock.moved_ms
     assert said is not None
     machine.read()
-    assert machine.clock.moved_ms() == said
+    assert machine.clock.moved_ms == said
 
 
 @pytest.mark.parametrize("by_ms", [MOVED_MS / 2, -MOVED_MS / 2])
@@ -122,7 +122,7 @@ def test_small_corrections_are_followed_and_it_never_goes_back(by_ms: float) -> 
     assert machine.clock.now_ms() >= before
     machine.boot_ms += MOVED_MS
     assert abs(machine.off_ms) <= 2
-    assert machine.clock.moved_ms() is None
+    assert machine.clock.moved_ms is None
 
 
 @pytest.mark.parametrize("by_ms", [HOUR_MS, -HOUR_MS])
@@ -132,7 +132,7 @@ def test_a_step_is_followed_and_said(by_ms: float) -> None:
     machine.database_ahead_ms += by_ms
     machine.read()
     assert abs(machine.off_ms) <= 2
-    assert machine.clock.moved_ms() == machine.clock.now_ms()
+    assert machine.clock.moved_ms == machine.clock.now_ms()
 
 
 def test_a_machine_that_runs_too_fast_keeps_the_databases_time() -> None:
@@ -142,7 +142,7 @@ def test_a_machine_that_runs_too_fast_keeps_the_databases_time() -> None:
         machine.boot_ms += 1_500
         machine.database_ahead_ms -= 0.3
         assert abs(machine.off_ms) <= 4
-    assert machine.clock.moved_ms() is None
+    assert machine.clock.moved_ms is None
 
 
 def test_without_a_database_the_time_of_day_counts_on_from_the_start() -> None:
@@ -152,4 +152,4 @@ def test_without_a_database_the_time_of_day_counts_on_from_the_start() -> None:
     boot[0] += 50
     wall[0] = 5.0
     assert clock.now_ms() == 1_000_050
-    assert clock.moved_ms() is None
+    assert clock.moved_ms is None

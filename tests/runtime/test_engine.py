@@ -229,7 +229,7 @@ async def test_a_clock_that_has_moved_is_told_before_anything_else(world: World)
     bench = Bench(world)
     await bench.carry_out(BEAT)
     world.seen.asked.clear()
-    world.clock.moved_at_ms = world.clock.at_ms = 1_000_000
+    world.clock.moved_ms = world.clock.at_ms = 1_000_000
     assert bench.engine.try_at_once(BEAT) is None
     await bench.carry_out(BEAT)
     assert world.seen.asked == [Started(clock_moved=True), BEAT]
@@ -242,8 +242,8 @@ async def test_a_group_that_is_taken_over_soon_after_the_clock_has_moved_is_told
 ) -> None:
     """Its last owner may not have told it. A session timeout later no lease from before is left."""
     world.ports = replace(world.ports, evolve=lambda group, _records: replace(group, longest_session_ms=45_000))
-    world.clock.moved_at_ms = world.clock.at_ms - since_ms
-    world.clock.ran_until = 77
+    world.clock.moved_ms = world.clock.at_ms - since_ms
+    world.clock.ran_until_ms = 77
     bench = Bench(world)
     await bench.carry_out(BEAT)
     assert world.seen.asked[0] == Started(clock_moved=is_told, ran_until_ms=77 if is_told else 0)

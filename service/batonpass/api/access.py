@@ -12,19 +12,18 @@ import ipaddress
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 from batonpass.core.state.errors import LimitExceeded, ProtocolError
-from batonpass.runtime.access import AccessRole, Forbidden, Principal, StoredToken, Tokens, digest_of
+from batonpass.runtime.access import AccessRole, Forbidden, Principal, Tokens, digest_of
 from batonpass.runtime.ports import StoreUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from batonpass.api.calls import Call
-    from batonpass.runtime.history import Asked
 
 T = TypeVar("T")
 
@@ -49,6 +48,7 @@ RETRY_AFTER_MS: Final = 1_000
 _OF_NO_GROUP: Final = frozenset({"/livez", "/readyz", "/openapi.json", "/docs", "/docs/{file}"})
 """Calls that reveal nothing about any group. Metrics are not among them: they name all groups."""
 
+ADMIN: Final = Principal("admin", AccessRole.ADMIN)
 _BEARER: Final = b"bearer "
 
 
@@ -70,14 +70,15 @@ class Gate:
         *,
         cache_s: float,
         now_ms: Callable[[], int],
-        open_paths: Sequence[str] = (),
+        admin_secret: str | None = None,
         lookups_each_address: int = LOOKUPS_EACH_ADDRESS_MAX,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
+        """Admit by ``tokens``, and by one secret of an admin that is in no store: from a setting."""
         self._tokens = tokens
+        self._admin = None if admin_secret is None else digest_of(admin_secret)
         self._cache_s = cache_s
         self._now_ms = now_ms
-        self._open = frozenset(open_paths)
         self._monotonic = monotonic
         self._known: dict[bytes, _Known] = {}
         # Apart from the valid ones, which made-up tokens could push out otherwise.
@@ -87,10 +88,6 @@ class Gate:
         self._asking: dict[bytes, asyncio.Task[Principal | None]] = {}
         self._lookups = asyncio.Semaphore(LOOKUPS_MAX)
         self._rest_until = 0.0
-
-    def is_open(self, call: Call) -> bool:
-        """Whether the call is answered without a token."""
-        return call.path in self._open
 
     def remembered(self, authorization: bytes | None) -> Principal | None:
         """Return the caller, if its token was valid within the last seconds; None: it has to be looked up."""
@@ -111,6 +108,8 @@ class Gate:
         """
         secret = _secret(authorization)
         digest = digest_of(secret)
+        if self._admin is not None and hmac.compare_digest(digest, self._admin):
+            return ADMIN
         now = self._monotonic()
         known = self._known.get(digest)
         found: Principal | None
@@ -253,33 +252,6 @@ def _is_local_address(text: str) -> bool:
         return False
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
     return (mapped or address).is_loopback
-
-
-class WithAdmin:
-    """The tokens of a store, and one admin token that is in no store: from a setting, or from the folder of `up`."""
-
-    def __init__(self, secret: str, behind: Tokens, *, name: str = "admin") -> None:
-        self._digest = digest_of(secret)
-        self._admin = Principal(name, AccessRole.ADMIN)
-        self._behind = behind
-
-    async def find(self, secret: str) -> Principal | None:
-        """Return the admin for its secret, and for any other secret the caller that the store knows."""
-        if hmac.compare_digest(digest_of(secret), self._digest):
-            return self._admin
-        return await self._behind.find(secret)
-
-    async def create(self, wanted: Principal, asked: Asked) -> tuple[StoredToken, str]:
-        """Make a token in the store."""
-        return await self._behind.create(wanted, asked)
-
-    async def list(self) -> Sequence[StoredToken]:
-        """Return the tokens of the store."""
-        return await self._behind.list()
-
-    async def revoke(self, token_id: str, asked: Asked) -> bool:
-        """Revoke a token of the store."""
-        return await self._behind.revoke(token_id, asked)
 
 
 def _secret(authorization: bytes | None) -> str:

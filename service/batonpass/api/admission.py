@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import chain
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
-from batonpass.api.access import Unauthenticated, check, check_local
+from batonpass.api.access import check, check_local
 from batonpass.api.calls import GROUP_PART, HEARTBEAT, LONG_POLL, OPEN, UNKNOWN
 from batonpass.api.context import CONTEXT, FORWARDED, GONE_STATUS, Disconnected, RequestContext, RequestIds
 from batonpass.api.limits import too_early
 from batonpass.api.problems import UnknownPath, not_allowed
-from batonpass.core.state.errors import LimitExceeded, ProtocolError
+from batonpass.core.state.errors import ProtocolError
 from batonpass.core.state.ids import GroupId
-from batonpass.runtime.access import AccessRole, Forbidden, Principal
+from batonpass.runtime.access import AccessRole, Principal
 from batonpass.runtime.ports import Defect, NotOwner, StoreUnavailable
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from batonpass.api.calls import Call, Calls
     from batonpass.api.forward import Forwarder
     from batonpass.api.limits import Limits
-    from batonpass.runtime.ports import Ownership
+    from batonpass.runtime.ports import Observer, Ownership
 
 EVERYBODY: Final = Principal("", AccessRole.ADMIN)
 """The caller of every request when tokens are off."""
@@ -37,46 +37,23 @@ _UNCOUNTED: Final = frozenset(chain.from_iterable(OPEN[name] for name in ("livez
 _ALWAYS: Final = _UNCOUNTED.union(OPEN["metrics"])
 """Calls that are answered however many connections there are: operators learn of too many by a scrape."""
 
-_NOT_ADMITTED: Final = (Unauthenticated, Forbidden, LimitExceeded)
 RETRY_AFTER_MS: Final = 500
-
-
-class Meter(Protocol):
-    """Counts the calls; it must not raise."""
-
-    def answered(self, method: str, path: str, status: int, seconds: float) -> None:
-        """Called when a call was answered; ``path`` is the one in the OpenAPI document."""
-
-    def refused(self, reason: str) -> None:
-        """Called when a call was refused; ``reason`` is the type of the problem."""
-
-    def call_failed(self) -> None:
-        """Called when the program failed on a call."""
-
-
-class Journal(Protocol):
-    """Writes down what happens to calls; it must not raise."""
-
-    def refused(self, error: ProtocolError, call: str, who: str, cause: str) -> None:
-        """Called when a call was not admitted: without a token, without the right, too often."""
-
-    def failed(self, error: BaseException, call: str, cause: str) -> None:
-        """Called when the program failed on a call."""
 
 
 @dataclass(frozen=True, slots=True)
 class AdmissionPolicy:
     """How requests are admitted.
 
-    Without a ``gate`` there are no tokens, and only requests from this machine are served.
+    Without a ``gate`` there are no tokens, and only requests from this machine are served. Calls of ``open_paths`` are
+    answered without a token.
     """
 
     gate: Gate | None
     ownership: Ownership
     forwarder: Forwarder
-    meter: Meter
-    journal: Journal
+    observer: Observer
     limits: Limits
+    open_paths: frozenset[str] = frozenset()
 
 
 class Admission:
@@ -112,14 +89,13 @@ class Admission:
         except ProtocolError as error:
             await self._refuse(context, error)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is a defect, and the next request is served
-            self._policy.journal.failed(error, f"{scope['method']} {context.call.path}", context.request_id)
-            self._policy.meter.call_failed()
+            self._policy.observer.failed(error, f"{scope['method']} {context.call.path}", context.request_id)
             if not context.started:
                 await context.refuse(Defect("the coordinator failed on this request; its log says how"))
         finally:
             context.end()
         call = context.call
-        self._policy.meter.answered(call.method, call.path, context.status, perf_counter() - began)
+        self._policy.observer.answered(call.method, call.path, context.status, perf_counter() - began)
 
     async def _serve(self, context: RequestContext) -> None:
         context.check_head()
@@ -173,7 +149,7 @@ class Admission:
         authorization = context.headers.get(b"authorization")
         found = gate.remembered(authorization)
         if found is None:
-            if gate.is_open(context.call):
+            if context.call.path in self._policy.open_paths:
                 return
             found = await gate.find(authorization, context.peer)
         context.principal = found
@@ -205,10 +181,8 @@ class Admission:
             await context.answer(204, b"", [])
 
     async def _refuse(self, context: RequestContext, error: ProtocolError) -> None:
-        self._policy.meter.refused(error.type)
-        if isinstance(error, _NOT_ADMITTED):
-            call = f"{context.scope['method']} {context.call.path}"
-            self._policy.journal.refused(error, call, context.who, context.request_id)
+        call = f"{context.scope['method']} {context.call.path}"
+        self._policy.observer.refused(error, call, context.who, context.request_id)
         if not context.started:
             await context.refuse(error)
 

@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 from fastapi import APIRouter
-from msgspec import UNSET
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -17,7 +16,7 @@ from batonpass.api.openapi import route
 from batonpass.api.problems import UnknownPath
 from batonpass.api.service import json_response, known_group_of, page, read_query, service_of, state_of, task_of
 from batonpass.codec.answers import rfc3339, time_of
-from batonpass.codec.bodies import BackQuery, LagsQuery, LimitQuery
+from batonpass.codec.bodies import BackQuery, LagsQuery, LimitQuery, given
 from batonpass.codec.changes import Change
 from batonpass.codec.generations import Generation, Moved
 from batonpass.codec.shape import refusal
@@ -52,8 +51,7 @@ async def list_generations(request: Request) -> Response:
     """List the generations of a group: when and why each was made, how much it moved, how even it left the group."""
     archive, group_id = service_of(request).coordinator.archive, await known_group_of(request)
     asked = read_query(request, BackQuery)
-    before = None if asked.before is UNSET else asked.before
-    found = await archive.generations(group_id, before=before, limit=asked.limit + 1)
+    found = await archive.generations(group_id, before=given(asked.before), limit=asked.limit + 1)
     return page("generations", found, asked.limit, generation_body, lambda one: one.number)
 
 
@@ -87,7 +85,7 @@ async def show_generation(request: Request) -> Response:
 async def list_lags(request: Request) -> Response:
     """Say how many records the copies of a group lacked, added up, over a time, by the samples of each minute."""
     group_id, asked = await known_group_of(request), read_query(request, LagsQuery)
-    until = datetime.now(UTC) if asked.until is UNSET else asked.until
+    until = given(asked.until) or datetime.now(UTC)
     if until <= asked.since:
         raise refusal([("query.since", "not before its end")])
     found = await service_of(request).coordinator.archive.lags(
@@ -119,9 +117,8 @@ async def all_commands(request: Request) -> Response:
 
 async def _commands(request: Request, group_id: GroupId | None) -> Response:
     asked = read_query(request, BackQuery)
-    before = None if asked.before is UNSET else asked.before
     archive = service_of(request).coordinator.archive
-    found = await archive.commands(group_id, before=before, limit=asked.limit + 1)
+    found = await archive.commands(group_id, before=given(asked.before), limit=asked.limit + 1)
     return page("commands", found, asked.limit, command_body, lambda one: one.position)
 
 

@@ -8,7 +8,6 @@ from datetime import date
 from typing import Any
 
 from fastapi import APIRouter
-from msgspec import UNSET
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -16,7 +15,7 @@ from batonpass.api.openapi import route
 from batonpass.api.problems import UnknownPath
 from batonpass.api.service import json_response, page, read_query, service_of
 from batonpass.codec.answers import rfc3339, time_of
-from batonpass.codec.bodies import AuditsQuery, FindingsQuery
+from batonpass.codec.bodies import AuditsQuery, FindingsQuery, given
 from batonpass.codec.shape import refusal
 from batonpass.runtime.audits import AuditDay, AuditFinding, AuditMeasures
 
@@ -27,8 +26,7 @@ router = APIRouter(prefix="/v1/audits", tags=["audits"])
 async def list_audits(request: Request) -> Response:
     """List the days that were audited: whether the laws held, and how the newest run of each ended."""
     asked = read_query(request, AuditsQuery)
-    before = None if asked.after is UNSET else asked.after
-    found = await service_of(request).audits.days(before=before, limit=asked.limit + 1)
+    found = await service_of(request).audits.days(before=given(asked.after), limit=asked.limit + 1)
     return page("audits", found, asked.limit, day_body, lambda one: one.day.isoformat())
 
 

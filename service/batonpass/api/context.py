@@ -8,6 +8,7 @@ import itertools
 import re
 import secrets
 from collections.abc import Awaitable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeVar
 from urllib.parse import parse_qsl
 
@@ -49,37 +50,26 @@ class Disconnected(Exception):
     """The caller disconnected before it was answered."""
 
 
+@dataclass(slots=True, eq=False)
 class RequestContext:
     """One request, from its arrival to its answer. Routes of the framework find it in the scope, under ``CONTEXT``."""
 
-    __slots__ = (
-        "_body_bytes",
-        "_limits",
-        "_send",
-        "call",
-        "headers",
-        "parts",
-        "principal",
-        "receive",
-        "request_id",
-        "scope",
-        "started",
-        "status",
-    )
+    scope: Scope
+    receive: Receive
+    _send: Send
+    call: Call
+    _limits: Limits
+    headers: dict[bytes, bytes] = field(init=False)
+    parts: list[str] = field(init=False)
+    principal: Principal | None = None
+    request_id: str = ""
+    started: bool = False
+    status: int = 0
+    _body_bytes: int = 0
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, call: Call, limits: Limits) -> None:
-        self._body_bytes = 0
-        self._limits = limits
-        self.scope = scope
-        self.receive = receive
-        self._send = send
-        self.call = call
-        self.headers: dict[bytes, bytes] = dict(scope["headers"])
-        self.parts: list[str] = scope["path"].split("/")
-        self.principal: Principal | None = None
-        self.request_id = ""
-        self.started = False
-        self.status = 0
+    def __post_init__(self) -> None:
+        self.headers = dict(self.scope["headers"])
+        self.parts = self.scope["path"].split("/")
 
     @property
     def address(self) -> str:

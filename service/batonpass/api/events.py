@@ -8,7 +8,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from fastapi import APIRouter
-from msgspec import UNSET
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -16,7 +15,7 @@ from batonpass.api.context import context_of, until_gone
 from batonpass.api.openapi import route
 from batonpass.api.service import json_response, known_group_of, read_query, service_of
 from batonpass.codec.answers import rfc3339, to_json
-from batonpass.codec.bodies import EventsQuery
+from batonpass.codec.bodies import EventsQuery, given
 from batonpass.codec.shape import refusal
 from batonpass.core.state.numbers import WHOLE_MAX
 from batonpass.runtime.feed import Missed
@@ -79,8 +78,9 @@ async def all_events(request: Request) -> Response:
 async def _events(request: Request, group_id: GroupId | None) -> Response:
     coordinator = service_of(request).coordinator
     asked = read_query(request, EventsQuery)
-    after = None if asked.after is UNSET else asked.after
-    if after is not None and (asked.newest or asked.before is not UNSET):
+    after, before = given(asked.after), given(asked.before)
+    backwards = asked.newest or before is not None
+    if after is not None and backwards:
         raise refusal([("query.after", "a page is read forwards from after, or backwards from before or the newest")])
     if _wants_stream(request):
         follower = await coordinator.feed.follow(
@@ -88,9 +88,7 @@ async def _events(request: Request, group_id: GroupId | None) -> Response:
         )
         is_head = context_of(request).scope["method"] == "HEAD"
         return EventStream(coordinator.feed, follower, is_admitted=partial(_is_admitted, request), is_head=is_head)
-    backwards = asked.newest or asked.before is not UNSET
     if backwards:
-        before = None if asked.before is UNSET else asked.before
         found = await coordinator.archive.events_before(group_id, before=before, limit=asked.limit + 1)
     else:
         found = await coordinator.archive.events(group_id, after=after or 0, limit=asked.limit + 1)

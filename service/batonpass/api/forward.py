@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import httpx2 as httpx
@@ -48,15 +49,13 @@ _NOT_PASSED_ON: Final = _OF_CONNECTION | {b"host", b"content-length", HEADER, FO
 _NOT_PASSED_BACK: Final = _OF_CONNECTION | {b"date", b"server", HEADER}
 
 
+@dataclass(slots=True)
 class _Passing:
     """A call that is being passed on, and the error by which it was ended here, if it was."""
 
-    __slots__ = ("ended_by", "owner", "wait_s")
-
-    def __init__(self, owner: str, wait_s: float) -> None:
-        self.owner = owner
-        self.wait_s = wait_s
-        self.ended_by: ProtocolError | None = None
+    owner: str
+    wait_s: float
+    ended_by: ProtocolError | None = None
 
     def end(self, task: asyncio.Task[None], error: ProtocolError) -> None:
         """End the call with an error, unless it has been ended."""

@@ -17,7 +17,7 @@ from batonpass.api.context import Disconnected, context_of
 from batonpass.api.offload import aside, show, size_of
 from batonpass.api.openapi import route
 from batonpass.api.service import command_without_answer, group_of, json_response, read_query, service_of, state_of
-from batonpass.codec.bodies import DeletionQuery, GroupBody, PageQuery, ReasonBody, ReasonQuery, WhatIfBody
+from batonpass.codec.bodies import DeletionQuery, GroupBody, PageQuery, ReasonBody, WhatIfBody
 from batonpass.codec.requests import etag, read_declaration, read_if_match, read_what_if
 from batonpass.codec.snapshots import write_plan, write_snapshot
 from batonpass.codec.views import assignments_body, group_body, group_summary
@@ -47,7 +47,7 @@ GROUP = "/groups/{group}"
     "PUT",
     GROUP,
     body=GroupBody,
-    query=ReasonQuery,
+    query=ReasonBody,
     answers={201: "Created.", 200: "Changed."},
     schema="group_get",
     headers=("If-Match",),
@@ -57,8 +57,8 @@ async def declare_group(request: Request) -> Response:
     """Create a group, or change it; a change needs If-Match with the last ETag."""
     service = service_of(request)
     group_id = group_of(request)
-    asked = read_query(request, ReasonQuery)
-    body = await service.raw_body(request)
+    asked = read_query(request, ReasonBody)
+    body = await context_of(request).body()
     if_match = read_if_match(request.headers.get("if-match"), await _revision(request))
     wanted, reason = read_declaration(group_id, body, if_match=if_match)
     declared = await service.command(request, wanted, Declared, reason=reason or asked.reason)
@@ -153,7 +153,7 @@ async def show_snapshot(request: Request) -> Response:
 async def plan_change(request: Request) -> Response:
     """Say what would move if members joined, left or drained, or if the config were another."""
     service = service_of(request)
-    change = read_what_if(await service.raw_body(request))
+    change = read_what_if(await context_of(request).body())
     group, soft, now_ms, policy = await state_of(request)
 
     is_over = threading.Event()

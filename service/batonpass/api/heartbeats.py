@@ -1,11 +1,12 @@
 """Heartbeats (protocol 4.1) and long-polls (protocol 6.1), the two calls that members make all the time.
 
-``Admission`` hands their requests to these classes directly: the framework's middleware, routing and response classes
+``Admission`` hands their requests to these functions directly: the framework's middleware, routing and response classes
 cost several times as much as these calls do (decision 0055 has the figures).
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from batonpass.api.access import Unauthenticated
@@ -30,77 +31,60 @@ if TYPE_CHECKING:
     from batonpass.api.limits import Limits
     from batonpass.api.service import Service
     from batonpass.core.state.inputs import Heartbeat
+    from batonpass.runtime.coordinator import Coordinator
 
 _POLL = Shape(PollQuery)
-
-
-class Heartbeats:
-    """Serves heartbeats. Unlike other calls, a heartbeat above the member's rate passes if it has news."""
-
-    def __init__(self, service: Service, limits: Limits) -> None:
-        self._service = service
-        self._limits = limits
-
-    async def __call__(self, context: RequestContext) -> None:
-        """Serve one heartbeat."""
-        group_id, member_id = _named(context)
-        early = self._limits.member.take((context.scope["path"], HEARTBEAT.method))
-        heartbeat = await self._read(context, member_id)
-        if early and not await self._is_urgent(context, group_id, heartbeat):
-            raise too_early(early, "this member")
-        answer = await self._service.ask(group_id, heartbeat, Answer, context.asked)
-        await context.answer(200, to_json(answer_body(answer)), [JSON])
-
-    async def _read(self, context: RequestContext, member_id: MemberId) -> Heartbeat:
-        body = await context.body()
-        read = read_heartbeat(member_id, body, tasks_max=self._service.coordinator.policy.max_tasks_per_heartbeat)
-        return naming_query(read, context.query()) if context.scope["query_string"] else read
-
-    async def _is_urgent(self, context: RequestContext, group_id: GroupId, heartbeat: Heartbeat) -> bool:
-        coordinator = self._service.coordinator
-        try:
-            group, soft = await coordinator.look(group_id)
-        except ProtocolError:
-            return False
-        return has_news(group, soft, heartbeat, coordinator.now_ms()) and not self._limits.urgent.take(
-            context.scope["path"]
-        )
-
-
-class LongPolls:
-    """Answers with a member's assignment as soon as there is another one than the caller has.
-
-    If the caller disconnects while it waits, the poll counts as broken (``Coordinator.poll``). A caller whose token was
-    revoked meanwhile gets 401 instead of the answer.
-    """
-
-    def __init__(self, service: Service, gate: Gate | None) -> None:
-        self._service = service
-        self._gate = gate
-
-    async def __call__(self, context: RequestContext) -> None:
-        """Serve one long-poll."""
-        group_id, member_id = _named(context)
-        asked = _POLL.read(context.query(), prefix="query")
-        poll = self._service.coordinator.poll
-        found = await context.unless_gone(poll(group_id, member_id, after=asked.after, wait_ms=asked.wait_ms))
-        if found is None:
-            await context.answer(204, b"", [])
-            return
-        if self._gate is not None:
-            authorization = context.headers.get(b"authorization")
-            if not await self._gate.still_admits(authorization, context.peer):
-                raise Unauthenticated("the token was revoked, or has expired, while this call waited")
-        if isinstance(found, ProtocolError):
-            raise found
-        await context.answer(200, to_json(answer_body(found)), [JSON])
 
 
 def routes(
     service: Service, limits: Limits, gate: Gate | None
 ) -> Mapping[Call, Callable[[RequestContext], Awaitable[None]]]:
     """Return the function that serves each of the two calls."""
-    return {HEARTBEAT: Heartbeats(service, limits), LONG_POLL: LongPolls(service, gate)}
+    return {HEARTBEAT: partial(_heartbeat, service, limits), LONG_POLL: partial(_long_poll, service, gate)}
+
+
+async def _heartbeat(service: Service, limits: Limits, context: RequestContext) -> None:
+    """Serve a heartbeat. Unlike other calls, one above the member's rate passes if it has news."""
+    group_id, member_id = _named(context)
+    early = limits.member.take((context.scope["path"], HEARTBEAT.method))
+    tasks_max = service.coordinator.policy.max_tasks_per_heartbeat
+    heartbeat = read_heartbeat(member_id, await context.body(), tasks_max=tasks_max)
+    if context.scope["query_string"]:
+        heartbeat = naming_query(heartbeat, context.query())
+    if early and not await _is_urgent(service.coordinator, limits, context, group_id, heartbeat):
+        raise too_early(early, "this member")
+    answer = await service.ask(group_id, heartbeat, Answer, context.asked)
+    await context.answer(200, to_json(answer_body(answer)), [JSON])
+
+
+async def _is_urgent(
+    coordinator: Coordinator, limits: Limits, context: RequestContext, group_id: GroupId, heartbeat: Heartbeat
+) -> bool:
+    try:
+        group, soft = await coordinator.look(group_id)
+    except ProtocolError:
+        return False
+    return has_news(group, soft, heartbeat, coordinator.now_ms()) and not limits.urgent.take(context.scope["path"])
+
+
+async def _long_poll(service: Service, gate: Gate | None, context: RequestContext) -> None:
+    """Answer with a member's assignment as soon as there is another one than the caller has.
+
+    If the caller disconnects while it waits, the poll counts as broken (``Coordinator.poll``). A caller whose token was
+    revoked meanwhile gets 401 instead of the answer.
+    """
+    group_id, member_id = _named(context)
+    asked = _POLL.read(context.query(), prefix="query")
+    poll = service.coordinator.poll(group_id, member_id, after=asked.after, wait_ms=asked.wait_ms)
+    found = await context.unless_gone(poll)
+    if found is None:
+        await context.answer(204, b"", [])
+        return
+    if gate is not None and not await gate.still_admits(context.headers.get(b"authorization"), context.peer):
+        raise Unauthenticated("the token was revoked, or has expired, while this call waited")
+    if isinstance(found, ProtocolError):
+        raise found
+    await context.answer(200, to_json(answer_body(found)), [JSON])
 
 
 def _named(context: RequestContext) -> tuple[GroupId, MemberId]:

@@ -21,12 +21,13 @@ from batonpass.api.service import (
     group_of,
     json_response,
     member_of,
+    read_body,
     read_query,
     service_of,
     state_of,
 )
 from batonpass.codec.answers import status_and_body
-from batonpass.codec.bodies import DrainQuery, EvictQuery, JoinBody, LeaveQuery, PageQuery, ReasonBody, ReasonQuery
+from batonpass.codec.bodies import DrainQuery, EvictQuery, JoinBody, LeaveQuery, PageQuery, ReasonBody
 from batonpass.codec.requests import drain_of, eviction_of, leave_of, naming_query, read_join
 from batonpass.codec.views import member_body, next_owners_of
 from batonpass.core.arrivals.answers import refusal
@@ -48,7 +49,7 @@ MEMBER = "/groups/{group}/members/{member}"
     "PUT",
     MEMBER,
     body=JoinBody,
-    query=ReasonQuery,
+    query=ReasonBody,
     answers={201: "Joined.", 200: "Had joined before; the present assignment."},
     schema="member_answer",
 )
@@ -56,7 +57,7 @@ async def join(request: Request) -> Response:
     """Join a group with a fresh member id."""
     service = service_of(request)
     group_id, member_id = group_of(request), member_of(request)
-    body = await service.raw_body(request)
+    body = await context_of(request).body()
     limit = service.coordinator.policy.max_tasks_per_heartbeat
     wanted = naming_query(read_join(member_id, body, tasks_max=limit), request.query_params, known=("reason",))
     answer = await service.ask(group_id, wanted, Answer, asked_of(request))
@@ -84,7 +85,7 @@ async def drain(request: Request) -> Response:
     service = service_of(request)
     asked = read_query(request, DrainQuery)
     end = asyncio.get_running_loop().time() + asked.wait_ms / 1_000
-    reason = await service.read_reason(request, asked.reason)
+    reason = (await read_body(request, ReasonBody)).reason or asked.reason
     wanted = drain_of(member_of(request), asked)
     progress = await service.command(request, wanted, DrainProgress, reason=reason)
     while progress.remaining:
@@ -100,7 +101,7 @@ async def drain(request: Request) -> Response:
     return _answered(progress)
 
 
-@route(router, "DELETE", MEMBER + "/drain", body=ReasonBody, query=ReasonQuery, answers={204: "The member stays."})
+@route(router, "DELETE", MEMBER + "/drain", body=ReasonBody, query=ReasonBody, answers={204: "The member stays."})
 async def undrain(request: Request) -> Response:
     """Let a draining member stay, and its instance have tasks again; also by instance id, without a member."""
     return await command_without_answer(request, DrainReversal(member_of(request)))
@@ -116,7 +117,7 @@ async def evict(request: Request) -> Response:
     return await command_without_answer(request, eviction_of(member_of(request), asked), asked.reason)
 
 
-@route(router, "POST", MEMBER + "/trust", body=ReasonBody, query=ReasonQuery, answers={204: "Trusted again."})
+@route(router, "POST", MEMBER + "/trust", body=ReasonBody, query=ReasonBody, answers={204: "Trusted again."})
 async def trust(request: Request) -> Response:
     """Forget what is held against a member on which tasks failed; also by instance id, without a member."""
     return await command_without_answer(request, TrustRequest(member_of(request)))

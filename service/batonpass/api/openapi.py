@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import date
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Required, TypedDict, Unpack
 
 import msgspec
 from fastapi import APIRouter, FastAPI
@@ -34,7 +35,7 @@ _NOTHING = Shape(NoQuery)
 _TOKEN = {"type": "http", "scheme": "bearer", "description": "A token; `x-roles` of a call are the roles it may have."}
 
 _REF = "#/components/schemas/{name}"
-_COMMON = "common#/$defs/"
+_REFERENCE = re.compile(rf'"\$ref": "{schemas.URN}(common#/\$defs/)?(\w+)"')
 _PROBLEM = "problem"
 _PATH_NAMES = {"group": Name, "member": Name, "task": TaskName, "token": Name, "number": Count, "day": date}
 _HEADERS = {
@@ -46,6 +47,23 @@ _HEADERS = {
 """What the headers mean that are not of HTTP itself or of every call; docs/api.md has all."""
 
 
+class Said(TypedDict, total=False):
+    """What the document says of a call beside its path and summary.
+
+    ``answers`` describes each status. ``schema`` names the JSON Schema of the package (``batonpass.schemas``) that the
+    answers fit, ``texts`` the other types of content that the call answers with, ``headers`` and ``answer_headers``
+    what it reads and sends beyond HTTP's own.
+    """
+
+    body: type[Struct]
+    query: type[Struct]
+    answers: Required[Mapping[int, str]]
+    schema: str
+    texts: Sequence[str]
+    headers: Sequence[str]
+    answer_headers: Sequence[str]
+
+
 class Described:
     """The operations of a document, with the types and the schemas of the package that they refer to."""
 
@@ -53,18 +71,7 @@ class Described:
         self.structs: set[type[Struct]] = set()
         self.answers: set[str] = set()
 
-    def operation(  # noqa: PLR0913 - all that the document says of a call
-        self,
-        path: str,
-        *,
-        body: type[Struct] | None = None,
-        query: type[Struct] | None = None,
-        answers: Mapping[int, str],
-        schema: str | None = None,
-        texts: Iterable[str] = (),
-        headers: Iterable[str] = (),
-        answer_headers: Iterable[str] = (),
-    ) -> dict[str, Any]:
+    def operation(self, path: str, said: Said) -> dict[str, Any]:
         """Return what the document says of one operation, except its summary."""
         parameters = [
             {"name": name, "in": "path", "required": True, "schema": _schema(_PATH_NAMES[name])}
@@ -72,18 +79,19 @@ class Described:
         ]
         parameters += [
             {"name": field.encode_name, "in": "query", "schema": _schema(field.type)}
-            for field in (msgspec.structs.fields(query) if query else ())
+            for field in (msgspec.structs.fields(said["query"]) if "query" in said else ())
         ]
-        parameters += [{"name": name, "in": "header"} | _header(name) for name in headers]
-        content: dict[str, Any] = {kind: {"schema": {"type": "string"}} for kind in texts}
-        if schema is not None:
-            self.answers.add(schema)
-            content["application/json"] = {"schema": {"$ref": _REF.format(name=schema)}}
+        parameters += [{"name": name, "in": "header"} | _header(name) for name in said.get("headers", ())]
+        content: dict[str, Any] = {kind: {"schema": {"type": "string"}} for kind in said.get("texts", ())}
+        if "schema" in said:
+            self.answers.add(said["schema"])
+            content["application/json"] = {"schema": {"$ref": _REF.format(name=said["schema"])}}
         described: dict[str, Any] = {
             "parameters": parameters,
-            "responses": _responses(answers, content, answer_headers),
+            "responses": _responses(said["answers"], content, said.get("answer_headers", ())),
         }
-        if body is not None:
+        if "body" in said:
+            body = said["body"]
             self.structs.add(body)
             required = any(field.required for field in msgspec.structs.fields(body))
             taken = {"application/json": {"schema": {"$ref": _REF.format(name=body.__name__)}}}
@@ -103,45 +111,21 @@ class Described:
 DESCRIBED = Described()
 
 
-def route(  # noqa: PLR0913 - all that the document says of a call
-    router: APIRouter,
-    method: str,
-    path: str,
-    *,
-    body: type[Struct] | None = None,
-    query: type[Struct] | None = None,
-    answers: Mapping[int, str],
-    schema: str | None = None,
-    texts: Iterable[str] = (),
-    headers: Iterable[str] = (),
-    answer_headers: Iterable[str] = (),
-) -> Callable[[Endpoint], Endpoint]:
+def route(router: APIRouter, method: str, path: str, **said: Unpack[Said]) -> Callable[[Endpoint], Endpoint]:
     """Serve ``method`` and ``path`` by the endpoint below, and describe it; its docstring is the summary.
-
-    ``schema`` names the JSON Schema of the package (``batonpass.schemas``) that its answers fit, ``texts`` the other
-    types of content that it answers with, ``headers`` and ``answer_headers`` what it reads and sends beyond HTTP's own.
 
     A call of the API without ``query`` refuses any query, so that a typo is seen. A call of the platform (/livez and
     the like) accepts any parameters.
     """
-    operation = DESCRIBED.operation(
-        router.prefix + path,
-        body=body,
-        query=query,
-        answers=answers,
-        schema=schema,
-        texts=texts,
-        headers=headers,
-        answer_headers=answer_headers,
-    )
+    operation = DESCRIBED.operation(router.prefix + path, said)
 
     def serve(endpoint: Endpoint) -> Endpoint:
         router.add_api_route(
             path,
-            _without_query(endpoint) if query is None and router.prefix else endpoint,
+            endpoint if "query" in said or not router.prefix else _without_query(endpoint),
             methods=[method],
             response_class=Response,
-            status_code=next(iter(answers)),
+            status_code=next(iter(said["answers"])),
             operation_id=endpoint.__name__,
             summary=(endpoint.__doc__ or "").partition("\n")[0],
             description="",
@@ -203,21 +187,16 @@ def install(app: FastAPI) -> None:
 
 def _plain_routes() -> list[tuple[Call, dict[str, Any]]]:
     """Return the operations of the routes that the framework cannot describe."""
-    beat = DESCRIBED.operation(
-        HEARTBEAT.path, body=HeartbeatBody, answers={200: "The member's answer."}, schema="member_answer"
-    )
-    poll = DESCRIBED.operation(
-        LONG_POLL.path,
-        query=PollQuery,
-        answers={200: "A new assignment.", 204: "Nothing new within the wait."},
-        schema="member_answer",
-    )
+    beat: Said = {"body": HeartbeatBody, "answers": {200: "The member's answer."}, "schema": "member_answer"}
+    answers = {200: "A new assignment.", 204: "Nothing new within the wait."}
+    poll: Said = {"query": PollQuery, "answers": answers, "schema": "member_answer"}
+    waits = "Wait for another assignment than the one that the member has."
     return [
-        (HEARTBEAT, {"summary": "Report progress, and renew the lease.", "operationId": "heartbeat"} | beat),
-        (
-            LONG_POLL,
-            {"summary": "Wait for another assignment than the one that the member has.", "operationId": "poll"} | poll,
-        ),
+        (call, {"summary": summary, "operationId": name} | DESCRIBED.operation(call.path, said))
+        for call, name, summary, said in (
+            (HEARTBEAT, "heartbeat", "Report progress, and renew the lease.", beat),
+            (LONG_POLL, "poll", waits, poll),
+        )
     ]
 
 
@@ -253,11 +232,16 @@ def _answer_schemas(names: Iterable[str]) -> dict[str, Any]:
     """Return these JSON Schemas of the package and all that they refer to, with the document's references."""
     found: dict[str, Any] = {}
     wanted = sorted(names)
+
+    def of_the_document(reference: re.Match[str]) -> str:
+        name = f"common_{reference[2]}" if reference[1] else reference[2]
+        wanted.append(name)
+        return f'"$ref": "{_REF.format(name=name)}"'
+
     while wanted:
         name = wanted.pop()
         if name not in found:
-            found[name] = _translated(_source(name))
-            wanted.extend(_names(found[name]))
+            found[name] = json.loads(_REFERENCE.sub(of_the_document, json.dumps(_source(name))))
     return dict(sorted(found.items()))
 
 
@@ -266,27 +250,3 @@ def _source(name: str) -> Any:
         return schemas.load("common")["$defs"][name.removeprefix("common_")]
     whole = schemas.load(name)
     return {key: value for key, value in whole.items() if key not in ("$schema", "$id")}
-
-
-def _translated(value: Any) -> Any:
-    """Return a schema with its references changed to those of the document."""
-    if isinstance(value, dict):
-        return {key: _reference(item) if key == "$ref" else _translated(item) for key, item in value.items()}
-    return [_translated(item) for item in value] if isinstance(value, list) else value
-
-
-def _reference(urn: str) -> str:
-    name = urn.removeprefix(schemas.URN)
-    return _REF.format(name=f"common_{name.removeprefix(_COMMON)}" if name.startswith(_COMMON) else name)
-
-
-def _names(value: Any) -> Iterator[str]:
-    if isinstance(value, dict):
-        for key, item in value.items():
-            if key == "$ref":
-                yield item.rpartition("/")[2]
-            else:
-                yield from _names(item)
-    elif isinstance(value, list):
-        for item in value:
-            yield from _names(item)

@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from batonpass.api.context import context_of
 from batonpass.codec.answers import to_json
-from batonpass.codec.bodies import ReasonBody, ReasonQuery
+from batonpass.codec.bodies import ReasonBody
 from batonpass.codec.requests import checked_name
 from batonpass.codec.shape import Shape
 from batonpass.core.state.errors import ProtocolError, UnknownGroup
@@ -39,16 +39,11 @@ _shape = cache(Shape)
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """What the API serves, and within which limits.
-
-    ``commanded`` is called for each accepted command with the group, the caller and the reason. ``solver`` is for dry
-    runs.
-    """
+    """What the API serves; ``solver`` is for dry runs."""
 
     coordinator: Coordinator
     audits: Audits
     tokens: Tokens
-    commanded: Callable[[str, Asked], None]
     solver: Solver = minimum_flow
 
     async def ask(self, group_id: GroupId, item: Input, kind: type[R], asked: Asked = NOBODY_ASKED) -> R:
@@ -62,16 +57,6 @@ class Service:
             return reply
         raise reply if isinstance(reply, ProtocolError) else Defect(f"the reply is of an unexpected kind: {reply!r}")
 
-    async def raw_body(self, request: Request) -> bytes:
-        """Return the whole body of a request.
-
-        Raises:
-            TooLarge: as soon as it is larger than this service takes (413).
-            LimitExceeded: when too much arrives at once (429).
-            Disconnected: when the caller disconnects meanwhile.
-        """
-        return await context_of(request).body()
-
     async def command(self, request: Request, item: Input, kind: type[R], *, reason: str = "") -> R:
         """Carry out a command on the group of the path; it leaves a row in the audit trail.
 
@@ -81,27 +66,19 @@ class Service:
         group_id = group_of(request)
         asked = asked_of(request)._replace(command=command_of(item), reason=reason)
         reply = await self.ask(group_id, item, kind, asked)
-        self.commanded(group_id, asked)
+        self.coordinator.observer.commanded(group_id, asked)
         return reply
 
-    async def read_reason(self, request: Request, in_query: str = "") -> str:
-        """Return why a command was given, from its body (which may be absent) or its query.
 
-        Raises:
-            InvalidRequest: when the body holds anything else.
-            Disconnected: when the caller disconnects before the body is whole.
-        """
-        return (await self.read_body(request, ReasonBody)).reason or in_query
+async def read_body(request: Request, kind: type[T]) -> T:
+    """Return the body of a request as a ``kind``.
 
-    async def read_body(self, request: Request, kind: type[T]) -> T:
-        """Return the body of a request as a ``kind``.
-
-        Raises:
-            InvalidRequest: naming every fault, unknown fields included.
-            TooLarge, LimitExceeded, Disconnected: as ``raw_body`` does.
-        """
-        parsed: T = _shape(kind).parse(await self.raw_body(request)).value
-        return parsed
+    Raises:
+        InvalidRequest: naming every fault, unknown fields included.
+        TooLarge, LimitExceeded, Disconnected: as ``RequestContext.body`` does.
+    """
+    parsed: T = _shape(kind).parse(await context_of(request).body()).value
+    return parsed
 
 
 def read_query(request: Request, kind: type[T]) -> T:
@@ -122,9 +99,9 @@ async def command_without_answer(request: Request, item: Input, in_query: str | 
     Raises:
         ProtocolError: when it is refused.
     """
-    service = service_of(request)
-    said = read_query(request, ReasonQuery).reason if in_query is None else in_query
-    await service.command(request, item, Done, reason=await service.read_reason(request, said))
+    said = read_query(request, ReasonBody).reason if in_query is None else in_query
+    reason = (await read_body(request, ReasonBody)).reason or said
+    await service_of(request).command(request, item, Done, reason=reason)
     return no_content()
 
 

@@ -6,6 +6,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from batonpass.api.context import context_of
 from batonpass.api.openapi import route
 from batonpass.api.service import asked_of, group_of, json_response, service_of
 from batonpass.codec.streams import StreamsBody, advice_body, read_names, read_rebalance
@@ -28,7 +29,7 @@ async def advise(request: Request) -> Response:
     """Take what the leader of a Kafka Streams group knows at a rebalance, and answer who is to have what."""
     service = service_of(request)
     group_id = group_of(request)
-    body = await service.raw_body(request)
+    body = await context_of(request).body()
     try:
         rebalance = read_rebalance(body)
     except ProtocolError as refused:

@@ -10,9 +10,9 @@ from starlette.responses import Response
 
 from batonpass.api.openapi import route
 from batonpass.api.problems import UnknownPath
-from batonpass.api.service import asked_of, json_response, no_content, read_query, service_of
+from batonpass.api.service import asked_of, json_response, no_content, read_body, read_query, service_of
 from batonpass.codec.answers import rfc3339
-from batonpass.codec.bodies import ReasonBody, ReasonQuery, TokenBody
+from batonpass.codec.bodies import ReasonBody, TokenBody
 from batonpass.codec.shape import refusal
 from batonpass.core.state.ids import GroupId
 from batonpass.runtime.access import AccessRole, Principal, StoredToken
@@ -25,15 +25,15 @@ router = APIRouter(prefix="/v1/tokens", tags=["tokens"])
     "POST",
     "",
     body=TokenBody,
-    query=ReasonQuery,
+    query=ReasonBody,
     answers={201: "Made; `secret` is shown here and never again."},
     schema="token_post",
 )
 async def create_token(request: Request) -> Response:
     """Make a token. One of role worker is bound to a group; one of role admin is bound to none."""
     service = service_of(request)
-    asked = read_query(request, ReasonQuery)
-    said = await service.read_body(request, TokenBody)
+    asked = read_query(request, ReasonBody)
+    said = await read_body(request, TokenBody)
     role = AccessRole(said.role)
     if role is AccessRole.WORKER and said.group is None:
         raise refusal([("group", "a worker's token is bound to a group: name it")])
@@ -44,7 +44,7 @@ async def create_token(request: Request) -> Response:
     wanted = Principal(said.name, role, None if said.group is None else GroupId(said.group), expires_ms)
     command = asked_of(request)._replace(command="create-token", reason=said.reason or asked.reason)
     made, secret = await service.tokens.create(wanted, command)
-    service.commanded(made.group or "", command)
+    service.coordinator.observer.commanded(made.group or "", command)
     return json_response(token_body(made, now_ms) | {"secret": secret}, 201, {"cache-control": "no-store"})
 
 
@@ -61,18 +61,19 @@ async def list_tokens(request: Request) -> Response:
     "DELETE",
     "/{token}",
     body=ReasonBody,
-    query=ReasonQuery,
+    query=ReasonBody,
     answers={204: "Revoked; it is refused within seconds."},
 )
 async def revoke_token(request: Request) -> Response:
     """Revoke a token. It may be taken for some seconds more: for as long as coordinators remember it."""
     token_id: str = request.path_params["token"]
     service = service_of(request)
-    reason = await service.read_reason(request, read_query(request, ReasonQuery).reason)
+    in_query = read_query(request, ReasonBody).reason
+    reason = (await read_body(request, ReasonBody)).reason or in_query
     command = asked_of(request)._replace(command="revoke-token", reason=reason)
     if not await service.tokens.revoke(token_id, command):
         raise UnknownPath(f"there is no token {token_id}; GET /v1/tokens lists them")
-    service.commanded("", command)
+    service.coordinator.observer.commanded("", command)
     return no_content()
 
 

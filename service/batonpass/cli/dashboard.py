@@ -88,7 +88,7 @@ def dashboard(
         certificate = _certificate(tls_cert, tls_key)
         authorities = trusted()
         hosts, logs = _names(allowed_hosts), _log_url(log_url)
-        listener = bound(host, port)
+        listeners = bound(host, port)
         config = Config(
             url,
             token=token or None,
@@ -97,11 +97,11 @@ def dashboard(
             root_path=f"/{root_path.strip('/')}" if root_path.strip("/") else "",
             allowed_hosts=hosts,
             log_url=logs,
-            port=listener.getsockname()[1],
+            port=listeners[0].getsockname()[1],
         )
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         try:
-            run_server(config, listener, certificate=certificate, listening=lambda at: _say(at, url, as_json=as_json))
+            run_server(config, listeners, certificate=certificate, listening=lambda at: _say(at, url, as_json=as_json))
         except OSError as error:
             raise Failure(
                 Exit.BAD_INPUT, f"the certificate or its key cannot be used: {error.strerror or error}."

@@ -7,20 +7,20 @@ import socket
 from typing import Final
 
 from batonpass.cli.exits import Exit, Failure
-from batonpass.sockets import TooFewFiles, bind, room_for
+from batonpass.sockets import TooFewFiles, bind_all, room_for
 
 PORT_ADVICE: Final = "Choose another port with --port N, or any free one with --port 0."
 HOST_ADVICE: Final = "Choose another address with --host; :: is every address of this machine."
 
 
-def bound(host: str, port: int) -> socket.socket:
-    """Return a socket bound to the address; port 0 is any free one.
+def bound(host: str, port: int) -> list[socket.socket]:
+    """Return a socket for each address of the host; port 0 is any free one.
 
     Raises:
         Failure: when the address is not available.
     """
     try:
-        return bind(host, port)
+        return bind_all(host, port)
     except OSError as error:
         raise busy(host, port, error) from None
 

@@ -12,6 +12,8 @@ import shutil
 import signal
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -19,6 +21,7 @@ import typer
 from pydantic import SecretStr
 from rich.text import Text
 
+from batonpass.background import Background
 from batonpass.cli.client_context import failing_well, failure_of
 from batonpass.cli.database import upgrade_schema
 from batonpass.cli.demo_job import DemoJob, NoKafka, SimulatedWorkers
@@ -112,7 +115,8 @@ class _UpRun:
         self.dashboard_port: int | None = None
         self.is_audited = False
         self._companions: list[Process] = []
-        self._tasks: list[asyncio.Task[None]] = []
+        self._greeting: asyncio.Task[None] | None = None
+        self._background = Background()
 
     def run(self, *, port: int | None, host: str | None) -> None:
         """Start everything, and stop it when asked to."""
@@ -120,7 +124,8 @@ class _UpRun:
         require_room(settings.connections_max)
         self._folder.hold()
         try:
-            with bound(settings.host, settings.port) as listener:
+            with ExitStack() as listening:
+                listeners = [listening.enter_context(one) for one in bound(settings.host, settings.port)]
                 self.dashboard_port = port_for_dashboard(self.dashboard_port) if self.has_dashboard else None
                 self._token = self._folder.token(new_secret)
                 if not self._as_json and not self._folder.postgres.exists():
@@ -140,7 +145,7 @@ class _UpRun:
                 if bootstrap is not None:
                     own["kafka_bootstrap"] = bootstrap
                 settings = settings.model_copy(update={**secrets, **own})
-                listen(settings, listening=self._begin, stopping=self._end, listener=listener)
+                listen(settings, listening=self._begin, stopping=self._end, listeners=listeners)
         except KeyboardInterrupt:
             # The signal came before the server listened; later the server handles the signal itself.
             pass
@@ -174,12 +179,10 @@ class _UpRun:
     def _begin(self, url: str) -> None:
         """Go on within the server's loop, once it listens."""
         self._folder.announce(url)
-        self._tasks = [
-            asyncio.create_task(self._greet(url)),
-            asyncio.create_task(self._keep_postgres()),
-            asyncio.create_task(self._keep_broker()),
-            asyncio.create_task(watch(self._children, _tell)),
-        ]
+        self._greeting = asyncio.create_task(self._greet(url))
+        self._background.begin("database", self._keep_postgres)
+        self._background.begin("broker", self._keep_broker)
+        self._background.begin("children", partial(watch, self._children, _tell))
 
     async def _greet(self, url: str) -> None:
         for name, program in self._programs(url):
@@ -275,9 +278,9 @@ class _UpRun:
 
     async def _end(self) -> None:
         """Stop the programs that use the coordinator while it still answers."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._greeting is not None:
+            self._greeting.cancel()
+        await self._background.end()
         await stop(self._companions)
         if self._workers is not None:
             await self._workers.stop()

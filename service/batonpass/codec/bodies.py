@@ -7,12 +7,16 @@ explain what is wrong with it, and describe it in the OpenAPI document.
 from __future__ import annotations
 
 from datetime import date, datetime
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, TypeVar
 
+import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from batonpass.core.state.ids import TaskId
 from batonpass.core.state.loads import LOAD_MAX
 from batonpass.core.state.numbers import WHOLE_MAX
+
+T = TypeVar("T")
 
 DURATION_MS_MAX: Final = 7 * 86_400_000
 WAIT_MS_MAX: Final = 300_000
@@ -44,7 +48,7 @@ Name = Annotated[str, Meta(min_length=1, max_length=NAME_CHARS_MAX, pattern=NAME
 TaskName = Annotated[str, Meta(max_length=NAME_CHARS_MAX, pattern=TASK_PATTERN)]
 # The core checks whether the group has such a task and such a changelog, so only the length is limited here.
 TopicName = Annotated[str, Meta(max_length=NAME_CHARS_MAX)]
-TaskKey = Annotated[str, Meta(max_length=NAME_CHARS_MAX)]
+TaskKey = Annotated[TaskId, Meta(max_length=NAME_CHARS_MAX)]
 Text = Annotated[str, Meta(max_length=TEXT_CHARS_MAX)]
 TagKey = Annotated[str, Meta(min_length=1, max_length=20)]
 TagValue = Annotated[str, Meta(max_length=30)]
@@ -53,6 +57,16 @@ Share = Annotated[float, Meta(ge=0.000_001, le=1_000_000)]
 Instant = Annotated[datetime, Meta(tz=True)]
 Load = Annotated[float, Meta(ge=0, le=LOAD_MAX)]
 Page = Annotated[int, Meta(ge=1, le=1_000)]
+
+
+def given(said: T | UnsetType) -> T | None:
+    """Return what was said; None where it was left out."""
+    return None if isinstance(said, UnsetType) else said
+
+
+def value_of(said: object, kind: type[T]) -> T:
+    """Return what a body says as a value that has fields of the same names; those left out have their defaults."""
+    return msgspec.convert(msgspec.to_builtins(said), kind)
 
 
 class ReportBody(Struct, forbid_unknown_fields=True, gc=False):
@@ -128,7 +142,7 @@ class GroupBody(Struct, forbid_unknown_fields=True):
 
 
 class ReasonBody(Struct, forbid_unknown_fields=True):
-    """A command that needs nothing but, if one likes, why."""
+    """Why: all that most commands may say, in their body or in their query."""
 
     reason: Text = ""
 
@@ -173,12 +187,6 @@ class WhatIfBody(Struct, forbid_unknown_fields=True):
     leave: tuple[Name, ...] = ()
     drain: tuple[Name, ...] = ()
     config: dict[str, Any] = {}
-
-
-class ReasonQuery(Struct, forbid_unknown_fields=True):
-    """Why, in the query."""
-
-    reason: Text = ""
 
 
 class PollQuery(Struct, forbid_unknown_fields=True):

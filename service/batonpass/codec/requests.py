@@ -24,6 +24,8 @@ from batonpass.codec.bodies import (
     ReportBody,
     TopologyBody,
     WhatIfBody,
+    given,
+    value_of,
 )
 from batonpass.codec.shape import UNKNOWN_MAX, Shape, optional_numbers, refusal
 from batonpass.core.state.errors import InvalidConfig, InvalidRequest, InvalidTopology, ProtocolError, TooLarge
@@ -39,9 +41,9 @@ from batonpass.core.state.inputs import (
     Leave,
     PauseRequest,
 )
-from batonpass.core.state.model import ActiveState, OnLeaseLost, PauseScope, Subtopology, Topology
+from batonpass.core.state.model import ActiveState, OnLeaseLost, PauseScope, Topology
 from batonpass.core.state.soft import Positions, TaskReport
-from batonpass.dry_run.whatif import Newcomers, WhatIf
+from batonpass.dry_run.whatif import WhatIf
 
 # Workers of another version may know fields that this program does not, so these two are lenient (protocol 1.3).
 _JOIN: Final = Shape(JoinBody, lenient=True)
@@ -118,17 +120,11 @@ def leave_of(member_id: MemberId, said: LeaveQuery) -> Leave:
 
 
 def drain_of(member_id: MemberId, said: DrainQuery) -> DrainRequest:
-    return DrainRequest(
-        member_id,
-        None if isinstance(said.deadline_ms, UnsetType) else said.deadline_ms,
-        said.until_undone,
-        None if isinstance(said.for_ms, UnsetType) else said.for_ms,
-    )
+    return DrainRequest(member_id, given(said.deadline_ms), said.until_undone, given(said.for_ms))
 
 
 def eviction_of(member_id: MemberId, said: EvictQuery) -> Eviction:
-    for_ms = None if isinstance(said.for_ms, UnsetType) else said.for_ms
-    return Eviction(member_id, said.dead, said.until_undone, for_ms)
+    return Eviction(member_id, said.dead, said.until_undone, given(said.for_ms))
 
 
 def read_call(kind: str, member_id: MemberId, query: Mapping[str, str], body: bytes, *, tasks_max: int) -> Input:
@@ -168,8 +164,7 @@ def read_declaration(group_id: GroupId, body: bytes, *, if_match: int | None) ->
     except InvalidRequest as error:
         raise _narrowed(error) from None
     topology = None if isinstance(said.topology, UnsetType) else _topology(said.topology)
-    config = None if isinstance(said.config, UnsetType) else said.config
-    return GroupDeclaration(group_id, topology, config, if_match), said.reason
+    return GroupDeclaration(group_id, topology, given(said.config), if_match), said.reason
 
 
 def read_pause(body: bytes, *, reason: str = "") -> PauseRequest:
@@ -183,7 +178,7 @@ def read_pause(body: bytes, *, reason: str = "") -> PauseRequest:
     if expires_ms is not None and not 0 <= expires_ms < INSTANT_MS_MAX:
         reason = "an instant from 1970 to the end of 9998 is expected; leave it out for a pause without an end"
         raise refusal([("expires_at", reason)])
-    for_ms = None if isinstance(said.for_ms, UnsetType) else said.for_ms
+    for_ms = given(said.for_ms)
     if expires_ms is not None and for_ms is not None:
         raise refusal([("for_ms", "expires_at says already when the pause ends; leave one of them out")])
     return PauseRequest(PauseScope(said.scope), said.reason or reason, expires_ms, for_ms)
@@ -195,13 +190,7 @@ def read_what_if(body: bytes) -> WhatIf:
     Raises:
         InvalidRequest: naming every fault by path and reason.
     """
-    said = _WHAT_IF.parse(body).value
-    return WhatIf(
-        join=tuple(Newcomers(one.capacity, one.count) for one in said.join),
-        leave=tuple(map(MemberId, said.leave)),
-        drain=tuple(map(MemberId, said.drain)),
-        config=said.config,
-    )
+    return value_of(_WHAT_IF.parse(body).value, WhatIf)
 
 
 def read_if_match(header: str | None, present: int | None) -> int | None:
@@ -239,27 +228,15 @@ def _topology(said: TopologyBody) -> Topology:
             fault = (f"topology.subtopologies[{number}].id", f"subtopology {part.id} stands here twice")
             raise InvalidTopology(fault[1], errors=[fault])
         seen.add(part.id)
-    return Topology(
-        said.epoch,
-        tuple(
-            Subtopology(
-                part.id,
-                partitions=part.partitions,
-                stateful=bool(part.changelog_topics) if part.stateful is None else part.stateful,
-                weight=part.weight,
-                source_topics=part.source_topics,
-                changelog_topics=part.changelog_topics,
-                task_weights={TaskId(task): weight for task, weight in part.task_weights.items()},
-            )
-            for part in said.subtopologies
-        ),
-    )
+        if part.stateful is None:
+            part.stateful = bool(part.changelog_topics)
+    return value_of(said, Topology)
 
 
-def _reports(said: Mapping[str, ReportBody], tasks_max: int) -> dict[TaskId, TaskReport]:
+def _reports(said: Mapping[TaskId, ReportBody], tasks_max: int) -> dict[TaskId, TaskReport]:
     if len(said) > tasks_max:
         raise TooLarge(f"the body reports {len(said)} tasks; at most {tasks_max} are accepted")
-    return {TaskId(task): _report(one) for task, one in said.items()}
+    return {task: _report(one) for task, one in said.items()}
 
 
 def _report(said: ReportBody) -> TaskReport:

@@ -58,15 +58,8 @@ class Shape(Generic[T]):
         body = body or b"{}"
         try:
             return Parsed(self._decoder.decode(body), ())
-        except msgspec.ValidationError:
-            pass
-        except (ValueError, RecursionError) as error:
-            raise _malformed(error) from None
-        try:
-            value = decode_json(body)
-        except (ValueError, RecursionError) as error:
-            raise _malformed(error) from None
-        return self._explain(value)
+        except (ValueError, RecursionError):
+            return self._explain(body)
 
     def read(self, values: Mapping[str, str], *, prefix: str) -> T:
         """Return the value of some texts, such as a query. Numbers and booleans are read from their text.
@@ -81,7 +74,12 @@ class Shape(Generic[T]):
             walk.struct(dict(values), self.struct, prefix)
             raise refusal(walk.faults + walk.unknown_faults()) from None
 
-    def _explain(self, value: object) -> Parsed[T]:
+    def _explain(self, body: bytes) -> Parsed[T]:
+        try:
+            value = decode_json(body)
+        except (ValueError, RecursionError) as error:
+            reason = str(error).removeprefix("JSON is malformed: ")
+            raise refusal([("body", f"JSON is malformed: {reason}")]) from None
         walk = _Walk(strict=True, lenient=self._lenient)
         clean = walk.struct(value, self.struct, "")
         faults = walk.faults if self._lenient else walk.faults + walk.unknown_faults()
@@ -97,11 +95,6 @@ def refusal(faults: list[tuple[str, str]]) -> InvalidRequest:
     text = "; ".join(f"{path}: {reason}" for path, reason in shown[:3])
     more = f"; and {len(faults) - 3} more" if len(faults) > 3 else ""
     return InvalidRequest(f"the request cannot be understood: {text}{more}", errors=shown)
-
-
-def _malformed(error: Exception) -> InvalidRequest:
-    reason = str(error).removeprefix("JSON is malformed: ")
-    return refusal([("body", f"JSON is malformed: {reason}")])
 
 
 def decode_json(body: bytes) -> Any:

@@ -7,15 +7,16 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Annotated, Any, Final, Literal
 
+import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from batonpass.codec.bodies import Count, Name, Share, TagKey, TagValue, TaskName
+from batonpass.codec.bodies import Count, Name, Share, TagKey, TagValue, TaskName, value_of
 from batonpass.codec.shape import Shape, refusal
 from batonpass.core.state.ids import MemberId, TaskId
-from batonpass.core.state.model import ActiveState, PauseScope
+from batonpass.core.state.model import PauseScope
 from batonpass.core.state.policy import parse_config
 from batonpass.dry_run.plan import Plan, Roles
-from batonpass.dry_run.snapshot import Snapshot, SnapshotCopy, SnapshotMember, SnapshotTask, contradictions
+from batonpass.dry_run.snapshot import Snapshot, SnapshotMember, SnapshotTask, contradictions
 
 _Instant = Annotated[int, Meta(ge=-(2**53), le=2**53)]
 
@@ -78,10 +79,13 @@ def read_snapshot(body: bytes) -> Snapshot:
     said = _SNAPSHOT.parse(body).value
     config = parse_config(said.config)
     paused = PauseScope.BALANCE if said.paused is True else (PauseScope(said.paused) if said.paused else None)
+    for copy in (copy for member in said.members for copy in member.tasks.values()):
+        if not isinstance(copy.position, UnsetType) and not isinstance(copy.end_offset, UnsetType):
+            copy.lag = max(0, copy.end_offset - copy.position) if copy.lag is UNSET else copy.lag
     snapshot = Snapshot(
         config=config,
-        tasks=tuple(_task(one) for one in said.tasks),
-        members=tuple(_member(one) for one in said.members),
+        tasks=value_of(said.tasks, tuple[SnapshotTask, ...]),
+        members=value_of(said.members, tuple[SnapshotMember, ...]),
         now_ms=said.now_ms,
         target=_target(said.target or {}),
         pins={TaskId(task): MemberId(member) for task, member in said.pins.items()},
@@ -91,37 +95,6 @@ def read_snapshot(body: bytes) -> Snapshot:
     if faults:
         raise refusal(faults)
     return snapshot
-
-
-def _task(said: _TaskBody) -> SnapshotTask:
-    revoking = None if said.revoking is None else MemberId(said.revoking)
-    return SnapshotTask(TaskId(said.id), stateful=said.stateful, weight=said.weight, revoking=revoking)
-
-
-def _member(said: _MemberBody) -> SnapshotMember:
-    return SnapshotMember(
-        id=MemberId(said.id),
-        capacity=said.capacity,
-        max_tasks=said.max_tasks,
-        client_tags=said.client_tags,
-        draining=said.draining,
-        missing=said.missing,
-        tasks={TaskId(task): _copy(copy) for task, copy in said.tasks.items()},
-    )
-
-
-def _copy(said: _CopyBody) -> SnapshotCopy:
-    lag = None if said.lag is UNSET else said.lag
-    if lag is None and not isinstance(said.position, UnsetType) and not isinstance(said.end_offset, UnsetType):
-        lag = max(0, said.end_offset - said.position)
-    return SnapshotCopy(
-        role=said.role,
-        state=None if isinstance(said.state, UnsetType) else ActiveState(said.state),
-        lag=lag,
-        lost=said.lost,
-        progress_at_ms=None if isinstance(said.progress_at_ms, UnsetType) else said.progress_at_ms,
-        end_offset=None if isinstance(said.end_offset, UnsetType) else said.end_offset,
-    )
 
 
 def _target(said: Mapping[str, _TargetBody]) -> dict[TaskId, tuple[MemberId | None, tuple[MemberId, ...]]]:
@@ -176,30 +149,12 @@ def _written_task(task: SnapshotTask) -> dict[str, object]:
 
 
 def _written_member(member: SnapshotMember) -> dict[str, object]:
-    return {
-        "id": member.id,
-        "capacity": member.capacity,
-        "max_tasks": member.max_tasks,
-        "client_tags": dict(member.client_tags),
-        "draining": member.draining,
-        "missing": member.missing,
-        "tasks": {task: _written_copy(copy) for task, copy in member.tasks.items()},
+    written: dict[str, Any] = msgspec.to_builtins(member)
+    copies = {
+        task: {name: said for name, said in copy.items() if said is not None and said is not False}
+        for task, copy in written["tasks"].items()
     }
-
-
-def _written_copy(copy: SnapshotCopy) -> dict[str, object]:
-    written: dict[str, object] = {"role": copy.role}
-    if copy.state is not None:
-        written["state"] = copy.state.value
-    if copy.lag is not None:
-        written["lag"] = copy.lag
-    if copy.lost:
-        written["lost"] = True
-    if copy.progress_at_ms is not None:
-        written["progress_at_ms"] = copy.progress_at_ms
-    if copy.end_offset is not None:
-        written["end_offset"] = copy.end_offset
-    return written
+    return written | {"tasks": copies}
 
 
 def write_plan(plan: Plan, *, decide_ms: float) -> dict[str, object]:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from batonpass.codec.bodies import TAGS_MAX, Count, Name, Share, TagKey, TagValue, TaskName, Text
+from batonpass.codec.bodies import TAGS_MAX, Count, Name, Share, TagKey, TagValue, TaskName, Text, given
 from batonpass.codec.requests import checked_name
 from batonpass.codec.shape import Shape, refusal
 from batonpass.core.state.errors import InvalidRequest
@@ -197,8 +197,7 @@ def _name_of_member(client_id: str) -> str:
 
 
 def _report(said: StreamsCopyBody) -> TaskReport:
-    lag = None if said.lag is UNSET else said.lag
-    return TaskReport(said.role, ActiveState(said.state) if said.role == "active" else None, lag)
+    return TaskReport(said.role, ActiveState(said.state) if said.role == "active" else None, given(said.lag))
 
 
 def advice_body(group_id: GroupId, mode: str, advice: StreamsAdvice) -> dict[str, Any]:

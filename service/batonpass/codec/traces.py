@@ -50,6 +50,10 @@ class SoftDelta(msgspec.Struct, frozen=True):
     load_tried_ms: int = 0
 
 
+_TIMES: Final = ("started_ms", "judge_from_ms", "wake_ms", "listens_since_ms", "loads_read_ms", "load_tried_ms")
+"""The instants of soft state, which a trace has as they are."""
+
+
 class Trace(msgspec.Struct, frozen=True):
     """Everything that a writing decision was based on, except the group, which follows from the records before it.
 
@@ -72,19 +76,14 @@ def soft_delta(older: Soft | None, soft: Soft) -> SoftDelta:
     begins = soft.begin_offsets.changed_since(base.begin_offsets)
     return SoftDelta(
         from_empty=older is None,
-        started_ms=soft.started_ms,
-        judge_from_ms=soft.judge_from_ms,
-        wake_ms=soft.wake_ms,
         bound_target=soft.target_is_provisional,
         members=soft.members.changed_since(base.members),
         end_offsets=tuple((topic, partition, end) for (topic, partition), end in sorted(ends.items())),
         begin_offsets=tuple((topic, partition, begin) for (topic, partition), begin in sorted(begins.items())),
         left_before_joining=soft.left_before_joining.changed_since(base.left_before_joining),
-        listens_since_ms=soft.listens_since_ms,
         placed_without=tuple(sorted(soft.placed_without)),
         refused=soft.refused,
-        loads_read_ms=soft.loads_read_ms,
-        load_tried_ms=soft.load_tried_ms,
+        **{name: getattr(soft, name) for name in _TIMES},
     )
 
 
@@ -92,19 +91,14 @@ def soft_after(older: Soft, delta: SoftDelta) -> Soft:
     """Return the soft state that a delta leads to from the one before it."""
     base = Soft() if delta.from_empty else older
     return Soft(
-        started_ms=delta.started_ms,
-        judge_from_ms=delta.judge_from_ms,
         members=base.members.updated(delta.members),
         end_offsets=base.end_offsets.updated({(topic, part): end for topic, part, end in delta.end_offsets}),
         begin_offsets=base.begin_offsets.updated({(topic, part): at for topic, part, at in delta.begin_offsets}),
-        wake_ms=delta.wake_ms,
         target_is_provisional=delta.bound_target,
         left_before_joining=base.left_before_joining.updated(delta.left_before_joining),
-        listens_since_ms=delta.listens_since_ms,
         placed_without=frozenset(delta.placed_without),
         refused=delta.refused,
-        loads_read_ms=delta.loads_read_ms,
-        load_tried_ms=delta.load_tried_ms,
+        **{name: getattr(delta, name) for name in _TIMES},
     )
 
 

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, Final
 
+import msgspec
+
 from batonpass.codec.answers import assignment_body, positions_body, rfc3339, time_of
 from batonpass.core.arrivals.kept_out import kept_out_of
 from batonpass.core.arrivals.storm import ends_ms
@@ -19,7 +21,7 @@ from batonpass.core.state.ids import MemberId, TaskId, task_sort_key
 from batonpass.core.state.model import Failure, Group, KeptOut, Member, Pause, Stop, Task, Topology
 from batonpass.core.state.soft import MeasuredReport, MemberSoft
 from batonpass.dry_run.load import LoadStatus
-from batonpass.explain.group import Budget, GroupExplanation, Obstacle, WaitingTask
+from batonpass.explain.group import GroupExplanation, Obstacle, WaitingTask
 from batonpass.explain.health import Health, Origin, is_silent
 from batonpass.explain.status import Assignments, GroupStatus
 from batonpass.explain.task import CopyStatus, TaskExplanation, Wait
@@ -126,7 +128,7 @@ def _progress_body(group: Group, status: GroupStatus, *, limit: int) -> dict[str
         "detail": status.detail,
         "eta_ms": status.eta_ms,
         "next_probe_at": time_of(status.next_probe_ms),
-        "held_back": held_back_body(status.held_back[:limit]),
+        "held_back": [held_back_body(one) for one in status.held_back[:limit]],
         "held_back_by_reason": count_by_reason(status.held_back),
         "pause": pause_body(group.pause),
         "storm_since": time_of(group.storm_since_ms),
@@ -159,9 +161,9 @@ def pause_body(pause: Pause | None) -> dict[str, Any] | None:
     }
 
 
-def held_back_body(held: tuple[HeldBack, ...]) -> list[dict[str, Any]]:
-    """Return the moves that are held back, each with why."""
-    return [{"task": one.task, "to": one.to, "reason": one.reason.value} for one in held]
+def held_back_body(one: HeldBack | None) -> dict[str, Any] | None:
+    """Return a move that is held back, with why."""
+    return None if one is None else {"task": one.task, "to": one.to, "reason": one.reason.value}
 
 
 def count_by_reason(held: tuple[HeldBack, ...]) -> dict[str, int]:
@@ -171,21 +173,10 @@ def count_by_reason(held: tuple[HeldBack, ...]) -> dict[str, int]:
 
 def topology_body(topology: Topology) -> dict[str, Any]:
     """Return a topology as it can be declared again."""
-    return {
-        "epoch": topology.epoch,
-        "subtopologies": [
-            {
-                "id": part.id,
-                "partitions": part.partitions,
-                "stateful": part.stateful,
-                "weight": part.weight,
-                "source_topics": list(part.source_topics),
-                "changelog_topics": list(part.changelog_topics),
-                "task_weights": dict(part.task_weights),
-            }
-            for part in topology.subtopologies
-        ],
-    }
+    body: dict[str, Any] = msgspec.to_builtins(topology)
+    for part in body["subtopologies"]:
+        del part["epoch"]  # Which of the topology's epochs added it cannot be declared.
+    return body
 
 
 def assignments_body(assignments: Assignments) -> dict[str, Any]:
@@ -266,24 +257,18 @@ def _reports_body(member_soft: MemberSoft | None) -> dict[str, Any]:
 
 def _report_body(measured: MeasuredReport) -> dict[str, Any]:
     report = measured.report
-    body: dict[str, Any] = {"role": report.role, "lag": measured.lag, "at": rfc3339(measured.at_ms)}
-    if report.state is not None:
-        body["state"] = report.state.value
-    if report.positions:
-        body["position"] = positions_body(report.positions)
-    if report.lost:
-        body["lost"] = True
-    if report.input_lag is not None:
-        body["input_lag"] = report.input_lag
-    if report.disk_bytes is not None:
-        body["disk_bytes"] = report.disk_bytes
-    if report.load is not None:
-        body["load"] = report.load
-    if report.detail:
-        body["detail"] = report.detail
-    if measured.rate is not None:
-        body["records_per_second"] = measured.rate
-    return body
+    said = {
+        "state": report.state,
+        "position": positions_body(report.positions) if report.positions else None,
+        "lost": report.lost or None,
+        "input_lag": report.input_lag,
+        "disk_bytes": report.disk_bytes,
+        "load": report.load,
+        "detail": report.detail or None,
+        "records_per_second": measured.rate,
+    }
+    known = {name: value for name, value in said.items() if value is not None}
+    return {"role": report.role, "lag": measured.lag, "at": rfc3339(measured.at_ms), **known}
 
 
 def task_explanation_body(group: Group, found: TaskExplanation) -> dict[str, Any]:
@@ -306,7 +291,7 @@ def task_explanation_body(group: Group, found: TaskExplanation) -> dict[str, Any
         "target_standbys": list(task.target.standbys),
         "to": found.to,
         "why": found.why.value,
-        "held_back": held_back_body((found.held,))[0] if found.held is not None else None,
+        "held_back": held_back_body(found.held),
         "copies": [_copy_body(one) for one in found.copies],
         "waits_for": [_wait_body(one) for one in found.waits],
         "stopped": _stop_body(task.handover.stop),
@@ -379,8 +364,8 @@ def group_explanation_body(group: Group, found: GroupExplanation, *, limit: int)
         "grants_held_until": time_of(found.held_until_ms),
         "judges_from": time_of(found.judges_from_ms),
         "budgets": {
-            "warmups": _budget_body(found.warmups),
-            "drain_warmups": _budget_body(found.drain_warmups),
+            "warmups": found.warmups._asdict(),
+            "drain_warmups": found.drain_warmups._asdict(),
             "warmups_per_member": {"limit": found.per_member_limit, "full": list(found.full_members)},
         },
         "members": [_obstacle_body(one) for one in found.obstacles],
@@ -402,10 +387,6 @@ def _load_body(group: Group, load: LoadStatus | None) -> dict[str, Any] | None:
     }
 
 
-def _budget_body(budget: Budget) -> dict[str, int]:
-    return {"used": budget.used, "limit": budget.limit}
-
-
 def _obstacle_body(one: Obstacle) -> dict[str, Any]:
     return {
         "member": one.member_id,
@@ -421,14 +402,14 @@ def _waiting_body(one: WaitingTask) -> dict[str, Any]:
     return {
         "task": one.task,
         "state": one.state.value,
-        "held_back": held_back_body((one.held,))[0] if one.held is not None else None,
+        "held_back": held_back_body(one.held),
         "waits_for": [_wait_body(wait) for wait in one.waits],
     }
 
 
 def route_body(group: Group, task: Task, copies: tuple[CopyStatus, ...]) -> dict[str, Any]:
     """Return the member that serves a task and those that could, with the endpoints that they gave when they joined."""
-    endpoints = {one: member.endpoint for one in group.members if (member := group.members.get(one)) is not None}
+    endpoints = {member.id: member.endpoint for member in group.members.values()}
     active = None
     if task.owner is not None:
         active = {

@@ -44,12 +44,12 @@ class _Server(uvicorn.Server):
 
 def serve(
     config: Config,
-    listener: socket.socket,
+    listeners: list[socket.socket],
     *,
     listening: Callable[[str], None],
     certificate: tuple[str, str] | None = None,
 ) -> None:
-    """Serve on a socket that is bound, until interrupted; ``listening`` is called with the base URL.
+    """Serve on sockets that are bound, until interrupted; ``listening`` is called with the base URL of the first.
 
     ``certificate`` has the files of a certificate and of its key.
 
@@ -73,6 +73,6 @@ def serve(
         ssl_certfile=certificate[0] if certificate else None,
         ssl_keyfile=certificate[1] if certificate else None,
     )
-    base = url_of(listener, is_tls=certificate is not None) + config.root_path
+    base = url_of(listeners[0], is_tls=certificate is not None) + config.root_path
     server = _Server(settings, app.state.dashboard, lambda: listening(base))
-    asyncio.run(server.serve(sockets=[listener]))
+    asyncio.run(server.serve(sockets=listeners))

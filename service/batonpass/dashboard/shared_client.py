@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, Final
 
+from batonpass.background import kept_going
 from batonpass.client import ApiError, CoordinatorClient, Refused, path
 from batonpass.dashboard.words import Names
 
@@ -118,7 +119,7 @@ class EventListener:
         self._listeners.add(listener)
         if self._task is None:
             self.why = OPENING
-            self._task = asyncio.create_task(self._follow())
+            self._task = asyncio.create_task(kept_going("event stream", self._follow))
         return listener
 
     def leave(self, listener: asyncio.Event) -> None:
@@ -130,12 +131,16 @@ class EventListener:
             self._lose("nobody listens")
 
     async def _follow(self) -> None:
-        async for heard in self._feed:
-            if isinstance(heard, ApiError):
-                refused = "the coordinator refuses the stream: " if isinstance(heard, Refused) else ""
-                self._lose(f"{refused}{heard}".rstrip("."))
-            else:
-                self._take(heard)
+        try:
+            async for heard in self._feed:
+                if isinstance(heard, ApiError):
+                    refused = "the coordinator refuses the stream: " if isinstance(heard, Refused) else ""
+                    self._lose(f"{refused}{heard}".rstrip("."))
+                else:
+                    self._take(heard)
+        except Exception:
+            self._lose("what came was not understood, and the dashboard's log says why; it is opened again")
+            raise
 
     def _take(self, event: dict[str, Any] | None) -> None:
         was_lost = self.lost_at is not None

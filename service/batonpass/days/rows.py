@@ -42,8 +42,8 @@ COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
     "commands": ("group_id", "at", "command", "who", "asked", "subject"),
     "snapshots": ("group_id", "version", "format", "at", "payload"),
     "members": (
-        *("group_id", "member_id", "instance_id", "endpoint", "capacity", "joined_at", "draining_since"),
-        *("away_until", "gone_at", "cause", "client_tags"),
+        *("group_id", "member_id", "instance_id", "endpoint", "capacity", "client_tags", "joined_at"),
+        *("draining_since", "away_until", "gone_at", "cause"),
     ),
     "events": ("position", "group_id", "at", "type", "generation", "member_id", "task_id", "body"),
 }
@@ -137,7 +137,7 @@ class GroupRecorder:
         ]
         tables["traces"] += [(group_id, at, *row[1:]) for row in parts.get("traces", ())]
         tables["commands"] += [(group_id, at, *row[1:]) for row in parts.get("commands", ())]
-        tables["events"] += [(0, group_id, at, *row[2:]) for row in parts.get("events", ())]
+        tables["events"] += [(0, group_id, at, *row[1:]) for row in parts.get("events", ())]
         self._note_members(parts, now_ms)
 
     def minute(self, group: Group, soft: Soft, now_ms: int) -> None:
@@ -212,7 +212,7 @@ def _snapshot_named(version: int, payload: bytes, group_id: str) -> bytes:
 
 
 _JOINED: Final = (
-    *("member_id", "instance_id", "endpoint", "capacity", "joined_at", "draining_since", "away_until", "gone_at"),
-    *("cause", "client_tags"),
+    *("member_id", "instance_id", "endpoint", "capacity", "client_tags", "joined_at", "draining_since", "away_until"),
+    *("gone_at", "cause"),
 )
 _INSTANTS: Final = frozenset({"joined_at", "draining_since", "away_until", "gone_at"})

@@ -81,32 +81,23 @@ class LocalBroker(ChildServer):
         self._settings = dict(settings or {})
         self._heap_mb = heap_mb
         self._say = say or (lambda _: None)
-        self.bootstrap_servers = ""
 
-    def start(self) -> str:
-        """Start the broker, formatting its folder first if that is new, and return its bootstrap servers.
+    @property
+    def bootstrap_servers(self) -> str:
+        """Where it is reached; empty before its first start."""
+        return self.reached_at
 
-        Raises:
-            BrokerUnavailable: when that is not possible; the message says why and what to do.
-        """
-        if self.is_running:
-            return self.bootstrap_servers
-        self.stop()
+    def _begin(self) -> str:
         java = find_java()
         jars = find_jars(java, self._say)
         self._hold_folder()
-        try:
-            self._outwait_leftover()
-            # The broker runs in another folder than this process.
-            command = (*java, "-cp", f"{jars.absolute()}/*")
-            wanted = self._port or self._last_port()
-            port = self._port = self._launch(wanted, lambda port: self._order(command, port), self._is_ready)
-            self._port_file.write_text(f"{port}\n")
-        except BaseException:
-            self.stop()
-            raise
-        self.bootstrap_servers = f"127.0.0.1:{port}"
-        return self.bootstrap_servers
+        self._outwait_leftover()
+        # The broker runs in another folder than this process.
+        command = (*java, "-cp", f"{jars.absolute()}/*")
+        wanted = self._port or self._last_port()
+        port = self._port = self._launch(wanted, lambda port: self._order(command, port), self._is_ready)
+        self._port_file.write_text(f"{port}\n")
+        return f"127.0.0.1:{port}"
 
     @property
     def _port_file(self) -> Path:

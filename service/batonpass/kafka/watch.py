@@ -131,11 +131,11 @@ class ClusterWatch:
         log_ends = ends
         if group.config.isolation_level is not IsolationLevel.READ_UNCOMMITTED:
             log_ends = await self._reader.ends(wanted, IsolationLevel.READ_UNCOMMITTED)
-        ids = await self._reader.ids(wanted, group.config.isolation_level)
+        ids = await self._reader.ids(wanted)
         begins: Mapping[tuple[str, int], int] = {}
         is_all = begun_ms - self._all_told_ms.get(group.id, 0) >= ALL_AFTER_MS
         if is_all:
-            begins = await self._reader.begins(wanted, group.config.isolation_level)
+            begins = await self._reader.begins(wanted)
             self._all_told_ms[group.id] = begun_ms
         known = soft.end_offsets
         news = {

@@ -188,7 +188,7 @@ class Counts(Observer):
         """Count an input that made the program fail."""
         self._defects.inc()
 
-    def call_failed(self) -> None:
+    def failed(self, error: BaseException, call: str, cause: str) -> None:  # noqa: ARG002 - the log says which
         """Count a call on which the program failed outside of a decision."""
         self._defects.inc()
 
@@ -203,9 +203,9 @@ class Counts(Observer):
         if (method, path) not in UNTIMED_CALLS:
             self._request_seconds(path).observe(seconds)
 
-    def refused(self, reason: str) -> None:
+    def refused(self, error: ProtocolError, call: str, who: str, cause: str) -> None:  # noqa: ARG002 - the log says more
         """Count a call that was refused."""
-        self._refused.labels(reason).inc()
+        self._refused.labels(error.type).inc()
 
     def refused_over_kafka(self, reason: str) -> None:
         """Count a record of a member that was refused."""

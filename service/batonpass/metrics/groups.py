@@ -9,7 +9,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.exposition import choose_encoder
@@ -100,6 +100,10 @@ OF_MEMBERS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
 }
 
 
+Shown = tuple[str, tuple[str, ...], float]
+"""A family of the group, the labels beside the group's, and the value."""
+
+
 @dataclass(slots=True)
 class _Cached:
     """What is expensive to count of one group: its tasks, load and gone members at a version, and sums of reports."""
@@ -108,7 +112,8 @@ class _Cached:
     tasks: Mapping[str, int] | None = None
     stalls: Sequence[int] = ()
     ends: Sequence[tuple[InstanceId, int]] = ()
-    sums: Sums | None = None
+    sums: Sequence[Shown] = ()
+    summed_ms: int = 0
     load: LoadStatus | None = None
 
 
@@ -157,7 +162,7 @@ class GroupGauges(Collector):
                 families[name].add_metric([str(group.id), *labels], value)
         yield from families.values()
 
-    def _show(self, group: Group, soft: Soft, now_ms: int) -> Iterator[tuple[str, tuple[str, ...], float]]:
+    def _show(self, group: Group, soft: Soft, now_ms: int) -> Iterator[Shown]:
         status, health = describe(group, soft, now_ms, self._policy)
         for level in Level:
             yield "health", (level.value,), float(level is health.level)
@@ -191,7 +196,7 @@ class GroupGauges(Collector):
             refused = status.application.refused
             yield "refused_rebalances", (), 0 if refused is None else refused.times
         yield "placement_failed", (), float(bool(group.placement_failed))
-        yield from self._sums(group, soft, cached, now_ms).shown()
+        yield from self._sums(group, soft, cached, now_ms)
         if cached.load is not None:
             yield "load_imbalance", (), cached.load.imbalance
             yield "members_needed", (), cached.load.members_needed
@@ -201,13 +206,13 @@ class GroupGauges(Collector):
                     yield "member_load", (str(member_id),), load
         yield from self._ages(group, soft, now_ms)
 
-    def _sums(self, group: Group, soft: Soft, cached: _Cached, now_ms: int) -> Sums:
+    def _sums(self, group: Group, soft: Soft, cached: _Cached, now_ms: int) -> Sequence[Shown]:
         many = len(group.table.ids) * (1 + group.config.num_standby_replicas) > COPIES_EACH_SCRAPE
-        if cached.sums is None or not many or now_ms - cached.sums.at_ms >= LAGS_EVERY_MS:
-            cached.sums = add_up(group, soft, now_ms)
+        if not cached.sums or not many or now_ms - cached.summed_ms >= LAGS_EVERY_MS:
+            cached.sums, cached.summed_ms = tuple(add_up(group, soft)), now_ms
         return cached.sums
 
-    def _ages(self, group: Group, soft: Soft, now_ms: int) -> Iterator[tuple[str, tuple[str, ...], float]]:
+    def _ages(self, group: Group, soft: Soft, now_ms: int) -> Iterator[Shown]:
         oldest = 0.0
         each = len(group.members) <= self._members_max
         for member in group.members.values():
@@ -276,45 +281,11 @@ class Scrape:
 
 RUNS: Final = frozenset({ActiveState.RUNNING, ActiveState.RESTORING})
 
-Shown = tuple[str, tuple[str, ...], float]
-"""A family of the group, the labels beside the group's, and the value."""
 
-
-class Sums(NamedTuple):
-    """The sums over all reports of a group, and when they were made.
-
-    ``total``, ``largest`` and ``unknown`` are of copies, by role. ``input_total`` is None if no active reports a lag of
-    its input.
-    """
-
-    at_ms: int
-    total: Mapping[str, int]
-    largest: Mapping[str, int]
-    unknown: Mapping[str, int]
-    input_total: int | None
-    input_largest: int
-    input_unknown: int
-    claimed_twice: int
-    held_up: int
-
-    def shown(self) -> Iterator[Shown]:
-        """Yield the series."""
-        for role in (Role.STANDBY.value, Role.WARMUP.value):
-            yield "lag_records", (role,), self.total.get(role, 0)
-            yield "lag_records_max", (role,), self.largest.get(role, 0)
-            yield "lag_unknown_copies", (role,), self.unknown.get(role, 0)
-        if self.input_total is not None:
-            yield "input_lag_records", (), self.input_total
-            yield "input_lag_records_max", (), self.input_largest
-        yield "input_lag_unknown_tasks", (), self.input_unknown
-        yield "claimed_twice", (), self.claimed_twice
-        yield "changelogs_held_up", (), self.held_up
-
-
-def add_up(group: Group, soft: Soft, now_ms: int) -> Sums:
-    """Return the sums over what the members of a group last reported."""
+def add_up(group: Group, soft: Soft) -> Iterator[Shown]:
+    """Yield the sums over what the members of a group last reported; of inputs, where an active reports a lag."""
     total: Counter[str] = Counter()
-    largest: dict[str, int] = {}
+    largest: Counter[str] = Counter()
     unknown: Counter[str] = Counter()
     inputs: list[int] = []
     silent = 0
@@ -333,13 +304,18 @@ def add_up(group: Group, soft: Soft, now_ms: int) -> Sums:
                 unknown[grant.role.value] += 1
             else:
                 total[grant.role.value] += measured.lag
-                largest[grant.role.value] = max(largest.get(grant.role.value, 0), measured.lag)
+                largest[grant.role.value] = max(largest[grant.role.value], measured.lag)
         claims.update(_runs(member, reports))
-    twice = sum(count > 1 for count in claims.values())
-    return Sums(
-        *(now_ms, total, largest, unknown, sum(inputs) if inputs else None, max(inputs, default=0), silent, twice),
-        held_up=len(open_transactions(group, soft)),
-    )
+    for role in (Role.STANDBY.value, Role.WARMUP.value):
+        yield "lag_records", (role,), total[role]
+        yield "lag_records_max", (role,), largest[role]
+        yield "lag_unknown_copies", (role,), unknown[role]
+    if inputs:
+        yield "input_lag_records", (), sum(inputs)
+        yield "input_lag_records_max", (), max(inputs)
+    yield "input_lag_unknown_tasks", (), silent
+    yield "claimed_twice", (), sum(count > 1 for count in claims.values())
+    yield "changelogs_held_up", (), len(open_transactions(group, soft))
 
 
 def _runs(member: Member, reports: Mapping[TaskId, MeasuredReport]) -> Iterator[TaskId]:

@@ -8,10 +8,14 @@ and tries again. Instants in the rows are milliseconds.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
+
+from sqlalchemy import JSON, Column, DateTime, Table
+from sqlalchemy.dialects.postgresql import ARRAY, dialect
 
 from batonpass.codec.changes import Change
 from batonpass.codec.generations import Generation
@@ -20,6 +24,7 @@ from batonpass.codec.traces import TRACE_VERSION, encode_trace
 from batonpass.core.state import records as r
 from batonpass.core.state.ids import MemberId
 from batonpass.core.state.model import Member
+from batonpass.postgres import tables
 from batonpass.runtime.history import History
 from batonpass.runtime.ports import Commit
 
@@ -58,8 +63,7 @@ def prepare(commit: Commit, up_to: Mapping[str, int] = VERSIONS) -> Prepared:
         "commands": _command_rows(history),
         "changes": _change_rows(history.changes, version),
         "events": [
-            (number, one.at_ms, one.type, one.generation, one.member, one.task, json_text(one.body))
-            for number, one in enumerate(history.events)
+            (one.at_ms, one.type, one.generation, one.member, one.task, json_text(one.body)) for one in history.events
         ],
     }
     rows |= member_rows(commit.records)
@@ -123,9 +127,8 @@ def _command_rows(history: History) -> list[Row]:
     asked = history.asked
     if not asked.command:
         return []
-    return [
-        (history.at_ms, plain(asked.command), plain(asked.who), json_text(asked._asdict()), json_text(history.subject))
-    ]
+    said, about = json_text(asked._asdict()), json_text(history.subject)
+    return [(history.at_ms, plain(asked.command), plain(asked.who), said, about)]
 
 
 class _MemberChange(NamedTuple):
@@ -144,31 +147,25 @@ class _MemberChange(NamedTuple):
 def member_rows(records: Iterable[r.Record]) -> dict[str, list[Row]]:
     """Return what records change in the table of members: new members, members that exist, or all of them."""
     joined: dict[MemberId, Member] = {}
-    changes: dict[MemberId, _MemberChange] = {}
+    changes: defaultdict[MemberId, _MemberChange] = defaultdict(_MemberChange)
     emptied: list[Row] = []
     for record in records:
         match record:
             case r.MemberJoined(member=member):
                 joined[member.id] = member
-            case r.MemberGone(member_id=member_id, cause=cause, at_ms=at_ms):
-                changes[member_id] = changes.get(member_id, _MemberChange())._replace(gone_ms=at_ms, cause=str(cause))
-            case r.MemberAway(member_id=member_id, until_ms=until_ms):
-                changes[member_id] = changes.get(member_id, _MemberChange())._replace(away_until_ms=until_ms)
-            case r.MemberChanged(member_id=member_id, capacity=capacity, client_tags=tags, endpoint=endpoint):
-                if member_id in joined:
-                    member = replace(joined[member_id], capacity=capacity, client_tags=tags, endpoint=endpoint)
-                    joined[member_id] = member
-                changes[member_id] = changes.get(member_id, _MemberChange())._replace(
-                    capacity=capacity, client_tags=json_text(tags), endpoint=_plain_or_none(endpoint)
-                )
-            case r.DrainStarted(member_id=member_id, since_ms=since_ms):
-                changes[member_id] = changes.get(member_id, _MemberChange())._replace(
-                    drains_since_ms=since_ms, drain_said=True
-                )
-            case r.DrainCancelled(member_id=member_id):
-                changes[member_id] = changes.get(member_id, _MemberChange())._replace(
-                    drains_since_ms=None, drain_said=True
-                )
+            case r.MemberGone(member_id=one, cause=cause, at_ms=at_ms):
+                changes[one] = changes[one]._replace(gone_ms=at_ms, cause=str(cause))
+            case r.MemberAway(member_id=one, until_ms=until_ms):
+                changes[one] = changes[one]._replace(away_until_ms=until_ms)
+            case r.MemberChanged(member_id=one, capacity=capacity, client_tags=tags, endpoint=endpoint):
+                if one in joined:
+                    joined[one] = replace(joined[one], capacity=capacity, client_tags=tags, endpoint=endpoint)
+                profile: dict[str, Any] = {"client_tags": json_text(tags), "endpoint": _plain_or_none(endpoint)}
+                changes[one] = changes[one]._replace(capacity=capacity, **profile)
+            case r.DrainStarted(member_id=one, since_ms=since_ms):
+                changes[one] = changes[one]._replace(drains_since_ms=since_ms, drain_said=True)
+            case r.DrainCancelled(member_id=one):
+                changes[one] = changes[one]._replace(drains_since_ms=None, drain_said=True)
             case r.GroupDeleted(at_ms=at_ms):
                 emptied = [(at_ms,)]
             case _:
@@ -185,25 +182,25 @@ def _plain_or_none(text: str | None) -> str | None:
 
 
 def _joined_row(member: Member, change: _MemberChange) -> Row:
-    instance = _plain_or_none(member.instance_id)
     return (
         member.id,
-        instance,
+        _plain_or_none(member.instance_id),
         _plain_or_none(member.endpoint),
         member.capacity,
+        json_text(member.client_tags),
         member.joined_ms,
         change.drains_since_ms,
         change.away_until_ms,
         change.gone_ms,
         change.cause,
-        json_text(member.client_tags),
     )
 
 
 class Part(NamedTuple):
-    """The rows of one table: their columns, in the order of ``rows``, and the statement that writes them.
+    """The rows of one table: the types of their columns, in the order of ``rows``, and the statement that writes them.
 
-    In ``sql`` the rows are ``r``, the commits whose guard held are ``m``, and ``$from`` joins the two.
+    In ``sql`` the rows are ``r``, with ``commit``, the place of theirs in the batch, and ``nth``, their own among all.
+    The commits whose guard held are ``m``, and ``$from`` joins the two.
     """
 
     columns: Mapping[str, str]
@@ -215,84 +212,45 @@ def instant(column: str) -> str:
     return f"(timestamptz 'epoch' + r.{column} * interval '1 millisecond')"
 
 
-AT: Final = instant("at_ms")
+def _sent(column: Column[Any]) -> tuple[str, str]:
+    """Return the type in which a value of a column is sent, and the SQL that makes of it what is stored."""
+    match column.type:
+        case DateTime():
+            return "bigint", instant(column.name)
+        case JSON():
+            return "text", f"cast(r.{column.name} as json)"
+        case ARRAY():
+            return "text", f"array(select json_array_elements_text(cast(r.{column.name} as json)))"
+        case kind:
+            return str(kind.compile(dialect=dialect())), f"r.{column.name}"  # type: ignore[no-untyped-call]
+
+
+def _insert(table: Table, *, replaces: bool = False, join: str = "", **given: str | None) -> Part:
+    """Return the part that adds rows with the columns of a table, in its order.
+
+    ``given`` has the SQL of columns that are in no row; None: the database sets it. ``replaces``: over a row of the
+    same key. ``join`` is added to ``$from``.
+    """
+    sent = {column.name: _sent(column) for column in table.columns if column.name not in {"group_id", *given}}
+    sources = {"group_id": "m.group_id"} | {name: sql for name, sql in given.items() if sql is not None}
+    sources |= {name: sql for name, (_, sql) in sent.items()}
+    sql = f"insert into {table.name} ({', '.join(sources)}) select {', '.join(sources.values())} $from{join}"
+    if replaces:
+        key = table.primary_key.columns.keys()
+        others = ", ".join(f"{name} = excluded.{name}" for name in sources if name not in key)
+        sql += f" on conflict ({', '.join(key)}) do update set {others}"
+    return Part({name: kind for name, (kind, _) in sent.items()}, sql)
+
 
 PARTS: Final[Mapping[str, Part]] = {
-    "records": Part(
-        {"seq": "bigint", "kind": "text", "version": "smallint", "payload": "text"},
-        "insert into record_log (group_id, seq, coordinator_epoch, kind, version, payload)"
-        " select m.group_id, r.seq, m.epoch, r.kind, r.version, cast(r.payload as json) $from",
-    ),
-    "generations": Part(
-        {
-            "number": "bigint",
-            "version": "bigint",
-            "group_epoch": "bigint",
-            "at_ms": "bigint",
-            "triggers": "text",
-            "members": "int",
-            "tasks": "int",
-            "moves": "int",
-            "lower_bound": "int",
-            "warmups": "int",
-            "score_before": "float8",
-            "score": "float8",
-            "decide_ms": "float8",
-            "reasons": "text",
-            "moved": "text",
-        },
-        # Numbers are used again only after lost commits; then the later row is the one that counts.
-        "insert into generations as g (group_id, number, version, group_epoch, at, triggers, members, tasks, moves,"
-        " lower_bound, warmups, score_before, score, decide_ms, reasons, moved)"
-        f" select m.group_id, r.number, r.version, r.group_epoch, {AT},"
-        " array(select json_array_elements_text(cast(r.triggers as json))), r.members, r.tasks, r.moves,"
-        " r.lower_bound, r.warmups, r.score_before, r.score, r.decide_ms, cast(r.reasons as json),"
-        " cast(r.moved as json) $from"
-        " on conflict (group_id, number) do update set version = excluded.version, group_epoch = excluded.group_epoch,"
-        " at = excluded.at, triggers = excluded.triggers, members = excluded.members, tasks = excluded.tasks,"
-        " moves = excluded.moves, lower_bound = excluded.lower_bound, warmups = excluded.warmups,"
-        " score_before = excluded.score_before, score = excluded.score, decide_ms = excluded.decide_ms,"
-        " reasons = excluded.reasons, moved = excluded.moved",
-    ),
-    "traces": Part(
-        {"at_ms": "bigint", "version": "bigint", "format": "smallint", "code": "text", "cause": "text", "body": "text"},
-        "insert into traces (group_id, at, version, format, code, cause, payload)"
-        f" select m.group_id, {AT}, r.version, r.format, r.code, r.cause, cast(r.body as json) $from",
-    ),
-    "commands": Part(
-        {"at_ms": "bigint", "command": "text", "who": "text", "asked": "text", "subject": "text"},
-        "insert into commands (group_id, at, command, who, asked, subject)"
-        f" select m.group_id, {AT}, r.command, r.who, cast(r.asked as json), cast(r.subject as json) $from",
-    ),
+    "records": _insert(tables.record_log, coordinator_epoch="m.epoch", at=None),
+    # Numbers are used again only after lost commits; then the later row is the one that counts.
+    "generations": _insert(tables.generations, replaces=True),
+    "traces": _insert(tables.traces),
+    "commands": _insert(tables.commands, position=None),
     # Each change becomes a row later (``sorting``).
-    "changes": Part(
-        {"version": "bigint", "number": "int", "changes": "text"},
-        "insert into change_batches (group_id, version, place, changes)"
-        " select m.group_id, r.version, r.number, r.changes $from",
-    ),
-    "joined": Part(
-        {
-            "member_id": "text",
-            "instance_id": "text",
-            "endpoint": "text",
-            "capacity": "float8",
-            "joined_ms": "bigint",
-            "drains_since_ms": "bigint",
-            "away_until_ms": "bigint",
-            "gone_ms": "bigint",
-            "cause": "text",
-            "client_tags": "text",
-        },
-        "insert into members (group_id, member_id, instance_id, endpoint, capacity, joined_at, draining_since,"
-        " away_until, gone_at, cause, client_tags)"
-        f" select m.group_id, r.member_id, r.instance_id, r.endpoint, r.capacity, {instant('joined_ms')},"
-        f" {instant('drains_since_ms')}, {instant('away_until_ms')}, {instant('gone_ms')}, r.cause,"
-        " cast(r.client_tags as json) $from"
-        " on conflict (group_id, member_id) do update set instance_id = excluded.instance_id,"
-        " endpoint = excluded.endpoint, capacity = excluded.capacity, joined_at = excluded.joined_at,"
-        " draining_since = excluded.draining_since, away_until = excluded.away_until, gone_at = excluded.gone_at,"
-        " cause = excluded.cause, client_tags = excluded.client_tags",
-    ),
+    "changes": _insert(tables.change_batches),
+    "joined": _insert(tables.members, replaces=True),
     "member_changes": Part(
         {
             "member_id": "text",
@@ -316,23 +274,14 @@ PARTS: Final[Mapping[str, Part]] = {
     ),
     "emptied": Part(
         {"at_ms": "bigint"},
-        f"update members k set gone_at = {AT}, cause = 'group-deleted' $from"  # noqa: S608 - constants
+        f"update members k set gone_at = {instant('at_ms')}, cause = 'group-deleted' $from"  # noqa: S608 - constants
         " where k.group_id = m.group_id and k.gone_at is null",
     ),
-    "events": Part(
-        {
-            "number": "int",
-            "at_ms": "bigint",
-            "type": "text",
-            "generation": "bigint",
-            "member_id": "text",
-            "task_id": "text",
-            "body": "text",
-        },
-        # The counter stays locked to the end of the transaction: a transaction with later positions commits later.
-        "insert into events (position, group_id, at, type, generation, member_id, task_id, body)"
-        " select c.position - c.added + row_number() over (order by r.place, r.number), m.group_id,"
-        f" {AT}, r.type, r.generation, r.member_id, r.task_id, cast(r.body as json) $from cross join counted c",
+    # The counter stays locked to the end of the transaction: a transaction with later positions commits later.
+    "events": _insert(
+        tables.events,
+        join=" cross join counted c",
+        position="c.position - c.added + row_number() over (order by r.nth)",
     ),
 }
 
@@ -411,9 +360,10 @@ def statement(parts: frozenset[str]) -> str:
     for name in _in_order(parts):
         kinds = ("bigint", *PARTS[name].columns.values())
         arrays = _arrays(kinds, first)
-        written[name] = _step(PARTS[name], name, arrays)
+        joined = f"from {_rows(name, arrays)} join moved m on m.place = r.commit"
+        written[name] = f"{name} as ({PARTS[name].sql.replace('$from', joined)})"
         if name in _OF_MEMBERS:
-            rows = f"from asked join unnest({arrays}) as r(place, {', '.join(PARTS[name].columns)}) using (place)"
+            rows = f"from asked a join {_rows(name, arrays)} on a.place = r.commit"
             concerned.append(_OF_MEMBERS[name].replace("$from", rows))
         first += len(kinds)
     members = _MEMBERS.format(rows=" union ".join(concerned)) if concerned else ""
@@ -433,9 +383,8 @@ def _arrays(kinds: Iterable[str], first: int) -> str:
     return ", ".join(f"${number}::{kind}[]" for number, kind in enumerate(kinds, start=first))
 
 
-def _step(part: Part, name: str, arrays: str) -> str:
-    joined = f"from unnest({arrays}) as r(place, {', '.join(part.columns)}) join moved m on m.place = r.place"
-    return f"{name} as ({part.sql.replace('$from', joined)})"
+def _rows(name: str, arrays: str) -> str:
+    return f"unnest({arrays}) with ordinality as r(commit, {', '.join(PARTS[name].columns)}, nth)"
 
 
 def parameters(batch: Sequence[Prepared], parts: frozenset[str], owner: str) -> list[Any]:

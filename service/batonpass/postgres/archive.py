@@ -1,4 +1,4 @@
-"""What was committed beside the records, read back from Postgres."""
+"""What was committed beside the records, read back from Postgres; and samples of lags and rates."""
 
 from __future__ import annotations
 
@@ -8,17 +8,20 @@ from typing import Any, Final
 
 import msgspec
 from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from batonpass.codec.changes import Change
 from batonpass.codec.generations import Generation, Moved
-from batonpass.core.state.ids import GroupId, MemberId, TaskId
+from batonpass.codec.records import json_text
+from batonpass.core.state.ids import GroupId, TaskId
 from batonpass.core.state.reasons import Reason
-from batonpass.postgres.connect import fetch_rows
+from batonpass.postgres.connect import execute, fetch_rows
 from batonpass.postgres.tables import ms_of
 from batonpass.runtime.chores import SAMPLE_EVERY_S
 from batonpass.runtime.events import Event
-from batonpass.runtime.history import Asked, StoredCommand, StoredEvent
+from batonpass.runtime.history import Asked, Sample, StoredCommand, StoredEvent
+from batonpass.runtime.ports import Archive, StoreUnavailable
 
 _COUNTS: Final = (
     f"number, group_epoch, {ms_of('at')}, triggers, members, tasks, moves, lower_bound, warmups, score_before, score,"
@@ -55,13 +58,19 @@ _LAGS: Final = text(
     " where group_id = :of_group and at > :since and at <= :until and behind is not null"
     " group by floor(extract(epoch from at) / :step_s) order by 1"
 )
+_INSERT_SAMPLES: Final = text(
+    "insert into samples (group_id, at, copies, behind)"
+    " select r.group_id, timestamptz 'epoch' + r.at_ms * interval '1 millisecond', cast(r.copies as json), r.behind"
+    " from unnest(cast(:groups as text[]), cast(:at_ms as bigint[]), cast(:copies as text[]), cast(:behind as bigint[]))"
+    " as r(group_id, at_ms, copies, behind)"
+)
 _AFTER: Final = "position > :position order by position limit :most"
 _BEFORE: Final = "position < :position order by position desc limit :most"
 _POSITION: Final = text("select position from event_counter")
 BEYOND_ALL: Final = 2**63 - 1
 
 
-class PostgresArchive:
+class PostgresArchive(Archive):
     """The histories of all groups in one database. It reads only what is committed."""
 
     def __init__(self, engine: AsyncEngine) -> None:
@@ -69,33 +78,25 @@ class PostgresArchive:
         self._engine = engine
 
     async def generations(self, group_id: GroupId, *, before: int | None, limit: int) -> Sequence[Generation]:
-        """Return generations below ``before`` (None: from the newest), newest first, without ``moved``."""
         until = BEYOND_ALL if before is None else before
         rows = await fetch_rows(self._engine, _GENERATIONS, of_group=group_id, before=until, most=limit)
         return [_generation(row) for row in rows]
 
     async def generation(self, group_id: GroupId, number: int) -> Generation | None:
-        """Return one generation with ``moved``; None if there is none of this number."""
         for row in await fetch_rows(self._engine, _GENERATION, of_group=group_id, number=number):
             return _generation(row)._replace(moved=msgspec.json.decode(row[-1], type=tuple[Moved, ...]))
         return None
 
     async def task_changes(self, group_id: GroupId, task: TaskId, *, limit: int) -> Sequence[Change]:
-        """Return the last changes of a task, newest first."""
         return [
             Change._make(row[:13])
             for row in await fetch_rows(self._engine, _CHANGES, of_group=group_id, task=task, most=limit)
         ]
 
     async def events(self, group_id: GroupId | None, *, after: int, limit: int) -> Sequence[StoredEvent]:
-        """Return events after a position, in order; of all groups when ``group_id`` is None.
-
-        An event is never returned while one of a lower position could still be committed.
-        """
         return [_event(row) for row in await self._rows(_EVENTS, _AFTER, group_id, position=after, most=limit)]
 
     async def events_before(self, group_id: GroupId | None, *, before: int | None, limit: int) -> Sequence[StoredEvent]:
-        """Return events below a position (None: from the newest), newest first; of all groups when group is None."""
         until = BEYOND_ALL if before is None else before
         return [_event(row) for row in await self._rows(_EVENTS, _BEFORE, group_id, position=until, most=limit)]
 
@@ -104,7 +105,6 @@ class PostgresArchive:
         return next((int(row[0]) for row in await fetch_rows(self._engine, _POSITION)), 0)
 
     async def commands(self, group_id: GroupId | None, *, before: int | None, limit: int) -> Sequence[StoredCommand]:
-        """Return rows of the audit trail below a position (None: from the newest), newest first."""
         until = BEYOND_ALL if before is None else before
         rows = await self._rows(_COMMANDS, _BEFORE, group_id, position=until, most=limit)
         return [
@@ -121,10 +121,22 @@ class PostgresArchive:
     async def lags(
         self, group_id: GroupId, *, since: datetime, until: datetime, limit: int
     ) -> Sequence[tuple[int, int]]:
-        """Return how far a group was behind, oldest first: the most of each of ``limit`` equal stretches of time."""
         step_s = max((until - since).total_seconds() / limit, SAMPLE_EVERY_S)
         rows = await fetch_rows(self._engine, _LAGS, of_group=group_id, since=since, until=until, step_s=step_s)
         return [(int(at_ms), int(behind)) for at_ms, behind in rows]
+
+    async def keep_samples(self, samples: Sequence[Sample]) -> None:
+        """Keep samples of several groups, all or none: one row for each group and minute."""
+        rows = {
+            "groups": [one.group for one in samples],
+            "at_ms": [one.at_ms for one in samples],
+            "copies": [json_text(one.copies) for one in samples],
+            "behind": [one.behind for one in samples],
+        }
+        try:
+            await execute(self._engine, _INSERT_SAMPLES, **rows)
+        except DBAPIError as error:
+            raise StoreUnavailable(f"Postgres did not take a sample: {error.orig}") from error
 
     async def _rows(
         self, select: str, page: str, group_id: GroupId | None, *, position: int, most: int
@@ -143,5 +155,4 @@ def _generation(row: tuple[Any, ...]) -> Generation:
 
 def _event(row: tuple[Any, ...]) -> StoredEvent:
     position, group_id, kind, at_ms, generation, member, task, body = row
-    held = (MemberId(member) if member is not None else None, TaskId(task) if task is not None else None)
-    return StoredEvent(position, group_id, Event(kind, at_ms, generation, *held, msgspec.json.decode(body)))
+    return StoredEvent(position, group_id, Event(kind, at_ms, generation, member, task, msgspec.json.decode(body)))

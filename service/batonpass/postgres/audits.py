@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import date
 from typing import Any, Final
 
@@ -12,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from batonpass.postgres.connect import fetch_rows
 from batonpass.postgres.tables import ms_of
-from batonpass.runtime.audits import AuditDay, AuditFinding, AuditMeasures, AuditStanding, AuditState
+from batonpass.runtime.audits import AuditDay, AuditFinding, AuditMeasures, Audits, AuditStanding, AuditState
 
 _VERDICT: Final = "state in ('passed', 'failed')"
 _NEWEST: Final = "order by started_at desc, run_id desc limit 1"
@@ -66,7 +67,7 @@ class _Daily(msgspec.Struct):
     recommendation: dict[str, object] | None = None
 
 
-class PostgresAudits:
+class PostgresAudits(Audits):
     """The audits of one database."""
 
     def __init__(self, engine: AsyncEngine) -> None:
@@ -74,27 +75,20 @@ class PostgresAudits:
         self._engine = engine
 
     async def days(self, *, before: date | None, limit: int) -> Sequence[AuditDay]:
-        """Return audited days before ``before`` (None: from the newest), newest first."""
         return [_day(row) for row in await fetch_rows(self._engine, _DAYS, before=before, most=limit)]
 
     async def day(self, day: date) -> AuditDay | None:
-        """Return one day; None when it was never audited."""
-        if day == date.max:
-            found = await self.days(before=None, limit=1)
-        else:
-            found = await self.days(before=date.fromordinal(day.toordinal() + 1), limit=1)
+        before = None if day == date.max else date.fromordinal(day.toordinal() + 1)
+        found = await self.days(before=before, limit=1)
         return next((one for one in found if one.day == day), None)
 
     async def findings(self, day: date, *, after: int, limit: int) -> Sequence[AuditFinding]:
-        """Return the findings of a day's verdict with numbers above ``after``, in order."""
         return [_finding(row) for row in await fetch_rows(self._engine, _FINDINGS, day=day, after=after, most=limit)]
 
     async def measures(self, day: date) -> Sequence[AuditMeasures]:
-        """Return the results of each group from the run with the day's verdict, in the order of their names."""
         return [_measures(*row) for row in await fetch_rows(self._engine, _MEASURES, day=day)]
 
     async def standing(self) -> AuditStanding:
-        """Return how the audits stand."""
         newest = await self.days(before=None, limit=1)
         (last, success_ms, finished_ms) = (await fetch_rows(self._engine, _STANDING))[0]
         verdict = await self.day(last) if last is not None else None
@@ -104,20 +98,8 @@ class PostgresAudits:
 def _day(row: tuple[Any, ...]) -> AuditDay:
     day, state, started_ms, finished_ms, detail, code, has_verdict, *counts, report = row
     groups, records, fatal, notices = (int(one or 0) for one in counts)
-    return AuditDay(
-        day=day,
-        state=AuditState(state),
-        started_ms=started_ms,
-        finished_ms=finished_ms,
-        detail=detail,
-        code_version=code,
-        has_verdict=has_verdict,
-        groups=groups,
-        records=records,
-        fatal=fatal,
-        notices=notices,
-        report=report,
-    )
+    newest = AuditDay(day, AuditState(state), started_ms, finished_ms, detail, code, has_verdict)
+    return replace(newest, groups=groups, records=records, fatal=fatal, notices=notices, report=report)
 
 
 def _finding(row: tuple[Any, ...]) -> AuditFinding:

@@ -282,6 +282,16 @@ async def fetch_rows(engine: AsyncEngine, statement: TextClause, **parameters: A
         return [tuple(row) for row in await connection.execute(statement, parameters)]
 
 
+async def execute(engine: AsyncEngine, statement: TextClause, **parameters: Any) -> int:
+    """Carry out a statement; return how many rows it changed.
+
+    Raises:
+        StoreUnavailable, DBAPIError: as ``reaching`` does.
+    """
+    async with reaching(engine) as connection:
+        return (await connection.execute(statement, parameters)).rowcount
+
+
 class DedicatedConnection:
     """A connection taken out of the pool for one caller, for one statement at a time; it ends with its engine.
 

@@ -58,17 +58,13 @@ class EmbeddedPostgres(ChildServer):
         self._port = port
         self._durable = durable
         self._binaries = binaries
-        self.url = ""
 
-    def start(self) -> str:
-        """Start the server, making its data first if there are none, and return its URL, password included.
+    @property
+    def url(self) -> str:
+        """Its URL, password included; empty before its first start."""
+        return self.reached_at
 
-        Raises:
-            EmbeddedPostgresError: when that is not possible; the message says why and what to do.
-        """
-        if self.is_running:
-            return self.url
-        self.stop()
+    def _begin(self) -> str:
         user = server_user()
         self._take_folder(user)
         try:
@@ -81,13 +77,8 @@ class EmbeddedPostgres(ChildServer):
                 lambda _log_size: self._is_ready(),
             )
         except OSError as error:
-            self.stop()
             raise EmbeddedPostgresError(f"cannot use {self.folder} for the data: {_first_of(error)}.") from error
-        except BaseException:
-            self.stop()
-            raise
-        self.url = f"postgresql://{USER}:{quote(password, safe='')}@127.0.0.1:{port}/{DATABASE}?{urlencode(ASKED)}"
-        return self.url
+        return f"postgresql://{USER}:{quote(password, safe='')}@127.0.0.1:{port}/{DATABASE}?{urlencode(ASKED)}"
 
     @property
     def _cluster(self) -> Path:
@@ -102,12 +93,10 @@ class EmbeddedPostgres(ChildServer):
             # The server's user has to pass through to its own folder; the folders above are not ours to open.
             self.folder.chmod(self.folder.stat().st_mode | 0o011)
         except OSError as error:
-            self.stop()
             raise EmbeddedPostgresError(
                 f"cannot open {self.folder} to others: {error.strerror}. Choose a folder of your own for the data."
             ) from error
         if not reachable(self.folder, user):
-            self.stop()
             closed = next(path for path in (*reversed(self.folder.parents), self.folder) if not reachable(path, user))
             raise EmbeddedPostgresError(
                 f"Postgres does not run as root, and the user {user.name} cannot reach {self.folder}, because {closed} "

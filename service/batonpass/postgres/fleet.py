@@ -15,6 +15,7 @@ from typing import Final
 
 from sqlalchemy.exc import DBAPIError
 
+from batonpass.background import kept_going
 from batonpass.codec.groups import GROUP_VERSION
 from batonpass.codec.records import VERSIONS
 from batonpass.core.state.errors import ProtocolError
@@ -22,9 +23,8 @@ from batonpass.core.state.ids import GroupId
 from batonpass.postgres.coordinator_names import fresh_name, is_dead
 from batonpass.postgres.leases import LONGEST_MS, Leases, LiveCoordinator, Reading
 from batonpass.postgres.snapshots import KIND
-from batonpass.runtime.background import kept_going
 from batonpass.runtime.clocks import UNCERTAIN_MAX_MS, DatabaseClock, boot_ms
-from batonpass.runtime.ports import StoreUnavailable
+from batonpass.runtime.ports import Ownership, StoreUnavailable
 
 LEASE_MS: Final = 5_000
 RENEWAL_MS: Final = 1_500
@@ -48,33 +48,30 @@ class Registration:
     reads: Mapping[str, int] = field(default_factory=lambda: {**VERSIONS, KIND: GROUP_VERSION})
 
 
-class Fleet:
+NAMELESS: Final = Registration()
+
+
+class Fleet(Ownership):
     """This coordinator among the others: its lease, and the groups that it owns."""
 
-    def __init__(
-        self,
-        leases: Leases,
-        registration: Registration,
-        *,
-        clock: DatabaseClock | None = None,
-        boot: Callable[[], float] = boot_ms,
-    ) -> None:
+    def __init__(self, leases: Leases, registration: Registration, *, boot: Callable[[], float] = boot_ms) -> None:
         """Hold nothing before ``start``. ``changed`` is called when groups went to others or have no owner.
 
-        ``clock`` is read with every renewal; a new one if there is none. ``boot`` is what this machine counts by.
-
-        ``noted`` is called with an event of a lease or a group, and its fields, for the log.
+        ``noted`` is called with an event of a lease or a group, and its fields, for the log. ``clock`` is read with
+        every renewal. ``boot`` is what this machine counts by.
         """
         self.changed: Callable[[], Awaitable[None]] = _nobody_listens
         self.noted: Callable[[str, Mapping[str, object]], None] = _nobody_notes
         self._leases = leases
         self._registration = registration
-        self.clock = clock or DatabaseClock(boot=boot)
+        self.clock = DatabaseClock(boot=boot)
         self._boot_ms = boot
-        self._id = fresh_name()
+        self.id = fresh_name()
+        """The name under which groups are owned now; a new one after the lease was lost."""
         self._valid_until = float("-inf")
         self._steady_since = float("inf")
-        self._living: tuple[LiveCoordinator, ...] = ()
+        self.living: Sequence[LiveCoordinator] = ()
+        """The live coordinators, as far as they are known."""
         self._winners: dict[str, LiveCoordinator | None] = {}
         self._up_to = registration.reads
         self._held: set[GroupId] = set()
@@ -83,46 +80,28 @@ class Fleet:
         self._locked: set[str] = set()
         self._woken = asyncio.Event()
         self._news = asyncio.Event()
-        self._trouble = ""
-        self._moved_told_ms: int | None = None
-
-    @property
-    def id(self) -> str:
-        """The name under which groups are owned now; a new one after the lease was lost."""
-        return self._id
-
-    @property
-    def trouble(self) -> str:
+        self.trouble = ""
         """Why the lease could not be renewed last; "" if it was."""
-        return self._trouble
-
-    @property
-    def living(self) -> Sequence[LiveCoordinator]:
-        """The live coordinators, as far as they are known."""
-        return self._living
+        self._moved_told_ms: int | None = None
 
     def holds(self, group_id: GroupId) -> bool:
         """Whether the lease is valid now, this coordinator owns the group, and memory has no stale state of it."""
         if self._boot_ms() >= self._valid_until or group_id in self._lost or group_id in self._to_release:
             return False
-        winner = self._winner(group_id)
-        return winner is not None and winner.id == self._id
+        return self._falls_here(group_id)
 
     def lease_left_s(self) -> float:
         """Return for how many more seconds the lease is valid; 0 when it is over."""
         return max(self._valid_until - self._boot_ms(), 0.0) / 1_000
 
     def owner_url(self, group_id: GroupId) -> str | None:
-        """Return the base URL of the live coordinator that owns the group; None if it is this one, or unknown."""
         winner = self._winner(group_id)
-        return None if winner is None or winner.id == self._id else winner.url or None
+        return None if winner is None or winner.id == self.id else winner.url or None
 
     def others(self) -> Sequence[str]:
-        """Return the base URLs of the other live coordinators."""
-        return [one.url for one in self._living if one.id != self._id and one.url]
+        return [one.url for one in self.living if one.id != self.id and one.url]
 
     def to_forget(self) -> Sequence[GroupId]:
-        """Return the groups that this coordinator took over, and that another one may have owned since."""
         return sorted(self._lost)
 
     def forgotten(self, group_id: GroupId) -> None:
@@ -138,7 +117,7 @@ class Fleet:
         self._held.add(group_id)
         self._to_release.discard(group_id)
         self.noted("group-taken-over", {"group": group_id, "coordinator": identity})
-        if identity != self._id:
+        if identity != self.id:
             self._lose([group_id])
 
     def writes_up_to(self) -> Mapping[str, int]:
@@ -183,31 +162,31 @@ class Fleet:
         """
         if not await self._renew():
             # Another coordinator found the lease over and removed the row. All held groups may have other owners now.
-            self.noted("lease-lost", {"coordinator": self._id, "groups": len(self._held)})
+            self.noted("lease-lost", {"coordinator": self.id, "groups": len(self._held)})
             self._lose(self._held)
             await self._begin()
         if self._to_release:
             releasing = sorted(self._to_release)
-            locked = await self._leases.release(self._id, releasing)
+            locked = await self._leases.release(self.id, releasing)
             self._to_release.difference_update(one for one in releasing if one not in locked)
             for group_id in releasing:
                 if group_id not in locked:
-                    self.noted("group-released", {"group": group_id, "coordinator": self._id})
+                    self.noted("group-released", {"group": group_id, "coordinator": self.id})
                 elif group_id not in self._locked:
-                    self.noted("group-locked", {"group": group_id, "coordinator": self._id})
+                    self.noted("group-locked", {"group": group_id, "coordinator": self.id})
             self._locked = locked
         # After an outage of the database, all leases are over. Each coordinator gets the time to renew its own.
         steady = self._boot_ms() - self._steady_since >= 2 * self._registration.renewal_ms
         living = await self._leases.coordinators()
         if any(one.left_ms > LONGEST_MS for one in living):
             await self._leases.shorten()
-        if steady and any(one.left_ms < 0 for one in living) and await self._leases.remove_expired(self._id):
+        if steady and any(one.left_ms < 0 for one in living) and await self._leases.remove_expired(self.id):
             living = await self._leases.coordinators()
         self._look(living)
         if any(self.holds(GroupId(group)) for group in await self._leases.orphans()):
             self._news.set()
         # Look again when the next lease ends, so that a dead coordinator is found at once.
-        others = [max(one.left_ms, RETRY_MS if one.left_ms < 0 else SOONEST_MS) for one in living if one.id != self._id]
+        others = [max(one.left_ms, RETRY_MS if one.left_ms < 0 else SOONEST_MS) for one in living if one.id != self.id]
         return min([*others, RETRY_MS if self._to_release else self._registration.renewal_ms])
 
     async def leave(self) -> None:
@@ -217,31 +196,31 @@ class Fleet:
             StoreUnavailable: when the database cannot be reached; the lease then runs out by itself.
         """
         self._valid_until = float("-inf")
-        await self._leases.remove(self._id)
+        await self._leases.remove(self.id)
 
     async def _begin(self, *, alone: bool = False) -> None:
         self._valid_until = float("-inf")
-        self._id = fresh_name()
+        self.id = fresh_name()
         registration = self._registration
-        await self._leases.register(self._id, url=registration.url, code=registration.code, reads=registration.reads)
+        await self._leases.register(self.id, url=registration.url, code=registration.code, reads=registration.reads)
         self._to_release.clear()
         for other in await self._leases.coordinators():
-            if other.id != self._id and (alone or self._was_here(other)):
+            if other.id != self.id and (alone or self._was_here(other)):
                 await self._leases.remove(other.id)
-                self.noted("lease-taken-away", {"of": other.id, "url": other.url, "coordinator": self._id})
+                self.noted("lease-taken-away", {"of": other.id, "url": other.url, "coordinator": self.id})
         # Renewed at once, because the time to connect would make the reading of the clock uncertain.
         await self._renew()
 
     async def _renew(self) -> bool:
         """Return whether this coordinator has a row."""
-        sent, moved_ms = self._boot_ms(), self.clock.moved_ms()
+        sent, moved_ms = self._boot_ms(), self.clock.moved_ms
         reading = await self._leases.renew(
-            self._id, is_first=not self.clock.is_read(), has_moved=moved_ms != self._moved_told_ms
+            self.id, is_first=not self.clock.is_read(), has_moved=moved_ms != self._moved_told_ms
         )
         if reading is not None:
             self._moved_told_ms = moved_ms
             self._hold_from(sent, reading)
-        if self.clock.moved_ms() != self._moved_told_ms:
+        if self.clock.moved_ms != self._moved_told_ms:
             return await self._renew()  # At once, so that a coordinator that starts now knows of it, too.
         return reading is not None
 
@@ -250,9 +229,9 @@ class Fleet:
         return bool(other.url) and other.url == self._registration.url and is_dead(other.id)
 
     def _hold_from(self, sent_ms: float, reading: Reading) -> None:
-        moved_ms, is_first = self.clock.moved_ms(), not self.clock.is_read()
+        moved_ms, is_first = self.clock.moved_ms, not self.clock.is_read()
         self.clock.read(reading.at_ms, sent_ms=sent_ms)
-        if self.clock.moved_ms() != moved_ms:
+        if self.clock.moved_ms != moved_ms:
             self.noted("database-clock-moved", {"ahead_of_this_machine_ms": round(self.clock.ahead_ms())})
         if is_first and reading.moved_ms is not None:
             self.clock.moved_before(reading.moved_ms, from_ms=reading.from_ms or 0)
@@ -261,23 +240,23 @@ class Fleet:
             off = f"{self.clock.uncertain_ms():.0f} ms, which is more than {UNCERTAIN_MAX_MS:.0f}"
             self._in_trouble(f"its answers take so long that its clock is known to within {off}")
             return
-        self._trouble = ""
+        self.trouble = ""
         # From before the request was sent: the database began to count later.
         self._valid_until = sent_ms + self._registration.lease_ms * (1 - MARGIN)
         self._steady_since = min(self._steady_since, sent_ms)
 
     def _in_trouble(self, why: str) -> None:
-        if why != self._trouble:
-            self.noted("lease-not-renewed", {"coordinator": self._id, "reason": why})
-        self._trouble = why
+        if why != self.trouble:
+            self.noted("lease-not-renewed", {"coordinator": self.id, "reason": why})
+        self.trouble = why
 
     def _look(self, living: Sequence[LiveCoordinator]) -> None:
-        if [one.id for one in living] != [one.id for one in self._living]:
+        if [one.id for one in living] != [one.id for one in self.living]:
             self._winners.clear()
             self._news.set()
             urls = [one.url or one.id for one in living]
-            self.noted("coordinators", {"living": urls, "coordinator": self._id})
-        self._living = tuple(living)
+            self.noted("coordinators", {"living": urls, "coordinator": self.id})
+        self.living = tuple(living)
         self._up_to = {
             kind: min(version, *(one.reads.get(kind, 0) for one in living)) if living else version
             for kind, version in self._registration.reads.items()
@@ -286,7 +265,7 @@ class Fleet:
 
     def _falls_here(self, group_id: GroupId) -> bool:
         winner = self._winner(group_id)
-        return winner is not None and winner.id == self._id
+        return winner is not None and winner.id == self.id
 
     def _lose(self, groups: Sequence[GroupId] | set[GroupId]) -> None:
         if not self._lost.issuperset(groups):
@@ -297,7 +276,7 @@ class Fleet:
         if group_id not in self._winners:
             if len(self._winners) >= WINNERS_MAX:
                 self._winners.clear()
-            self._winners[group_id] = max(self._living, key=lambda one: rank(one.id, group_id), default=None)
+            self._winners[group_id] = max(self.living, key=lambda one: rank(one.id, group_id), default=None)
         return self._winners[group_id]
 
     async def _tell(self) -> None:

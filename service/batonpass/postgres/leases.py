@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from batonpass.postgres.connect import reaching
+from batonpass.postgres.connect import execute, fetch_rows
 from batonpass.postgres.tables import ms_of
 
 LONGEST_MS: Final = 60_000
@@ -101,9 +101,8 @@ class Leases:
 
     async def register(self, identity: str, *, url: str, code: str, reads: Mapping[str, int]) -> None:
         """Make the row of a coordinator that starts."""
-        parameters = {"id": identity, "url": url, "code": code, "reads": json.dumps(reads), "lease_ms": self._lease_ms}
-        async with reaching(self._engine) as connection:
-            await connection.execute(_REGISTER, parameters)
+        said = {"id": identity, "url": url, "code": code, "reads": json.dumps(reads)}
+        await execute(self._engine, _REGISTER, **said, lease_ms=self._lease_ms)
 
     async def renew(self, identity: str, *, is_first: bool = False, has_moved: bool = False) -> Reading | None:
         """Renew the lease, and read the clock; None once its row is gone.
@@ -114,45 +113,35 @@ class Leases:
         An expired lease can be renewed until another coordinator removes its row.
         """
         of = {"id": identity, "lease_ms": self._lease_ms, "apart_ms": 2 * self._lease_ms}
-        async with reaching(self._engine) as connection:
-            done = await connection.execute(_RENEW, {**of, "is_first": is_first, "has_moved": has_moved})
-            row = done.one_or_none()
-            return None if row is None else Reading(*row)
+        rows = await fetch_rows(self._engine, _RENEW, **of, is_first=is_first, has_moved=has_moved)
+        return Reading(*rows[0]) if rows else None
 
     async def remove_expired(self, identity: str) -> int:
         """Remove the rows of all other coordinators whose leases are over; return how many there were."""
-        async with reaching(self._engine) as connection:
-            return (await connection.execute(_REMOVE_EXPIRED, {"id": identity})).rowcount
+        return await execute(self._engine, _REMOVE_EXPIRED, id=identity)
 
     async def shorten(self) -> None:
         """Have no lease last longer than any may: those that do would be over only when the clock has caught up."""
-        async with reaching(self._engine) as connection:
-            await connection.execute(_SHORTEN, {"longest_ms": LONGEST_MS})
+        await execute(self._engine, _SHORTEN, longest_ms=LONGEST_MS)
 
     async def coordinators(self) -> Sequence[LiveCoordinator]:
         """Return every coordinator that has a row."""
-        async with reaching(self._engine) as connection:
-            rows = await connection.execute(_COORDINATORS)
-            return [LiveCoordinator(name, url, code, json.loads(reads), left) for name, url, code, reads, left in rows]
+        rows = await fetch_rows(self._engine, _COORDINATORS)
+        return [LiveCoordinator(name, url, code, json.loads(reads), left) for name, url, code, reads, left in rows]
 
     async def orphans(self) -> Sequence[str]:
         """Return the groups that have records but no live owner."""
-        async with reaching(self._engine) as connection:
-            return list((await connection.execute(_ORPHANS)).scalars())
+        return [group_id for (group_id,) in await fetch_rows(self._engine, _ORPHANS)]
 
     async def owners(self) -> dict[str, str | None]:
         """Return every group that holds records with the coordinator that owns it; None: it was released."""
-        async with reaching(self._engine) as connection:
-            rows = await connection.execute(_OWNERS)
-            return {row.group_id: row.owner for row in rows}
+        return dict(await fetch_rows(self._engine, _OWNERS))
 
     async def release(self, identity: str, groups: Sequence[str]) -> set[str]:
         """Give groups up, so that others may take them over at once; return those that another session has locked."""
-        async with reaching(self._engine) as connection:
-            return set((await connection.execute(_RELEASE, {"id": identity, "groups": groups})).scalars())
+        return {group_id for (group_id,) in await fetch_rows(self._engine, _RELEASE, id=identity, groups=groups)}
 
     async def remove(self, identity: str) -> None:
         """Release every group, and remove the row."""
-        async with reaching(self._engine) as connection:
-            await connection.execute(_RELEASE_ALL, {"id": identity})
-            await connection.execute(_REMOVE, {"id": identity})
+        await execute(self._engine, _RELEASE_ALL, id=identity)
+        await execute(self._engine, _REMOVE, id=identity)

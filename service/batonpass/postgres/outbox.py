@@ -9,8 +9,9 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from batonpass.postgres.archive import PostgresArchive
-from batonpass.postgres.connect import reaching
+from batonpass.postgres.connect import execute, fetch_rows
 from batonpass.runtime.history import StoredEvent
+from batonpass.runtime.ports import Outbox
 
 _BEGIN: Final = text(
     "insert into outbox_readers as o (name, position)"
@@ -22,7 +23,7 @@ _PASSED: Final = text(
 )
 
 
-class PostgresOutbox:
+class PostgresOutbox(Outbox):
     """Events in the order of their commits, for one publisher with a name, which passes them on at least once.
 
     They are kept for it for a limited time (``upkeep``).
@@ -37,13 +38,7 @@ class PostgresOutbox:
         self._name = name
 
     async def next(self, limit: int) -> Sequence[StoredEvent]:
-        """Return the events after the last one that was passed on, oldest first; the same ones until ``passed``.
-
-        Raises:
-            StoreUnavailable: when the database cannot be reached.
-        """
-        async with reaching(self._engine) as connection:
-            position = (await connection.execute(_BEGIN, {"name": self._name})).scalar_one()
+        ((position,),) = await fetch_rows(self._engine, _BEGIN, name=self._name)
         return await self._archive.events(None, after=position, limit=limit)
 
     async def passed(self, position: int) -> None:
@@ -52,5 +47,4 @@ class PostgresOutbox:
         Raises:
             StoreUnavailable: when the database cannot be reached; then events may be passed on once more.
         """
-        async with reaching(self._engine) as connection:
-            await connection.execute(_PASSED, {"name": self._name, "position": position})
+        await execute(self._engine, _PASSED, name=self._name, position=position)

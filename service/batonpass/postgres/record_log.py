@@ -18,9 +18,9 @@ from batonpass.core.state.ids import GroupId
 from batonpass.core.state.model import Group
 from batonpass.postgres import snapshots
 from batonpass.postgres.append import PLANNED, Prepared, parameters, prepare, statement
-from batonpass.postgres.connect import STATEMENT_TIMEOUT_S, DedicatedConnection, Server, reaching
+from batonpass.postgres.connect import STATEMENT_TIMEOUT_S, DedicatedConnection, Server, fetch_rows, reaching
 from batonpass.postgres.writer import Outcome, Writer
-from batonpass.runtime.ports import Commit, Loaded, NotOwner, StoreUnavailable, Superseded, VersionConflict
+from batonpass.runtime.ports import Commit, Loaded, NotOwner, RecordLog, StoreUnavailable, Superseded, VersionConflict
 
 CANCEL_TIMEOUT_S: Final = 1.0
 LARGE_BYTES: Final = 256 * 1024
@@ -66,12 +66,9 @@ _GROUPS: Final = text("select group_id from group_heads where version > 0")
 
 
 class Tenure(Protocol):
-    """The name under which a coordinator owns groups, and what it may write (``fleet``)."""
+    """The name under which a coordinator owns groups now, and what it may write (``fleet``)."""
 
-    @property
-    def id(self) -> str:
-        """The name under which groups are owned now."""
-        ...
+    id: str
 
     def taken(self, group_id: GroupId, identity: str) -> None:
         """Called when a group was taken over under a name."""
@@ -82,7 +79,7 @@ class Tenure(Protocol):
         ...
 
 
-class PostgresRecordLog:
+class PostgresRecordLog(RecordLog):
     """The records of all groups in one database."""
 
     def __init__(
@@ -106,12 +103,9 @@ class PostgresRecordLog:
         self._small, self._large = (Writer(partial(self._write, line)) for line in self._connections)
 
     async def take_over(self, group_id: GroupId) -> int:
-        """Become the group's only writer, and return the epoch to write under; it is higher than any before.
+        """Become the group's only writer; ``StoreUnavailable`` is raised when another session has its head locked, too.
 
-        Raises:
-            NotOwner: when another live coordinator owns the group.
-            StoreUnavailable: when another session has its head locked. Or when the database cannot be reached; then
-                the group may have been taken over all the same.
+        If the database cannot be reached, the group may have been taken over all the same.
         """
         owner = self._tenure.id
         asked = {"of_group": group_id, "owner": owner}
@@ -126,14 +120,6 @@ class PostgresRecordLog:
         return epoch
 
     async def append(self, commit: Commit) -> None:
-        """Add all of the commit or nothing; the group must hold ``expected_version`` records before.
-
-        Raises:
-            VersionConflict: when it holds another number; nothing was added.
-            Superseded: when another coordinator has taken the group over; nothing was added.
-            StoreUnavailable: when the database cannot be reached; the commit may have been made all the same.
-            UnwritableRecord: when a record has no stored form.
-        """
         work = partial(prepare, commit, self._tenure.writes_up_to())
         prepared = await asyncio.to_thread(work) if len(commit.history.changes) > CHANGES_PREPARED_AT_ONCE else work()
         writer = self._large if prepared.weight >= LARGE_BYTES else self._small
@@ -175,12 +161,6 @@ class PostgresRecordLog:
         return [again.get(id(one), outcome) for one, outcome in zip(batch, outcomes, strict=True)]
 
     async def read(self, group_id: GroupId, *, after_version: int | None = None) -> Loaded:
-        """Return the records after the first ``after_version``; None: the whole group, from a snapshot if there is one.
-
-        Raises:
-            StoreUnavailable: when the database cannot be reached.
-            UnreadableRecord: when a record is missing or cannot be read.
-        """
         base: Group | None = None
         async with reaching(self._engine) as connection:
             if after_version is None:
@@ -200,20 +180,9 @@ class PostgresRecordLog:
         return Loaded(version, records, base, recovered=recovered)
 
     async def group_ids(self) -> Sequence[GroupId]:
-        """Return every group that holds records, sorted.
-
-        Raises:
-            StoreUnavailable: when the database cannot be reached.
-        """
-        async with reaching(self._engine) as connection:
-            return sorted(GroupId(name) for name in (await connection.execute(_GROUPS)).scalars())
+        return sorted(GroupId(name) for (name,) in await fetch_rows(self._engine, _GROUPS))
 
     async def keep_snapshot(self, group: Group) -> None:
-        """Store a snapshot of the group at its version, so that later reads need not begin before it.
-
-        Raises:
-            StoreUnavailable: when the database cannot be reached.
-        """
         if self._tenure.writes_up_to().get(snapshots.KIND, GROUP_VERSION) >= GROUP_VERSION:
             await snapshots.keep(self._engine, group, self._tenure.id)
 

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from batonpass.postgres.connect import reaching
+from batonpass.postgres.connect import fetch_rows
 
 EPOCH_LEAP: Final = 1 << 20
 POSITION_LEAP: Final = 1 << 32
@@ -44,6 +44,5 @@ async def recover(engine: AsyncEngine) -> Recovered:
     Raises:
         StoreUnavailable: when the database cannot be reached; nothing, or everything, was done.
     """
-    async with reaching(engine) as connection:
-        row = await connection.execute(_RECOVER, {"positions": POSITION_LEAP, "epochs": EPOCH_LEAP})
-        return Recovered(*row.one())
+    (row,) = await fetch_rows(engine, _RECOVER, positions=POSITION_LEAP, epochs=EPOCH_LEAP)
+    return Recovered(*row)

@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from batonpass.codec.groups import GROUP_VERSION, UnreadableGroup, decode_group, encode_group
 from batonpass.core.state.ids import GroupId
 from batonpass.core.state.model import Group
-from batonpass.postgres.connect import reaching
+from batonpass.postgres.connect import execute
 
 KIND: Final = "group-snapshot"
 """The name under which a coordinator registers which version of a stored group it reads."""
@@ -48,10 +48,9 @@ async def keep(engine: AsyncEngine, group: Group, owner: str) -> None:
         StoreUnavailable: when the database cannot be reached.
     """
     payload = await asyncio.to_thread(lambda: zlib.compress(encode_group(group), _COMPRESSION))
-    row = {"of_group": group.id, "version": group.version, "format": GROUP_VERSION, "payload": payload, "owner": owner}
-    async with reaching(engine) as connection:
-        await connection.execute(_KEEP, row)
-        await connection.execute(_DROP, {"of_group": group.id, "kept": KEPT})
+    of, stored = group.id, {"version": group.version, "format": GROUP_VERSION, "payload": payload}
+    await execute(engine, _KEEP, of_group=of, owner=owner, **stored)
+    await execute(engine, _DROP, of_group=of, kept=KEPT)
 
 
 async def newest(connection: AsyncConnection, group_id: GroupId) -> Group | None:

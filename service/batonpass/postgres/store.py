@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 from functools import partial
 
+from batonpass.background import Background
 from batonpass.postgres.archive import PostgresArchive
 from batonpass.postgres.audits import PostgresAudits
 from batonpass.postgres.connect import Server, connect
-from batonpass.postgres.fleet import LEASE_MS, RENEWAL_MS, Fleet, Registration
+from batonpass.postgres.fleet import NAMELESS, Fleet, Registration
 from batonpass.postgres.leases import Leases
 from batonpass.postgres.outbox import PostgresOutbox
 from batonpass.postgres.record_log import PostgresRecordLog
-from batonpass.postgres.samples import PostgresSamples
 from batonpass.postgres.sorting import keep_sorted
 from batonpass.postgres.tokens import PostgresTokens
 from batonpass.postgres.upkeep import DEFAULT_RETENTION, Retention, Upkeep
-from batonpass.runtime.background import kept_going
 from batonpass.runtime.clocks import DatabaseClock
-from batonpass.runtime.ports import StoreUnavailable
+from batonpass.runtime.ports import Store, StoreUnavailable
 
 LEASE_CONNECTIONS = 2
 """Connections that only leases use, so that however busy the others are, a lease is renewed in time."""
@@ -30,56 +27,38 @@ WRITING_CONNECTIONS = 2
 """Connections that only append: small commits on one, large ones on the other."""
 
 
-@dataclass(frozen=True, slots=True)
-class StoreOptions:
-    """The database, and how this coordinator registers in it. ``alone``: no other one can be running on it."""
+class PostgresStore(Store):
+    """The record log, the archive, tokens, audits and the lease of one coordinator."""
 
-    database_url: str
-    coordinator_url: str = ""
-    code: str = ""
-    connections_max: int = 10
-    lease_ms: int = LEASE_MS
-    renewal_ms: int = RENEWAL_MS
-    alone: bool = False
-    retention: Retention = DEFAULT_RETENTION
+    clock: DatabaseClock
+    log: PostgresRecordLog
+    ownership: Fleet
 
-
-@dataclass(slots=True)
-class _Background:
-    tasks: list[asyncio.Task[None]] = field(default_factory=list)
-
-    def begin(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
-        self.tasks.append(asyncio.create_task(kept_going(name, work), name=name))
-
-    async def end(self) -> None:
-        for task in self.tasks:
-            task.cancel()
-        await asyncio.gather(*self.tasks, return_exceptions=True)
-        self.tasks.clear()
-
-
-class PostgresStore:
-    """The record log, the archive, samples, tokens, audits and the lease of one coordinator."""
-
-    def __init__(self, options: StoreOptions) -> None:
-        """Make everything; nothing is connected before it is used."""
-        self._alone = options.alone
-        url, server = options.database_url, Server()
-        self._engine = connect(url, connections_max=options.connections_max, server=server)
+    def __init__(
+        self,
+        url: str,
+        registration: Registration = NAMELESS,
+        *,
+        connections_max: int = 10,
+        alone: bool = False,
+        retention: Retention = DEFAULT_RETENTION,
+    ) -> None:
+        """Make everything; nothing is connected before it is used. ``alone``: no other coordinator can be running."""
+        self._alone = alone
+        server = Server()
+        self._engine = connect(url, connections_max=connections_max, server=server)
         self._writing = connect(url, connections_max=WRITING_CONNECTIONS, keeps_plans=True, server=server)
         self._lease_engine = connect(url, connections_max=LEASE_CONNECTIONS, server=server)
-        leases = Leases(self._lease_engine, lease_ms=options.lease_ms)
-        registration = Registration(options.coordinator_url, options.code, options.lease_ms, options.renewal_ms)
-        self.clock = DatabaseClock()
-        self.ownership = Fleet(leases, registration, clock=self.clock)
+        leases = Leases(self._lease_engine, lease_ms=registration.lease_ms)
+        self.ownership = Fleet(leases, registration)
+        self.clock = self.ownership.clock
         self.log = PostgresRecordLog(self._engine, tenure=self.ownership, writing=self._writing, server=server)
         self.archive = PostgresArchive(self._engine)
-        self.samples = PostgresSamples(self._engine)
         self.tokens = PostgresTokens(self._engine)
         self.audits = PostgresAudits(self._engine)
         self.outbox = PostgresOutbox(self._engine, "kafka")
-        self._upkeep = Upkeep(self._engine, options.retention)
-        self._background = _Background()
+        self._upkeep = Upkeep(self._engine, retention)
+        self._background = Background()
 
     async def start(self, changed: Callable[[], Awaitable[None]] | None = None) -> None:
         """Take a lease and keep it. If the database cannot be reached, try again; no group is held until then.
@@ -97,7 +76,6 @@ class PostgresStore:
         self._background.begin("sorting", partial(keep_sorted, self._engine))
 
     async def stop(self) -> None:
-        """Give every group up, so that others need not wait for the end of the lease, and disconnect."""
         await self._background.end()
         # Without the database the lease runs out by itself.
         with contextlib.suppress(StoreUnavailable):
@@ -107,12 +85,10 @@ class PostgresStore:
         await self._engine.dispose()
 
     def not_ready(self) -> str:
-        """Return why requests should go to another coordinator; "" if there is no reason."""
         if self.lease_left_s() > 0:
             return ""
         over = "this coordinator's lease is over, and the database has not renewed it"
         return f"{over}: {self.ownership.trouble}" if self.ownership.trouble else over
 
     def lease_left_s(self) -> float:
-        """Return for how many seconds groups would be held if the database failed now; 0 when they are not."""
         return self.ownership.lease_left_s()

@@ -125,8 +125,8 @@ generations = Table(
     _required("score_before", Double),
     _required("score", Double),
     _required("decide_ms", Double),
-    _required("moved", JSON, "[task, owner before, owner, standbys before, standbys, why], ..."),
     _required("reasons", JSON, "[code, task, to, detail, tasks], ..."),
+    _required("moved", JSON, "[task, owner before, owner, standbys before, standbys, why], ..."),
     Index("generations_by_time", "at"),
 )
 

@@ -13,9 +13,9 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from batonpass.core.state.ids import GroupId
 from batonpass.postgres.append import plain
-from batonpass.postgres.connect import reaching
+from batonpass.postgres.connect import fetch_rows
 from batonpass.postgres.tables import ms_of
-from batonpass.runtime.access import AccessRole, Principal, StoredToken, digest_of, new_secret
+from batonpass.runtime.access import AccessRole, Principal, StoredToken, Tokens, digest_of, new_secret
 from batonpass.runtime.history import Asked
 
 _FIND: Final = text(
@@ -43,7 +43,7 @@ _REVOKE: Final = text(
 )
 
 
-class PostgresTokens:
+class PostgresTokens(Tokens):
     """The tokens of all coordinators on one database. A token is valid, expired or revoked by the database's clock."""
 
     def __init__(self, engine: AsyncEngine) -> None:
@@ -51,17 +51,14 @@ class PostgresTokens:
         self._engine = engine
 
     async def find(self, secret: str) -> Principal | None:
-        """Return the caller that a secret belongs to; None for one that is unknown, revoked or expired."""
         digest = digest_of(secret)
-        async with reaching(self._engine) as connection:
-            row = (await connection.execute(_FIND, {"digest": digest})).one_or_none()
-        if row is None or not hmac.compare_digest(bytes(row[0]), digest):
+        rows = await fetch_rows(self._engine, _FIND, digest=digest)
+        if not rows or not hmac.compare_digest(bytes(rows[0][0]), digest):
             return None
-        _, name, role, group_id, expires_ms = row
+        _, name, role, group_id, expires_ms = rows[0]
         return Principal(name, AccessRole(role), None if group_id is None else GroupId(group_id), expires_ms)
 
     async def create(self, wanted: Principal, asked: Asked) -> tuple[StoredToken, str]:
-        """Make a token and return it with its secret, which is not kept and cannot be asked for again."""
         secret = new_secret()
         columns: dict[str, Any] = {
             "id": secrets.token_hex(8),
@@ -72,20 +69,14 @@ class PostgresTokens:
             "last_four": secret[-4:],
             "expires_ms": wanted.expires_ms,
         }
-        async with reaching(self._engine) as connection:
-            row = (await connection.execute(_CREATE, columns | _said(asked))).one()
-        return _stored(tuple(row)), secret
+        (row,) = await fetch_rows(self._engine, _CREATE, **columns, **_said(asked))
+        return _stored(row), secret
 
     async def list(self) -> Sequence[StoredToken]:
-        """Return every token, revoked and expired ones too, oldest first."""
-        async with reaching(self._engine) as connection:
-            return [_stored(tuple(row)) for row in await connection.execute(_LIST)]
+        return [_stored(row) for row in await fetch_rows(self._engine, _LIST)]
 
     async def revoke(self, token_id: str, asked: Asked) -> bool:
-        """Revoke a token; return whether there is one of this id. Revoking it again changes nothing."""
-        async with reaching(self._engine) as connection:
-            done = await connection.execute(_REVOKE, {"id": plain(token_id), **_said(asked)})
-            return done.one_or_none() is not None
+        return bool(await fetch_rows(self._engine, _REVOKE, id=plain(token_id), **_said(asked)))
 
 
 def _said(asked: Asked) -> dict[str, Any]:
@@ -94,6 +85,5 @@ def _said(asked: Asked) -> dict[str, Any]:
 
 
 def _stored(row: tuple[Any, ...]) -> StoredToken:
-    token_id, name, role, group_id, last_four, created_ms, expires_ms, revoked_ms = row
-    group = None if group_id is None else GroupId(group_id)
-    return StoredToken(token_id, name, AccessRole(role), group, last_four, created_ms, expires_ms, revoked_ms)
+    token_id, name, role, *others = row
+    return StoredToken(token_id, name, AccessRole(role), *others)

@@ -7,7 +7,6 @@ time. It does not wait long for a lock, because others would queue up behind; it
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final
@@ -17,7 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from batonpass.advisory_locks import UPKEEP_LOCK
 from batonpass.codec.groups import GROUP_VERSION
-from batonpass.postgres.connect import alone, fetch_rows, keep_at, reaching, transacting
+from batonpass.postgres.connect import alone, execute, fetch_rows, keep_at, transacting
 from batonpass.postgres.snapshots import KEPT
 from batonpass.postgres.tables import PARTITIONED, assignment_events, samples, traces
 
@@ -144,8 +143,7 @@ class Upkeep:
             return []
         since = oldest - timedelta(days=self._retention.unexported)
         until = oldest + timedelta(days=int(with_oldest))
-        async with reaching(self._engine) as connection:
-            exported = set((await connection.execute(_EXPORTED, {"since": since, "until": until})).scalars())
+        exported = {day for (day,) in await fetch_rows(self._engine, _EXPORTED, since=since, until=until)}
         days = (since + timedelta(days=number) for number in range((until - since).days))
         return [day for day in days if day not in exported]
 
@@ -176,8 +174,7 @@ class Upkeep:
         )
 
     async def _days(self, table: Table) -> list[str]:
-        async with reaching(self._engine) as connection:
-            return list((await connection.execute(_DAYS, {"parent": table.name})).scalars())
+        return [name for (name,) in await fetch_rows(self._engine, _DAYS, parent=table.name)]
 
     async def _alone(self, work: Any) -> None:
         """Do something in a transaction, unless another coordinator is at it; wait for no lock for long."""
@@ -202,21 +199,16 @@ class Upkeep:
         await self._delete(_OLD_COMMANDS, cut=before(kept.commands))
         await self._delete(_OLD_GENERATIONS, cut=await exported_before(kept.generations))
         await self._delete(_OLD_MEMBERS, cut=before(kept.gone_members))
-        async with reaching(self._engine) as connection:
-            await connection.execute(_EMPTY_HEADS)
-            await connection.execute(_OLD_TOKENS, {"cut": before(kept.commands)})
-            await connection.execute(_OLD_AUDITS, {"day": before(kept.audits).date()})
-            await connection.execute(_OLD_SNAPSHOTS, {"cut": old_records, "kept": KEPT})
-            floors = [tuple(row) for row in await connection.execute(_FLOORS, {"format": GROUP_VERSION})]
-        for group_id, floor in floors:
+        await execute(self._engine, _EMPTY_HEADS)
+        await execute(self._engine, _OLD_TOKENS, cut=before(kept.commands))
+        await execute(self._engine, _OLD_AUDITS, day=before(kept.audits).date())
+        await execute(self._engine, _OLD_SNAPSHOTS, cut=old_records, kept=KEPT)
+        for group_id, floor in await fetch_rows(self._engine, _FLOORS, format=GROUP_VERSION):
             await self._delete(_OLD_RECORDS, of_group=group_id, floor=floor, cut=old_records)
 
     async def _delete(self, statement: Any, **parameters: Any) -> None:
-        given: Mapping[str, Any] = {**parameters, "chunk": CHUNK}
-        deleted = CHUNK
-        while deleted == CHUNK:
-            async with reaching(self._engine) as connection:
-                deleted = (await connection.execute(statement, given)).rowcount
+        while await execute(self._engine, statement, **parameters, chunk=CHUNK) == CHUNK:
+            pass
 
 
 def name_of(table: Table, day: date) -> str:

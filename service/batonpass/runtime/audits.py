@@ -84,24 +84,24 @@ class AuditStanding:
 
 
 class Audits(Protocol):
-    """The results that audits wrote. Every call may raise ``StoreUnavailable``."""
+    """The results that audits wrote; none, unless a class says otherwise. Every call may raise ``StoreUnavailable``."""
 
     async def days(self, *, before: date | None, limit: int) -> Sequence[AuditDay]:
         """Return audited days before ``before`` (None: from the newest), newest first."""
-        ...
+        return ()
 
     async def day(self, day: date) -> AuditDay | None:
         """Return one day; None when it was never audited."""
-        ...
+        return None
 
     async def findings(self, day: date, *, after: int, limit: int) -> Sequence[AuditFinding]:
         """Return the findings of a day's verdict with numbers above ``after``, in order."""
-        ...
+        return ()
 
     async def measures(self, day: date) -> Sequence[AuditMeasures]:
         """Return the results of each group from the run with the day's verdict, in the order of their names."""
-        ...
+        return ()
 
     async def standing(self) -> AuditStanding:
         """Return how the audits stand."""
-        ...
+        return AuditStanding()

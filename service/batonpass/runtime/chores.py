@@ -6,7 +6,6 @@ A chore that fails is tried again at the next turn. No chore may fail a decision
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from batonpass.core.state.ids import GroupId
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
     from batonpass.core.state.model import Group
     from batonpass.core.state.soft import Soft
     from batonpass.runtime.coordinator import Coordinator
-    from batonpass.runtime.ports import Observer, Samples
+    from batonpass.runtime.ports import Observer
 
 SAMPLE_EVERY_S = 60.0
 SNAPSHOT_EVERY_RECORDS = 2_000
@@ -27,26 +26,21 @@ COPIES_AT_ONCE = 10_000
 
 def sample_of(group: Group, soft: Soft, now_ms: int) -> Sample:
     """Return how far every reported copy of the group has come."""
-    return Sample(group.id, now_ms, tuple(_copies(group, soft)))
-
-
-def _copies(group: Group, soft: Soft) -> Iterator[CopySample]:
-    for member_id in sorted(group.members):
-        member_soft = soft.members.get(member_id)
-        if member_soft is None:
-            continue
-        for task, measured in member_soft.reports.items():
-            yield CopySample(
-                task, member_id, measured.report.role, measured.report.state or "", measured.lag, measured.rate
-            )
+    heard = ((member_id, soft.members.get(member_id)) for member_id in sorted(group.members))
+    copies = tuple(
+        CopySample(task, member_id, one.report.role, one.report.state or "", one.lag, one.rate)
+        for member_id, member_soft in heard
+        if member_soft is not None
+        for task, one in member_soft.reports.items()
+    )
+    return Sample(group.id, now_ms, copies)
 
 
 class Chores:
     """Runs the chores of one coordinator."""
 
-    def __init__(self, coordinator: Coordinator, samples: Samples, observer: Observer, *, snapshot_every: int) -> None:
+    def __init__(self, coordinator: Coordinator, observer: Observer, *, snapshot_every: int) -> None:
         self._coordinator = coordinator
-        self._samples = samples
         self._observer = observer
         self._snapshot_every = snapshot_every
 
@@ -68,7 +62,7 @@ class Chores:
 
     async def _keep(self, taken: list[Sample]) -> None:
         try:
-            await self._samples.keep_samples(taken)
+            await self._coordinator.archive.keep_samples(taken)
         except StoreUnavailable as error:
             self._observer.store_failed(taken[0].group, error.detail)
 

@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from batonpass.runtime.ports import Clock
+
 UNCERTAIN_MAX_MS: Final = 500.0
 """How far off the database's clock may be known, at most. Beyond that this coordinator owns no group."""
 
@@ -31,8 +33,11 @@ def wall_ms() -> float:
     return time.time() * 1_000
 
 
-class MachineClock:
-    """The clock of a coordinator that no other shares its store with: the time of day of its start, counted on."""
+class MachineClock(Clock):
+    """The clock of a coordinator that no other shares its store with: the time of day of its start, counted on.
+
+    It never moves, because nobody sets it.
+    """
 
     def __init__(self, *, boot: Callable[[], float] = boot_ms, wall: Callable[[], float] = wall_ms) -> None:
         self._boot = boot
@@ -42,16 +47,8 @@ class MachineClock:
         """Return the present instant."""
         return int(self._boot() + self._offset_ms)
 
-    def moved_ms(self) -> int | None:
-        """Always None: nobody sets it."""
-        return None
 
-    def ran_until_ms(self) -> int:
-        """Always 0, as it never moves."""
-        return 0
-
-
-class DatabaseClock:
+class DatabaseClock(Clock):
     """The database's clock, as readings of it tell; its time lies between the sending of a request and the answer.
 
     Each reading narrows what the earlier ones say, and time widens it again (``DRIFT``). A reading that contradicts
@@ -67,8 +64,6 @@ class DatabaseClock:
         self._low_ms, self._high_ms = float("-inf"), float("inf")
         self._read_at_ms = boot()
         self._shown_ms = 0
-        self._moved_ms: int | None = None
-        self._ran_until_ms = 0
         self._was_known = False
 
     def read(self, database_ms: float, *, sent_ms: float) -> None:
@@ -90,24 +85,15 @@ class DatabaseClock:
             self._shown_ms = 0
         self._was_known = self._was_known or self.is_known()
         if has_moved:
-            self._moved_ms, self._ran_until_ms = self.now_ms(), 0
+            self.moved_ms, self.ran_until_ms = self.now_ms(), 0
 
     def moved_before(self, at_ms: int, *, from_ms: int) -> None:
         """Take over that it was found to have moved at an instant. Until ``from_ms`` it ran on as it should."""
-        self._moved_ms, self._ran_until_ms = at_ms, from_ms
+        self.moved_ms, self.ran_until_ms = at_ms, from_ms
 
     def now_ms(self) -> int:
-        """Return the present instant; never less than before, unless the clock has moved."""
         self._shown_ms = max(self._shown_ms, int(self._boot() + self._offset_ms))
         return self._shown_ms
-
-    def moved_ms(self) -> int | None:
-        """Return the instant at which the clock was found to have moved last, by itself; None: never."""
-        return self._moved_ms
-
-    def ran_until_ms(self) -> int:
-        """Return until when it ran on as it should before it moved last; 0: not known."""
-        return self._ran_until_ms
 
     def is_read(self) -> bool:
         """Whether there was a reading."""

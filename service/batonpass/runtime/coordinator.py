@@ -6,19 +6,18 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING
 
+from batonpass.background import kept_going
 from batonpass.core.state.errors import LimitExceeded, ProtocolError, UnknownGroup
 from batonpass.core.state.ids import GroupId, MemberId
 from batonpass.core.state.inputs import GroupDeclaration, Input, RefusedRebalance, StreamsRebalance, Tick
-from batonpass.runtime.background import kept_going
 from batonpass.runtime.feed import FOLLOWERS_EACH_MAX, FOLLOWERS_MAX, Feed
 from batonpass.runtime.group_runtime import GroupRuntime
 from batonpass.runtime.history import NOBODY_ASKED, Asked
-from batonpass.runtime.ports import Archive, CoordinatorLoading, Defect, NotOwner, Ports, not_owner
+from batonpass.runtime.ports import CoordinatorLoading, Defect, NotOwner, Ports, not_owner
 from batonpass.runtime.task_room import TASKS_TOTAL_MAX, TaskRoom
 
 if TYPE_CHECKING:
     from batonpass.core.state.model import Group
-    from batonpass.core.state.policy import Policy
     from batonpass.core.state.replies import Answer, Reply
     from batonpass.core.state.soft import Soft
 
@@ -47,8 +46,13 @@ class Coordinator:
         self._groups_max = groups_max
         self._runtimes: dict[GroupId, GroupRuntime] = {}
         self._room = TaskRoom(tasks_total_max, lambda: [runtime.engine.group for runtime in self._runtimes.values()])
-        self._stopping = asyncio.Event()
+        self.archive = ports.archive
+        """The histories of all groups, also of those that other coordinators own."""
+        self.policy = ports.policy
+        self.observer = ports.observer
         self.is_ready = False
+        self.is_stopping = False
+        """Whether every wait ends at once."""
 
     async def start(self) -> None:
         """Read every group that this coordinator owns, so that deadlines are kept even if no request names the group.
@@ -137,15 +141,10 @@ class Coordinator:
 
     def end_waits(self) -> None:
         """End every long-poll now, as if its time were over, and every event stream."""
-        self._stopping.set()
+        self.is_stopping = True
         self.feed.close()
         for runtime in self._runtimes.values():
             runtime.watchers.wake_all()
-
-    @property
-    def archive(self) -> Archive:
-        """The histories of all groups, also of those that other coordinators own."""
-        return self._ports.archive
 
     async def knows(self, group_id: GroupId) -> bool:
         """Return whether a group of this name exists or ever existed, on any coordinator.
@@ -156,11 +155,6 @@ class Coordinator:
         if group_id not in self._known:
             self._known = set(await self._ports.log.group_ids())
         return group_id in self._known
-
-    @property
-    def policy(self) -> Policy:
-        """The limits of this coordinator."""
-        return self._ports.policy
 
     def now_ms(self) -> int:
         """Return the coordinator's time."""
@@ -243,11 +237,6 @@ class Coordinator:
             return refusal
         engine = (await self._loaded(group_id)).engine
         return self._ports.poll(engine.group, engine.soft, member_id, after)
-
-    @property
-    def is_stopping(self) -> bool:
-        """Whether the coordinator is stopping: every wait ends at once."""
-        return self._stopping.is_set()
 
     async def news(self, group_id: GroupId, member_id: MemberId, *, wait_s: float) -> bool:
         """Wait for a commit that concerns the member; return whether there was one before the wait was over."""

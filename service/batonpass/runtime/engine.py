@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from batonpass.core.arrivals.reports import count_as_heard
@@ -61,24 +62,21 @@ COPIES_DECIDED_AT_ONCE = 5_000
 of other groups should wait (50 ms). Heartbeats that find such a group at rest and write nothing need no thread."""
 
 
+@dataclass(slots=True)
 class Attempt:
     """A decision and the state that it was based on. It is stale once ``group`` or ``soft`` has been replaced.
 
     ``history`` and ``violations`` are set when it is prepared for the log.
     """
 
-    __slots__ = ("decide_ms", "decision", "group", "history", "inputs", "now_ms", "soft", "violations")
-
-    def __init__(
-        self, on: tuple[Group, Soft], inputs: Inputs, now_ms: int, decision: Decision, decide_ms: float
-    ) -> None:
-        self.group, self.soft = on
-        self.inputs = inputs
-        self.now_ms = now_ms
-        self.decision = decision
-        self.decide_ms = decide_ms
-        self.history = NO_HISTORY
-        self.violations: Sequence[Violation] = ()
+    group: Group
+    soft: Soft
+    inputs: Inputs
+    now_ms: int
+    decision: Decision
+    decide_ms: float
+    history: History = NO_HISTORY
+    violations: Sequence[Violation] = ()
 
 
 class Doubtful(NamedTuple):
@@ -121,7 +119,7 @@ class Engine:
         self._recovered = False
         self._missed: dict[MemberId, tuple[Heartbeat | Join, int]] = {}
         self._stalls = ports.stalls()
-        self._clock_moved_ms = ports.clock.moved_ms()
+        self._clock_moved_ms = ports.clock.moved_ms
         self._historian = Historian(ports.policy, ports.code)
         self._snapshot_at = 0
 
@@ -197,7 +195,7 @@ class Engine:
         return (
             self._memory == "current"
             and self._ports.stalls() == self._stalls
-            and self._ports.clock.moved_ms() == self._clock_moved_ms
+            and self._ports.clock.moved_ms == self._clock_moved_ms
             and self._ports.ownership.holds(self.group_id)
         )
 
@@ -229,7 +227,7 @@ class Engine:
             # The coordinator itself was silent (L5), so judging of members starts afresh, as after a start.
             await self._commit((Started(),))
             self._stalls = stalls
-        moved_ms = self._ports.clock.moved_ms()
+        moved_ms = self._ports.clock.moved_ms
         if moved_ms != self._clock_moved_ms:
             await self._commit((Started(clock_moved=True),))
             self._clock_moved_ms = moved_ms
@@ -266,9 +264,9 @@ class Engine:
         self._snapshot_at = found.base.version if found.base else 0
         self._memory = "current"
         self._changed(None)
-        moved_ms = self._ports.clock.moved_ms()
+        moved_ms = self._ports.clock.moved_ms
         has_moved = self._was_within_a_session(moved_ms)
-        ran_until_ms = self._ports.clock.ran_until_ms() if has_moved else 0
+        ran_until_ms = self._ports.clock.ran_until_ms if has_moved else 0
         await self._commit((Started(clock_moved=has_moved, ran_until_ms=ran_until_ms),))
         self._clock_moved_ms = moved_ms
 
@@ -280,7 +278,7 @@ class Engine:
         now_ms = self._ports.clock.now_ms()
         started = time.perf_counter()
         decision = self._ports.decide(group, soft, inputs, now_ms, self._ports.policy)
-        return Attempt((group, soft), inputs, now_ms, decision, (time.perf_counter() - started) * 1_000)
+        return Attempt(group, soft, inputs, now_ms, decision, (time.perf_counter() - started) * 1_000)
 
     async def _commit(
         self, inputs: Inputs, asked: Asked = NOBODY_ASKED, made: Attempt | None = None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from batonpass.codec.answers import rfc3339, time_of
 from batonpass.codec.generations import triggers_of
@@ -40,8 +40,6 @@ _FELL_BACK = {
     ActiveState.RESTORING: EventType.TASK_RESTORING,
 }
 _Kind: TypeAlias = "tuple[str, bool, MemberId | None, object]"
-_Event: TypeAlias = "tuple[EventType, MemberId | None, dict[str, object]]"
-"""The type of an event, the member that it concerns, and its body."""
 
 _FELL_BACK_CAUSES = frozenset(state.value for state in _FELL_BACK)
 
@@ -132,11 +130,10 @@ class _EventBuilder:
                     self._placed(record)
                 case r.ProbeScheduled():
                     self._scheduled(record)
-                case r.WarmupStalled() | r.TaskParked() | r.TaskUnparked() | r.TaskPinned():
-                    self._task(record)
                 case _:
-                    self._add_all(_of_member(self._before, record, self._decision))
-                    self._add_all(_of_group(self._before, record, self._inputs, self._after))
+                    self._of_task(record)
+                    self._of_member(record)
+                    self._of_group(record)
         self._distrusted()
         self._blocked()
         self._drained()
@@ -145,11 +142,6 @@ class _EventBuilder:
         self, kind: EventType, *, member: MemberId | None = None, task: TaskId | None = None, **body: object
     ) -> None:
         self.events.append(Event(kind.value, self._now_ms, self._after.generation, member, task, body))
-
-    def _add_all(self, event: _Event | None) -> None:
-        if event is not None:
-            kind, member, body = event
-            self.events.append(Event(kind.value, self._now_ms, self._after.generation, member, None, body))
 
     def _why(self, task: TaskId) -> str:
         """Return the reason why a task moves; "" if the decision gives none."""
@@ -301,26 +293,104 @@ class _EventBuilder:
 
     def _scheduled(self, record: r.ProbeScheduled) -> None:
         due_ms = self._before.next_probe_ms
-        is_tick = any(isinstance(one, Tick) for one in self._inputs)
-        if is_tick and due_ms is not None and due_ms <= self._now_ms:
+        if self._has(Tick) and due_ms is not None and due_ms <= self._now_ms:
             changed = any(isinstance(one, r.TargetPlaced | r.AssignmentChanged) for one in self._decision.records)
             self._add(EventType.PROBED, changed=changed, next_probe_at=time_of(record.at_ms))
         if record.at_ms is None and self._after.members:
             self._add(EventType.AT_REST)
 
-    def _task(self, record: r.WarmupStalled | r.TaskParked | r.TaskUnparked | r.TaskPinned) -> None:
-        task = record.task
+    def _of_task(self, record: r.Record) -> None:
+        """Add the event of a record that is about a task; other records have none here."""
         match record:
-            case r.WarmupStalled(member_id=member_id, until_ms=until_ms):
+            case r.WarmupStalled(task=task, member_id=member_id, until_ms=until_ms):
                 self._add(EventType.WARMUP_STALLED, member=member_id, task=task, until_at=rfc3339(until_ms))
-            case r.TaskParked(members=members):
+            case r.TaskParked(task=task, members=members):
                 self._add(EventType.TASK_PARKED, task=task, members=list(members))
-            case r.TaskUnparked():
+            case r.TaskUnparked(task=task):
                 self._add(EventType.TASK_UNPARKED, task=task)
-            case r.TaskPinned(member_id=pin):
+            case r.TaskPinned(task=task, member_id=pin):
                 known = self._before.tasks.get(task)
                 kind = EventType.TASK_UNPINNED if pin is None else EventType.TASK_PINNED
                 self._add(kind, member=pin, task=task, before=known.marks.pin if known is not None else None)
+            case _:
+                pass
+
+    def _of_member(self, record: r.Record) -> None:
+        """Add the event of a record that is about a member."""
+        before, records = self._before.members, self._decision.records
+        match record:
+            case r.MemberJoined(member=joined):
+                places = (one for one in records if isinstance(one, r.PlaceInherited) and one.successor == joined.id)
+                self._add(EventType.MEMBER_JOINED, member=joined.id, **_profile(joined, next(places, None)))
+            case r.MemberChanged(member_id=one, capacity=capacity, client_tags=tags, endpoint=endpoint):
+                profile: dict[str, Any] = {"capacity": capacity, "client_tags": dict(tags), "endpoint": endpoint}
+                self._add(EventType.MEMBER_CHANGED, member=one, **profile)
+            case r.MemberGone(member_id=one) if one in before:
+                self._add(EventType.MEMBER_GONE, member=one, **_gone(before[one], record, self._decision))
+            case r.MemberAway(member_id=one, until_ms=until_ms):
+                running, instance_id = len(before[one].actives), before[one].instance_id
+                until_at = rfc3339(until_ms)
+                self._add(
+                    EventType.MEMBER_AWAY, member=one, until_at=until_at, running=running, instance_id=instance_id
+                )
+            case r.MemberSuspected(member_id=one):
+                self._add(EventType.MEMBER_SUSPECTED, member=one, running=len(before[one].actives))
+            case r.SuspicionCleared(member_id=one):
+                self._add(EventType.SUSPICION_CLEARED, member=one)
+            case r.MemberTrusted(member_id=one):
+                self._add(EventType.MEMBER_TRUSTED, member=one)
+            case r.TasksAdopted(member_id=one, tokens=tokens, dropped=dropped):
+                cause = "rebalance" if self._after.config.kafka_streams else "commits-lost"
+                self._add(EventType.TASKS_ADOPTED, member=one, tasks=len(tokens), dropped=len(dropped), cause=cause)
+            case r.DrainStarted(member_id=one, deadline_ms=deadline_ms, gives_up_ms=gives_up_ms, blocked=""):
+                times: dict[str, Any] = {"deadline_at": time_of(deadline_ms), "gives_up_at": rfc3339(gives_up_ms)}
+                self._add(EventType.DRAIN_STARTED, member=one, **times, running=len(before[one].actives))
+            case r.DrainCancelled(member_id=one):
+                drain = before[one].drain
+                self._add(EventType.DRAIN_CANCELLED, member=one, since_at=time_of(drain.since_ms if drain else None))
+            case _:
+                pass
+
+    def _of_group(self, record: r.Record) -> None:
+        """Add the event of a record that is about the group as a whole, or about an instance."""
+        before, after = self._before, self._after
+        tasks = len(after.table.ids)
+        match record:
+            case r.GroupDeclared(topology=topology):
+                self._add(EventType.GROUP_DECLARED, topology_epoch=topology.epoch, tasks=tasks)
+            case r.TopologyChanged(topology=topology):
+                epoch, tasks_before = topology.epoch, len(before.table.ids)
+                self._add(EventType.TOPOLOGY_CHANGED, topology_epoch=epoch, tasks=tasks, tasks_before=tasks_before)
+            case r.ConfigChanged(config=config):
+                self._add(EventType.CONFIG_CHANGED, changed=_differences(before.config, config))
+            case r.GroupDeleted(lease_end_ms=lease_end_ms):
+                members, granted_from = len(before.members), rfc3339(lease_end_ms)
+                self._add(EventType.GROUP_DELETED, members=members, granted_from_at=granted_from)
+            case r.GrantsHeld(until_ms=until_ms, reason=reason, adopting=True):
+                self._add(EventType.COMMITS_LOST, reason=reason, until_at=rfc3339(until_ms))
+            case r.Paused(pause=pause):
+                scope, expires_at = pause.scope.value, time_of(pause.expires_ms)
+                self._add(EventType.PAUSED, scope=scope, reason=pause.reason, expires_at=expires_at)
+            case r.Resumed() if before.pause is not None:
+                scope, paused_at = before.pause.scope.value, rfc3339(before.pause.since_ms)
+                self._add(EventType.RESUMED, scope=scope, paused_at=paused_at, expired=self._has(Tick))
+            case r.InstanceKeptOut(instance_id=name, until_ms=until_ms):
+                run, until_at = before.instances.get(name), time_of(until_ms)
+                self._add(EventType.INSTANCE_KEPT_OUT, member=run, instance_id=name, until_at=until_at)
+            case r.InstanceLetIn(instance_id=name) if name in before.kept_out:
+                run, since_at = before.instances.get(name), rfc3339(before.kept_out[name].since_ms)
+                expired = not self._has(DrainReversal)
+                self._add(EventType.INSTANCE_LET_IN, member=run, instance_id=name, since_at=since_at, expired=expired)
+            case r.StormBegan():
+                self._add(EventType.STORM_BEGAN, lost=len(after.losses), members_left=len(after.members))
+            case r.StormEnded():
+                self._add(EventType.STORM_ENDED, began_at=time_of(before.storm_since_ms))
+            case _:
+                pass
+
+    def _has(self, kind: type[Input]) -> bool:
+        """Return whether an input of this kind led to the decision."""
+        return any(isinstance(one, kind) for one in self._inputs)
 
     def _distrusted(self) -> None:
         """Add an event for every member whose host this decision began to distrust."""
@@ -376,46 +446,7 @@ def _of(stop: Stop) -> dict[str, object]:
     return {"from": stop.member_id, "cause": stop.cause, "stopped_at": time_of(stop.at_ms)}
 
 
-def _of_member(before: Group, record: r.Record, decision: Decision) -> _Event | None:
-    """Return the event of a record about a member; None for any other record."""
-    match record:
-        case r.MemberJoined(member=joined):
-            places = (
-                one for one in decision.records if isinstance(one, r.PlaceInherited) and one.successor == joined.id
-            )
-            return EventType.MEMBER_JOINED, joined.id, _profile(joined, next(places, None))
-        case r.MemberChanged(member_id=member_id, capacity=capacity, client_tags=tags, endpoint=endpoint):
-            return (
-                EventType.MEMBER_CHANGED,
-                member_id,
-                {"capacity": capacity, "client_tags": dict(tags), "endpoint": endpoint},
-            )
-        case r.MemberGone(member_id=member_id) if member_id in before.members:
-            return EventType.MEMBER_GONE, member_id, _gone(before.members[member_id], record, decision)
-        case r.MemberAway(member_id=member_id, until_ms=until_ms):
-            away = before.members[member_id]
-            body = {"until_at": rfc3339(until_ms), "running": len(away.actives), "instance_id": away.instance_id}
-            return EventType.MEMBER_AWAY, member_id, body
-        case r.MemberSuspected(member_id=member_id):
-            return EventType.MEMBER_SUSPECTED, member_id, {"running": len(before.members[member_id].actives)}
-        case r.SuspicionCleared(member_id=member_id):
-            return EventType.SUSPICION_CLEARED, member_id, {}
-        case r.MemberTrusted(member_id=member_id):
-            return EventType.MEMBER_TRUSTED, member_id, {}
-        case r.TasksAdopted(member_id=member_id, tokens=tokens, dropped=dropped):
-            cause = "rebalance" if decision.after.config.kafka_streams else "commits-lost"
-            return EventType.TASKS_ADOPTED, member_id, {"tasks": len(tokens), "dropped": len(dropped), "cause": cause}
-        case r.DrainStarted(member_id=member_id, deadline_ms=deadline_ms, gives_up_ms=gives_up_ms, blocked=""):
-            times = {"deadline_at": time_of(deadline_ms), "gives_up_at": rfc3339(gives_up_ms)}
-            return EventType.DRAIN_STARTED, member_id, {**times, "running": len(before.members[member_id].actives)}
-        case r.DrainCancelled(member_id=member_id):
-            drain = before.members[member_id].drain
-            return EventType.DRAIN_CANCELLED, member_id, {"since_at": time_of(drain.since_ms if drain else None)}
-        case _:
-            return None
-
-
-def _profile(member: Member, place: r.PlaceInherited | None) -> dict[str, object]:
+def _profile(member: Member, place: r.PlaceInherited | None) -> dict[str, Any]:
     return {
         "instance_id": member.instance_id,
         "capacity": member.capacity,
@@ -428,7 +459,7 @@ def _profile(member: Member, place: r.PlaceInherited | None) -> dict[str, object
     }
 
 
-def _gone(member: Member, record: r.MemberGone, decision: Decision) -> dict[str, object]:
+def _gone(member: Member, record: r.MemberGone, decision: Decision) -> dict[str, Any]:
     member_soft = decision.soft.members.get(member.id)
     return {
         "cause": record.cause.value,
@@ -438,44 +469,6 @@ def _gone(member: Member, record: r.MemberGone, decision: Decision) -> dict[str,
         "instance_id": member.instance_id,
         "joined_at": rfc3339(member.joined_ms),
     }
-
-
-def _of_group(before: Group, record: r.Record, inputs: Sequence[Input], after: Group) -> _Event | None:
-    """Return the event of a record about the group as a whole; None for any other record."""
-    match record:
-        case r.GroupDeclared(topology=topology):
-            return EventType.GROUP_DECLARED, None, {"topology_epoch": topology.epoch, "tasks": len(after.table.ids)}
-        case r.TopologyChanged(topology=topology):
-            sizes = {"tasks": len(after.table.ids), "tasks_before": len(before.table.ids)}
-            return EventType.TOPOLOGY_CHANGED, None, {"topology_epoch": topology.epoch, **sizes}
-        case r.ConfigChanged(config=config):
-            return EventType.CONFIG_CHANGED, None, {"changed": _differences(before.config, config)}
-        case r.GroupDeleted(lease_end_ms=lease_end_ms):
-            body = {"members": len(before.members), "granted_from_at": rfc3339(lease_end_ms)}
-            return EventType.GROUP_DELETED, None, body
-        case r.GrantsHeld(until_ms=until_ms, reason=reason, adopting=True):
-            return EventType.COMMITS_LOST, None, {"reason": reason, "until_at": rfc3339(until_ms)}
-        case r.Paused(pause=pause):
-            scope, expires_at = pause.scope.value, time_of(pause.expires_ms)
-            return EventType.PAUSED, None, {"scope": scope, "reason": pause.reason, "expires_at": expires_at}
-        case r.Resumed() if before.pause is not None:
-            scope, paused_at = before.pause.scope.value, rfc3339(before.pause.since_ms)
-            is_expired = any(isinstance(one, Tick) for one in inputs)
-            return EventType.RESUMED, None, {"scope": scope, "paused_at": paused_at, "expired": is_expired}
-        case r.InstanceKeptOut(instance_id=instance_id, until_ms=until_ms):
-            body = {"instance_id": instance_id, "until_at": time_of(until_ms)}
-            return EventType.INSTANCE_KEPT_OUT, before.instances.get(instance_id), body
-        case r.InstanceLetIn(instance_id=instance_id) if instance_id in before.kept_out:
-            entry = before.kept_out[instance_id]
-            is_expired = not any(isinstance(one, DrainReversal) for one in inputs)
-            body = {"instance_id": instance_id, "since_at": rfc3339(entry.since_ms), "expired": is_expired}
-            return EventType.INSTANCE_LET_IN, before.instances.get(instance_id), body
-        case r.StormBegan():
-            return EventType.STORM_BEGAN, None, {"lost": len(after.losses), "members_left": len(after.members)}
-        case r.StormEnded():
-            return EventType.STORM_ENDED, None, {"began_at": time_of(before.storm_since_ms)}
-        case _:
-            return None
 
 
 def _differences(before: GroupConfig, after: GroupConfig) -> dict[str, object]:

@@ -74,15 +74,11 @@ class Feed:
         self._tip: int | None = None
         self._followers: set[Follower] = set()
         self._news = asyncio.Event()
-        self._closed = False
+        self.is_closed = False
+        """Whether every follower is to end."""
 
     def __len__(self) -> int:
         return len(self._followers)
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether every follower is to end."""
-        return self._closed
 
     def wake(self) -> None:
         """Called when something was committed."""
@@ -91,7 +87,7 @@ class Feed:
 
     def close(self) -> None:
         """Have every follower end."""
-        self._closed = True
+        self.is_closed = True
         self._news.set()
         for follower in self._followers:
             follower.woken.set()
@@ -107,7 +103,7 @@ class Feed:
                 async with asyncio.timeout(self._poll_s if self._followers else None):
                     await self._news.wait()
             self._news.clear()
-            if self._closed:
+            if self.is_closed:
                 return
             try:
                 await self._read()
@@ -195,7 +191,7 @@ class Feed:
 class Follower:
     """One reader of the stream. ``woken`` is set when there may be events for it, or when it has to end."""
 
-    __slots__ = ("_archive", "_feed", "_missed", "_position", "group_id", "who", "woken")
+    __slots__ = ("_archive", "_feed", "_missed", "group_id", "position", "who", "woken")
 
     def __init__(self, feed: Feed, archive: Archive, group_id: GroupId | None, who: str) -> None:
         self.group_id = group_id
@@ -203,21 +199,17 @@ class Follower:
         self.woken = asyncio.Event()
         self._feed = feed
         self._archive = archive
-        self._position = 0
+        self.position = 0
+        """Everything up to this position has been returned, or does not concern this follower."""
         self._missed: Missed | None = None
 
     def begin(self, after: int | None, last: int) -> None:
         """Begin after a position (None: at the end). A position beyond ``last`` means that the store lost commits."""
-        self._position = last if after is None else min(after, last)
+        self.position = last if after is None else min(after, last)
         if after is not None and after > last:
             self._missed = Missed(last, after, lost=True)
-        if self._position < last or self._missed is not None:
+        if self.position < last or self._missed is not None:
             self.woken.set()
-
-    @property
-    def position(self) -> int:
-        """Everything up to this position has been returned, or does not concern this follower."""
-        return self._position
 
     async def next(self) -> list[StoredEvent | Missed]:
         """Return the next events without waiting; an empty list if there are none.
@@ -230,15 +222,15 @@ class Follower:
             missed, self._missed = self._missed, None
             self.woken.set()
             return [missed]
-        kept = self._feed.kept_after(self._position)
+        kept = self._feed.kept_after(self.position)
         if kept is None:
             return await self._older()
         if kept:
-            self._position = kept[-1].position
+            self.position = kept[-1].position
         return [one for one in kept if self.group_id is None or one.group == self.group_id]
 
     async def _older(self) -> list[StoredEvent | Missed]:
-        tip, after = self._feed.tip, self._position
+        tip, after = self._feed.tip, self.position
         found: list[StoredEvent | Missed] = []
         # More events follow this page; if reading it fails, all of them are still to come.
         self.woken.set()
@@ -248,7 +240,7 @@ class Follower:
         page = await self._archive.events(self.group_id, after=after, limit=PAGE)
         found.extend(page)
         # A page that is not full holds at least all matching events that the reader had seen before this call read it.
-        self._position = page[-1].position if len(page) == PAGE else max(tip, page[-1].position if page else 0)
+        self.position = page[-1].position if len(page) == PAGE else max(tip, page[-1].position if page else 0)
         return found
 
     def leave(self) -> None:

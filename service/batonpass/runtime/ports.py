@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from batonpass.codec.changes import Change
 from batonpass.codec.generations import Generation
 from batonpass.core.state.errors import ProtocolError
-from batonpass.runtime.history import NO_HISTORY, History, Sample, StoredCommand, StoredEvent
+from batonpass.runtime.history import NO_HISTORY, Asked, History, Sample, StoredCommand, StoredEvent
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -87,21 +87,18 @@ class Loaded:
 
 
 class Clock(Protocol):
-    """The clock that instants in the log are written and judged by (``clocks``)."""
+    """The clock that instants in the log are written and judged by (``clocks``).
+
+    ``moved_ms`` is the instant, by this clock, at which it was last found to have moved; None: never. Instants that
+    were stored before then may lie too early or too late for it. ``ran_until_ms`` is until when it is known to have run
+    on as it should before that; 0: not known.
+    """
+
+    moved_ms: int | None = None
+    ran_until_ms: int = 0
 
     def now_ms(self) -> int:
         """Return milliseconds since 1970 (UTC); never less than before, unless the clock has moved."""
-        ...
-
-    def moved_ms(self) -> int | None:
-        """Return the instant, by this clock, at which it was last found to have moved; None: never.
-
-        Instants that were stored before then may lie too early or too late for it.
-        """
-        ...
-
-    def ran_until_ms(self) -> int:
-        """Return until when it is known to have run on as it should before it moved last; 0: not known."""
         ...
 
 
@@ -124,6 +121,7 @@ class RecordLog(Protocol):
             VersionConflict: when it holds another number; nothing was added.
             Superseded: when a higher coordinator epoch has taken the group over; nothing was added.
             StoreUnavailable: when the log cannot be reached; the commit may have been made all the same.
+            UnwritableRecord: when a record has no stored form.
         """
         ...
 
@@ -132,6 +130,7 @@ class RecordLog(Protocol):
 
         Raises:
             StoreUnavailable: when the log cannot be reached.
+            UnreadableRecord: when a record is missing or cannot be read.
         """
         ...
 
@@ -152,20 +151,8 @@ class RecordLog(Protocol):
         ...
 
 
-class Samples(Protocol):
-    """Where samples of lags and rates go."""
-
-    async def keep_samples(self, samples: Sequence[Sample]) -> None:
-        """Keep samples of several groups, all or none.
-
-        Raises:
-            StoreUnavailable: when they could not be kept; a lost sample is not replaced.
-        """
-        ...
-
-
 class Archive(Protocol):
-    """The histories that were committed beside the records. Every call may raise ``StoreUnavailable``."""
+    """The histories that were committed beside the records, and samples. Every call may raise ``StoreUnavailable``."""
 
     async def generations(self, group_id: GroupId, *, before: int | None, limit: int) -> Sequence[Generation]:
         """Return generations below ``before`` (None: from the newest), newest first, without ``moved``."""
@@ -207,24 +194,28 @@ class Archive(Protocol):
         """
         ...
 
+    async def keep_samples(self, samples: Sequence[Sample]) -> None:
+        """Keep samples of lags and rates, of several groups, all or none; a sample that is lost is not replaced."""
+        ...
+
 
 class Ownership(Protocol):
-    """Which coordinator answers for which group."""
+    """Which coordinator answers for which group; unless a class says otherwise, there is no other one."""
 
     def holds(self, group_id: GroupId) -> bool:
         """Whether this coordinator owns the group and its lease is valid now; cheap, called for each request.
 
         A reply that writes nothing may be given only while this is true (L4).
         """
-        ...
+        return True
 
     def owner_url(self, group_id: GroupId) -> str | None:
         """Return the base URL of the live coordinator that owns the group; None if it is this one, or unknown."""
-        ...
+        return None
 
     def others(self) -> Sequence[str]:
         """Return the base URLs of the other live coordinators, as far as they are known."""
-        ...
+        return ()
 
     def to_forget(self) -> Sequence[GroupId]:
         """Return the groups that this coordinator took over, and that another one may have owned since.
@@ -232,11 +223,10 @@ class Ownership(Protocol):
         Their state in memory is no longer valid. They are not held before they have been ``forgotten``, even if this
         coordinator owns them again.
         """
-        ...
+        return ()
 
     def forgotten(self, group_id: GroupId) -> None:
         """Called when nothing of a group is in memory any more; it is read again when it is next used."""
-        ...
 
 
 def not_owner(ownership: Ownership, group_id: GroupId) -> NotOwner:
@@ -257,64 +247,35 @@ class Outbox(Protocol):
         ...
 
 
-class Store(Protocol):
-    """What a process needs of its store."""
+class Store:
+    """What a process needs of its store. Nothing runs for it, unless a class says otherwise.
 
-    @property
-    def clock(self) -> Clock:
-        """The clock that every coordinator on this store counts by."""
-        ...
+    ``clock`` is the one that every coordinator on this store counts by. ``log`` has the records of all groups,
+    ``archive`` their histories, ``audits`` the results of the nightly audits, and ``outbox`` the events that are not in
+    Kafka yet; None where they are not kept.
+    """
 
-    @property
-    def log(self) -> RecordLog:
-        """The records of all groups."""
-        ...
-
-    @property
-    def archive(self) -> Archive:
-        """The histories of all groups."""
-        ...
-
-    @property
-    def samples(self) -> Samples:
-        """Where samples of lags and rates go."""
-        ...
-
-    @property
-    def tokens(self) -> Tokens:
-        """The tokens of callers."""
-        ...
-
-    @property
-    def audits(self) -> Audits:
-        """The results of the nightly audits."""
-        ...
-
-    @property
-    def ownership(self) -> Ownership:
-        """Which coordinator owns which group."""
-        ...
-
-    @property
-    def outbox(self) -> Outbox | None:
-        """The events that are not in Kafka yet; None where they are not kept."""
-        ...
+    clock: Clock
+    log: RecordLog
+    archive: Archive
+    tokens: Tokens
+    audits: Audits
+    ownership: Ownership
+    outbox: Outbox | None = None
 
     async def start(self, changed: Callable[[], Awaitable[None]] | None = None) -> None:
         """Start the background tasks; ``changed`` is called when this coordinator owns other groups than before."""
-        ...
 
     async def stop(self) -> None:
         """Give every group up and disconnect."""
-        ...
 
     def not_ready(self) -> str:
         """Return why requests should go to another coordinator; "" if there is no reason."""
-        ...
+        return ""
 
     def lease_left_s(self) -> float:
         """Return for how many seconds this coordinator would go on answering if the store failed now."""
-        ...
+        return float("inf")
 
 
 class Observer:
@@ -337,6 +298,18 @@ class Observer:
 
     def stalled(self, gap_ms: float) -> None:
         """Called when the process stood still for ``gap_ms``."""
+
+    def answered(self, method: str, path: str, status: int, seconds: float) -> None:
+        """Called when a call was answered; ``path`` is the one in the OpenAPI document."""
+
+    def refused(self, error: ProtocolError, call: str, who: str, cause: str) -> None:
+        """Called when a call was refused; ``cause`` is the id of the request."""
+
+    def failed(self, error: BaseException, call: str, cause: str) -> None:
+        """Called when the program failed on a call, outside of a decision."""
+
+    def commanded(self, group: str, asked: Asked) -> None:
+        """Called when a mutating call was accepted; ``group`` is "" for one that is about no group."""
 
 
 Decide = Callable[["Group", "Soft", "tuple[Input, ...]", int, "Policy"], "Decision"]

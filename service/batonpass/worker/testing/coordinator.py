@@ -31,7 +31,7 @@ from batonpass.explain.status import describe_assignments
 from batonpass.invariants import check_step
 from batonpass.runtime.coordinator import Coordinator
 from batonpass.runtime.memory_store import Alone, MemoryRecordLog
-from batonpass.runtime.ports import Defect, Observer, Ports, RecordLog
+from batonpass.runtime.ports import Clock, Defect, Observer, Ports, RecordLog
 from batonpass.worker.protocol.messages import KINDS
 from batonpass.worker.testing.http import Reply
 from batonpass.worker.testing.line import Line, LocalTransport
@@ -68,7 +68,7 @@ class _Observer(Observer):
         self.faults.append(f"{group_id}: {item!r} made the coordinator fail: {error!r}")
 
 
-class _Clock:
+class _Clock(Clock):
     """The coordinator's clock: the loop's time, so that it is virtual if the loop's time is."""
 
     def __init__(self) -> None:
@@ -79,14 +79,6 @@ class _Clock:
     def now_ms(self) -> int:
         """Return milliseconds since 1970."""
         return round(self._loop.time() * 1_000) + self._offset_ms
-
-    def moved_ms(self) -> int | None:
-        """Always None: nobody sets it."""
-        return None
-
-    def ran_until_ms(self) -> int:
-        """Always 0, as it never moves."""
-        return 0
 
 
 class LocalCoordinator:

@@ -1,0 +1,45 @@
+"""Work that goes on beside what a process is asked, for as long as it runs or somebody needs it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+log = logging.getLogger("batonpass.background")
+
+AGAIN_S = 5.0
+
+
+async def kept_going(name: str, work: Callable[[], Awaitable[object]]) -> None:
+    """Do work until it ends or is cancelled. If an error ends it, that is a defect: say so, and begin it anew.
+
+    A task that just ended would be missed by nobody, while the process says that it is ready.
+    """
+    while True:
+        try:
+            await work()
+        except Exception:
+            log.exception("%s failed, and begins anew in %s s", name, AGAIN_S)
+            await asyncio.sleep(AGAIN_S)
+        else:
+            return
+
+
+class Background:
+    """The tasks of one owner, each of which is kept going (``kept_going``) until it ends or all of them are ended."""
+
+    def __init__(self) -> None:
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def begin(self, name: str, work: Callable[[], Awaitable[object]]) -> asyncio.Task[None]:
+        """Begin the work, and return its task."""
+        self._tasks.append(asyncio.create_task(kept_going(name, work), name=name))
+        return self._tasks[-1]
+
+    async def end(self) -> None:
+        """Cancel every task, and wait until it has ended."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks.clear()
