@@ -332,14 +332,11 @@ def test_nothing_is_drawn_beyond_what_was_read() -> None:
 
 
 def test_a_warmup_that_became_a_standby_or_goes_on_was_not_wasted() -> None:
-    """The scales have a mark on either side of all points, so that they can be read."""
     outcomes = ("promoted", "standby", "open", "dropped")
     points = [WarmupPoint("g", "0_0", "m", 0, 11_000 + n, 3_000, one) for n, one in enumerate(outcomes)]
     made = report.warmups_figure([*points, WarmupPoint("g", "0_0", "m", 0, 9, None, "dropped")])
     assert made is not None
     assert {one["name"]: len(one["x"]) for one in made["data"]} == {"put to use": 2, "under way": 1, "wasted": 1}
-    assert [10**end for end in made["layout"]["xaxis"]["range"]] == pytest.approx([1_000, 10_000])
-    assert [10**end for end in made["layout"]["yaxis"]["range"]] == pytest.approx([10, 20])
 
 
 def test_the_frontier_is_what_nothing_beats() -> None:

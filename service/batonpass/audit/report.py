@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from html import escape
 from importlib.resources import files
-from math import log10
 from shlex import quote
 from typing import Any, Final
 
@@ -38,6 +37,7 @@ from batonpass.audit.findings import (
     WarmupPoint,
     amount,
     headline,
+    listed,
     ordered,
     readable,
     time_of,
@@ -169,6 +169,7 @@ def _context(result: AuditResult, shown: dict[str, Any]) -> dict[str, Any]:
         "tiles": _tiles(whole),
         "laws": _laws(result),
         "trend": _trend(result, whole),
+        "advice": _advice(result),
         "causes": _causes(ranked),
         "unknown_lags": sum(1 for one in pictures.warmups if one.lag is None),
         "pictured": _pictured(result, ranked, shown),
@@ -376,7 +377,6 @@ def _pictured(result: AuditResult, ranked: Sequence[GroupDay], shown: dict[str, 
     for number, one in enumerate(ranked[:GROUPS_PICTURED]):
         begin_ms, advice = result.pictures.worst_hour_ms.get(one.group), advised.get(one.group)
         part: dict[str, Any] = {"group": one.group, "number": number, "timeline": None, "frontier": None}
-        part |= {"advice": advice, "change": None if advice is None else _change(advice)}
         if begin_ms is not None:
             of_group = [finding for finding in result.findings if finding.group == one.group]
             drawn, tasks, there = timeline_figure(intervals[one.group], of_group, begin_ms, result.so_far_ms)
@@ -386,31 +386,43 @@ def _pictured(result: AuditResult, ranked: Sequence[GroupDay], shown: dict[str, 
         if advice is not None and (drawn := frontier_figure(advice)) is not None:
             part["frontier"] = f"frontier-{number}"
             shown[part["frontier"]] = drawn
-        if part["timeline"] or advice is not None:
+        if part["timeline"] or part["frontier"]:
             made.append(part)
     return made
 
 
-def _change(advice: Recommendation) -> str | None:
-    """Return what to change and what to expect of it; None: nothing."""
-    now, then = advice.present, advice.recommended
-    changes = ", ".join(
-        f"{name} from {now.settings.get(name, '')} to {better}"
-        for name, better in sorted(then.settings.items())
-        if now.settings.get(name) != better
-    )
-    pairs = [
-        ("downtime", duration(now.downtime_ms), duration(then.downtime_ms)),
-        ("the time of tasks away from their target", duration(now.waiting_ms), duration(then.waiting_ms)),
-        ("the number of moves", number(now.moves), number(then.moves)),
-        ("what is copied", size(now.bytes), size(then.bytes)),
+def _advice(result: AuditResult) -> list[dict[str, Any]]:
+    """Return what to change, once for all groups for which that is the same, and how sure that is of each."""
+    alike: defaultdict[str, list[Recommendation]] = defaultdict(list)
+    for one in result.recommendations:
+        alike[one.changes].append(one)
+    return [
+        {
+            "groups": listed([one.group for one in some]),
+            "change": f"Change {changes}. In the simulation of the day, {_expected(some)}." if changes else None,
+            "sure": [(one.group, one.confidence, len(one.grid)) for one in some],
+        }
+        for changes, some in sorted(alike.items(), key=lambda each: not each[0])
     ]
-    expected = [f"{name} goes from {was} to {better}" for name, was, better in pairs if was != better]
-    return (
-        f"Change {changes}. In the simulation of the day, {', '.join(expected) or 'that costs nothing'}."
-        if changes
-        else None
-    )
+
+
+def _expected(some: Sequence[Recommendation]) -> str:
+    """Return what to expect of a change, summed over groups."""
+
+    def total(name: str, of: Callable[[Recommendation], Outcome]) -> Any:
+        values = [getattr(of(one), name) for one in some]
+        return None if None in values else sum(values)
+
+    said = []
+    for name, what, write in (
+        ("downtime_ms", "downtime", duration),
+        ("waiting_ms", "the time of tasks away from their target", duration),
+        ("moves", "the number of moves", number),
+        ("bytes", "what is copied", size),
+    ):
+        was, better = write(total(name, lambda one: one.present)), write(total(name, lambda one: one.recommended))
+        said += [f"{what} goes from {was} to {better}"] * (was != better)
+    return ", ".join(said) or "that costs nothing"
 
 
 Figure = dict[str, Any]
@@ -425,11 +437,6 @@ GROUPS_STACKED: Final = 6
 CAUSES: Final = tuple(one.value for one in DowntimeCause)
 HATCHED: Final = {"granted": ".", "restoring": "/", "failed": "x", "lost": "x", "": "."}
 UNKNOWN: Final = "not known"
-TICKS_S: Final = (0.01, 0.1, 1, 2, 5, 10, 20, 60, 120, 300, 600, 1_800, 3_600, 7_200, 21_600, 86_400)
-"""Where an axis of durations has its marks."""
-
-TENS: Final = tuple(10**power for power in range(13))
-
 WARMUP_OUTCOMES: Final = (
     (("promoted", "standby"), "put to use", "circle", "--c0"),
     (("open",), "under way", "circle-open", "--quiet"),
@@ -553,17 +560,8 @@ def warmups_figure(warmups: Sequence[WarmupPoint]) -> Figure | None:
             lags, took_s = [max(one.lag or 0, 1) for one in chosen], [max(one.duration_ms, 1) / 1_000 for one in chosen]
             marker = {"color": shade, "size": 8, "symbol": symbol, "opacity": 0.75}
             data.append(trace(POINTS, name, lags, took_s, told, hover, marker=marker, showlegend=True))
-    lag = axis("records to restore", type="log", tickformat="~s", range=_around([one.lag or 1 for one in known], TENS))
-    marks = {"tickvals": TICKS_S, "ticktext": [duration(one * 1_000) for one in TICKS_S]}
-    took = _around([one.duration_ms / 1_000 for one in known], TICKS_S)
-    return figure(data, lag, axis("took", type="log", range=took, **marks))
-
-
-def _around(values: Sequence[float], marks: Sequence[float]) -> list[float]:
-    """Return the range of a logarithmic scale, from the last mark before all values to the first one after them."""
-    low = max((one for one in marks if one < min(values)), default=marks[0])
-    high = min((one for one in marks if one > max(values)), default=marks[-1])
-    return [log10(low), log10(high)]
+    scale = {"type": "log", "tickformat": "~s"}
+    return figure(data, axis("records to restore", **scale), axis("seconds that it took", **scale))
 
 
 def frontier_figure(advice: Recommendation) -> Figure | None:
