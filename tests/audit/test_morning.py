@@ -153,8 +153,7 @@ def test_the_group_that_was_down_longest_comes_first() -> None:
     (one,) = clean_result().groups
     down = replace(one, group="down", measures={**one.measures, "downtime_ms": 9_000_000})
     day = day_with(found("L7", "taken", at_ms(4), group=one.group), groups=(one, down))
-    tables = report._context(day, {})["tables"]
-    assert [row["group"] for row in tables[0]["rows"]] == ["down", one.group]
+    assert [each.group for each in report._context(day, {})["ranked"]] == ["down", one.group]
 
 
 def test_nothing_is_recommended_where_the_log_of_the_day_is_not_proven(monkeypatch: pytest.MonkeyPatch) -> None:

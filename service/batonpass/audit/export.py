@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from batonpass.audit.database import DATE, TEXT, bind, connected
 from batonpass.audit.places import located, write_table
 from batonpass.audit.plan import GroupPlan, MissingDay, batched, plan_day, quoted
+from batonpass.audit.reading import CHAIN_BEGIN, CHANGES
 from batonpass.audit.runs import to_json
 
 if TYPE_CHECKING:
@@ -32,11 +33,6 @@ _IN_RANGES: Final = (
     " on group_id = of_group and rows.{number} between first and last where {where}"
 )
 _NO_RANGE: Final = "('', 1::bigint, 0::bigint)"
-# Where the chain of traces begins that the day's traces go on with (``reading``).
-_CHAIN_BEGIN: Final = (
-    "coalesce((select max(version) from traces t where t.group_id = {group} and version < {first}"
-    " and payload -> 'soft' ->> 'from_empty' = 'true'), {first} - 1)"
-)
 AROUND: Final = "around/"
 """The folder of rows of other days that an audit of the day reads: its beginning, and decisions around midnight."""
 
@@ -134,7 +130,7 @@ def selects(cursor: adbc.Cursor, day: date) -> dict[str, str]:
     for table in ("generations", "assignment_events"):
         add(table, [(one, one.first - 1, one.last - 1) for one in groups], elsewhere)
     of_day = [one for one in groups if one.last >= one.first]
-    chains = [_CHAIN_BEGIN.format(group=quoted(one.group), first=one.first) for one in of_day]
+    chains = [CHAIN_BEGIN.format(group=quoted(one.group), first=one.first) for one in of_day]
     add("traces", [(one, begin, one.last - 1) for one, begin in zip(of_day, chains, strict=True)], elsewhere)
     return found
 
@@ -146,7 +142,7 @@ _Range = tuple[GroupPlan, int | str, int]
 def _source(table: str, columns: Mapping[str, bool]) -> str:
     """Return a table as it is exported: with the changes of a large commit, which stand in another for some seconds."""
     said = ", ".join(f"{name}::text as {name}" if is_json else name for name, is_json in columns.items())
-    tables = ("assignment_events", "fresh_changes") if table == "assignment_events" else (table,)
+    tables = CHANGES if table in CHANGES else (table,)
     return f"({' union all '.join(f'select {said} from {one}' for one in tables)}) as rows"  # noqa: S608 - our own tables
 
 

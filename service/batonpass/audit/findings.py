@@ -85,14 +85,14 @@ class GroupDay:
 class Outcome:
     """What a day costs under some settings. ``settings`` are by Kafka's names, as a group's config has them.
 
-    ``waiting_ms`` is how long tasks ran on a member other than their target, summed over all; None: not counted.
+    ``waiting_ms`` is how long tasks ran on a member other than their target, summed over all.
     """
 
     settings: Mapping[str, int | float | str | bool | None]
     downtime_ms: float
     moves: int
-    bytes: int | None
-    waiting_ms: float | None = None
+    bytes: int
+    waiting_ms: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,9 +124,9 @@ class Recommendation:
 
 
 class OwnershipInterval(NamedTuple):
-    """A stretch in which a member had a task. ``to_ms`` of None: it still had it when the day ended.
+    """A stretch in which a member had a task, and was "restoring" or "running" it (``state``).
 
-    ``state`` is what it did then: "granted", "restoring", "running", "failed", "lost", or "" when it is not known.
+    ``to_ms`` of None: it still had it when the day ended.
     """
 
     group: str

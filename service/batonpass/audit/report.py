@@ -63,11 +63,6 @@ def share(value: float | None) -> str:
     return "> 99.9999999 %"
 
 
-def size(count: int | None) -> str:
-    """Return a number of bytes: `48.3 GB`."""
-    return DASH if count is None else decimal(count)
-
-
 def number(value: float | None) -> str:
     """Return a number: whole ones with separators, others with three figures."""
     if value is None:
@@ -93,6 +88,9 @@ GROUPS_PICTURED: Final = 12
 
 GROUPS_STUCK: Final = 5
 """Of how many groups the headline names a task that nobody ran for long."""
+
+GROUPS_NAMED: Final = 3
+"""Up to how many groups are named in which a law was broken."""
 
 CAUSES_SHOWN: Final = 20
 """How many causes of one law have a card; the database has all findings."""
@@ -134,7 +132,7 @@ def as_html(result: AuditResult) -> str:
     result = readable(result)
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters |= {
-        "duration": duration, "share": share, "size": size, "number": number, "clock": clock,
+        "duration": duration, "share": share, "number": number, "clock": clock,
     }  # fmt: skip
     environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
     template = (files("batonpass.audit") / "report.html.j2").read_text(encoding="utf-8")
@@ -170,11 +168,15 @@ def _context(result: AuditResult, shown: dict[str, Any]) -> dict[str, Any]:
         "laws": _laws(result),
         "trend": _trend(result, whole),
         "advice": _advice(result),
-        "causes": _causes(ranked),
         "unknown_lags": sum(1 for one in pictures.warmups if one.lag is None),
         "pictured": _pictured(result, ranked, shown),
         "groups_more": max(0, len(ranked) - GROUPS_PICTURED),
-        "tables": [_table(ranked, fatal, columns) for columns in (COSTS, WORK)],
+        "ranked": ranked,
+        "pictured_most": GROUPS_PICTURED,
+        "causes": CAUSES,
+        "fatal": fatal,
+        "tables": (COSTS, WORK),
+        "evidence": EVIDENCE_SHOWN,
         "result": result,
         "records": amount(result.records, "record"),
         "places": frozenset(shown),
@@ -190,7 +192,11 @@ def in_short(result: AuditResult) -> list[str]:
     for law in sorted(broken, key=RANK.__getitem__):
         times = "once" if broken[law] == 1 else f"{broken[law]:,} times"
         meaning = f" ({LAWS[law]})" if law in LAWS else ""
-        said.append(f"{law}{meaning} was broken {times}.")
+        some = [one for one in result.findings if one.law == law and one.severity is Severity.FATAL]
+        groups = sorted({one.group for one in some})
+        where = listed(groups) if len(groups) <= GROUPS_NAMED else amount(len(groups), "group")
+        when = _when(some, result)
+        said.append(f"{law}{meaning} was broken {times} in {where}{when and f': {when}'}.")
     said += _not_run(result)
     if result.unread:
         said.append(f"{amount(len(result.unread), 'group')} could not be read whole; no sum on this page has them.")
@@ -316,7 +322,7 @@ def _card(some: Sequence[Finding], result: AuditResult) -> dict[str, Any]:
         "since": None if known is None else "known" if (first.group, first.law) in known else "new",
         "when": _when(some, result),
         "detail": first.detail,
-        "findings": [_finding(one) for one in some[:ALIKE_SHOWN]],
+        "findings": some[:ALIKE_SHOWN],
         "more": max(0, len(some) - ALIKE_SHOWN),
     }
 
@@ -330,41 +336,6 @@ def _when(some: Sequence[Finding], result: AuditResult) -> str:
     end = STILL if result.so_far_ms is None else f"at {clock(result.so_far_ms)[:8]}"
     still = [f"still so {end}"] if any(STILL in one.detail for one in some) else []
     return ", ".join([said] * bool(times) + still)
-
-
-def _finding(one: Finding) -> dict[str, Any]:
-    sequences, at = one.sequences[:EVIDENCE_SHOWN], one.at[:EVIDENCE_SHOWN]
-    return {
-        "task": one.task,
-        "member": one.member,
-        "detail": one.detail,
-        "records": ", ".join(f"{number:,}" for number in sequences),
-        "times": ", ".join(clock(each) for each in at),
-        "more": max(len(one.sequences), len(one.at)) - EVIDENCE_SHOWN,
-    }
-
-
-def _causes(groups: Sequence[GroupDay]) -> list[dict[str, Any]]:
-    return [
-        {"group": one.group, "cause": cause, **one.downtime_by_cause[cause]}
-        for one in groups[:GROUPS_PICTURED]
-        for cause in CAUSES
-        if cause in one.downtime_by_cause
-    ]
-
-
-def _table(groups: Sequence[GroupDay], fatal: Counter[str], columns: Columns) -> dict[str, Any]:
-    return {
-        "columns": [title for title, _ in columns.values()],
-        "rows": [
-            {
-                "group": one.group,
-                "fatal": fatal[one.group],
-                "cells": [write(one.measures.get(name)) for name, (_, write) in columns.items()],
-            }
-            for one in groups
-        ],
-    }
 
 
 def _pictured(result: AuditResult, ranked: Sequence[GroupDay], shown: dict[str, Any]) -> list[dict[str, Any]]:
@@ -408,19 +379,17 @@ def _advice(result: AuditResult) -> list[dict[str, Any]]:
 
 def _expected(some: Sequence[Recommendation]) -> str:
     """Return what to expect of a change, summed over groups."""
-
-    def total(name: str, of: Callable[[Recommendation], Outcome]) -> Any:
-        values = [getattr(of(one), name) for one in some]
-        return None if None in values else sum(values)
-
     said = []
     for name, what, write in (
         ("downtime_ms", "downtime", duration),
         ("waiting_ms", "the time of tasks away from their target", duration),
         ("moves", "the number of moves", number),
-        ("bytes", "what is copied", size),
+        ("bytes", "what is copied", decimal),
     ):
-        was, better = write(total(name, lambda one: one.present)), write(total(name, lambda one: one.recommended))
+        was, better = (
+            write(sum(getattr(one, name) for one in side))
+            for side in zip(*((one.present, one.recommended) for one in some), strict=True)
+        )
         said += [f"{what} goes from {was} to {better}"] * (was != better)
     return ", ".join(said) or "that costs nothing"
 
@@ -435,8 +404,6 @@ MEMBERS_NAMED: Final = 12
 COLOURS: Final = 8
 GROUPS_STACKED: Final = 6
 CAUSES: Final = tuple(one.value for one in DowntimeCause)
-HATCHED: Final = {"granted": ".", "restoring": "/", "failed": "x", "lost": "x", "": "."}
-UNKNOWN: Final = "not known"
 WARMUP_OUTCOMES: Final = (
     (("promoted", "standby"), "put to use", "circle", "--c0"),
     (("open",), "under way", "circle-open", "--quiet"),
@@ -567,37 +534,36 @@ def warmups_figure(warmups: Sequence[WarmupPoint]) -> Figure | None:
 def frontier_figure(advice: Recommendation) -> Figure | None:
     """Return the outcomes that were tried, by downtime and cost, and those that no other one beats."""
     tried = [*advice.grid, advice.present, advice.recommended]
-    by_bytes = all(one.bytes is not None for one in tried)
     if len(tried) < 3:
         return None
 
     def dots(name: str, outcomes: Sequence[Outcome], mode: str = "markers", **marker: Any) -> dict[str, Any]:
         told = [
-            [_settings(one.settings), duration(one.downtime_ms), number(one.moves), size(one.bytes)] for one in outcomes
+            [_settings(one.settings), duration(one.downtime_ms), number(one.moves), decimal(one.bytes)]
+            for one in outcomes
         ]
         hover = "%{customdata[0]}<br>downtime %{customdata[1]}, %{customdata[2]} moves, %{customdata[3]} copied"
-        cost = [float(one.bytes or 0) / 1e9 if by_bytes else float(one.moves) for one in outcomes]
+        cost = [one.bytes / 1e9 for one in outcomes]
         down_s = [one.downtime_ms / 1_000 for one in outcomes]
         return trace(POINTS, name, cost, down_s, told, hover, mode=mode, marker=marker, line={"color": marker["color"]})
 
     data = [
         dots("tried", tried, color="--quiet", size=7),
-        dots("nothing beats these", unbeaten(tried, by_bytes=by_bytes), "lines+markers", color=colour(0), size=8),
+        dots("nothing beats these", unbeaten(tried), "lines+markers", color=colour(0), size=8),
         dots("as it was", [advice.present], color="--ink", size=14, symbol="square-open"),
         dots("recommended", [advice.recommended], color="--good", size=15, symbol="star"),
     ]
-    across = axis("GB copied" if by_bytes else "moves", rangemode="tozero")
-    return figure(data, across, axis("seconds of downtime", rangemode="tozero"))
+    return figure(data, axis("GB copied", rangemode="tozero"), axis("seconds of downtime", rangemode="tozero"))
 
 
 def _settings(settings: Mapping[str, object]) -> str:
     return "<br>".join(f"{escape(str(name))} {escape(str(value))}" for name, value in sorted(settings.items()))
 
 
-def unbeaten(tried: Iterable[Outcome], *, by_bytes: bool) -> list[Outcome]:
+def unbeaten(tried: Iterable[Outcome]) -> list[Outcome]:
     """Return the outcomes that no other one beats in both downtime and cost, from the cheapest to the dearest."""
     found: list[Outcome] = []
-    for one in sorted(tried, key=lambda o: ((o.bytes or 0) if by_bytes else o.moves, o.downtime_ms)):
+    for one in sorted(tried, key=lambda o: (o.bytes, o.downtime_ms)):
         if not found or one.downtime_ms < found[-1].downtime_ms:
             found.append(one)
     return found
@@ -650,9 +616,9 @@ def _bars(intervals: Sequence[OwnershipInterval], begin_ms: int, end_ms: int) ->
     for is_second, member, state in sorted(parts, key=lambda part: (part[0], part[1], part[2] != "running", part[2])):
         chosen = parts[is_second, member, state]
         clipped = [(max(one.from_ms, begin_ms), min(one.to_ms or end_ms, end_ms)) for one in chosen]
-        pattern = {"shape": HATCHED.get(state, ""), "fillmode": "overlay", "solidity": 0.35, "size": 6}
+        pattern = {"shape": "/" if state == "restoring" else "", "fillmode": "overlay", "solidity": 0.35, "size": 6}
         line = {"color": "--paper", "width": 1}
-        told = [[escape(member), escape(state or UNKNOWN), time_of(one.from_ms)[11:], _until(one)] for one in chosen]
+        told = [[escape(member), state, time_of(one.from_ms)[11:], _until(one)] for one in chosen]
         lasted, tasks = [end - begin for begin, end in clipped], [escape(one.task) for one in chosen]
         hover = "%{y} on %{customdata[0]}: %{customdata[1]} from %{customdata[2]} %{customdata[3]}"
         marker = {"color": colour(members.index(member)), "line": line, "pattern": pattern}

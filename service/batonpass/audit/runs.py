@@ -299,10 +299,8 @@ def _kept(value: Any) -> Any:
             return float(value) if math.isfinite(value) else None
         case Mapping():
             return {plain(str(name)): _kept(item) for name, item in value.items()}
-        case list() | tuple() | set() | frozenset():
-            return [_kept(item) for item in (sorted(value) if isinstance(value, set | frozenset) else value)]
-        case _ if hasattr(value, "item"):
-            return _kept(value.item())
+        case list() | tuple():
+            return [_kept(item) for item in value]
         case _:
             return plain(str(value))
 

@@ -214,7 +214,7 @@ SPARK_RESULTS: Final = from_arrow_schema(RESULTS)
 
 
 def day_results(tables: DayTables, parts: Sequence[Part], *, frames: bool, replay: bool) -> DataFrame:
-    """Return the results of the day (``RESULTS``): what each group came to, with ``frames`` also what grows with the day.
+    """Return the results of the day (``RESULTS``): what each group came to; with ``frames``, what grows, too.
 
     Each of ``parts`` is a task. Nothing is read before an action asks for it.
     """
