@@ -6,7 +6,7 @@ from functools import cache
 import pytest
 from tests.audit.small_day import BEGIN_MS, DAY_MS, MINUTE, NAMES, SCENARIO, Noted, lived
 
-from batonpass.audit.day_scenario import DayScenario, NoDayScenario, Sampled, day_scenario
+from batonpass.audit.day_scenario import DayScenario, NoDayScenario, Restore, Sampled, _restore_speed, day_scenario
 from batonpass.audit.trials import attempt, present
 from batonpass.core.state import records as r
 from batonpass.core.state.ids import GroupId, MemberId, TaskId
@@ -72,27 +72,49 @@ def test_playing_the_scenario_comes_to_the_same_as_the_day() -> None:
     assert not trial.missed
 
 
-def test_without_samples_it_is_said_that_the_speed_is_assumed() -> None:
+def test_without_samples_the_speed_is_learnt_from_how_long_copies_took() -> None:
     day = scenario_of(noted(), Sampled())
-    assert {worker.restore_per_second for worker in day.scenario.workers} == {RESTORE_PER_SECOND}
-    assert any("no sample fell into a restore" in one and "are assumed" in one for one in day.left_out)
+    assert all(5_000 < worker.restore_per_second < 15_000 for worker in day.scenario.workers)
+    assert any("comes from how long copies took" in one for one in day.left_out)
+    # That somebody came back without its disk only samples tell: what it ran need not move then.
+    trial = attempt(day.scenario, present(day.scenario))
+    assert 0 < trial.moves <= day.lived.moves
+    assert abs(trial.downtime_ms - day.lived.downtime_ms) < 0.25 * day.lived.downtime_ms
 
 
-def test_the_day_on_which_a_group_was_declared_begins_with_that() -> None:
-    """Its members come to a group without any, and have everything to restore, in the simulation as on the day."""
+def test_without_samples_and_restores_it_is_said_what_is_not_known() -> None:
     found = noted()
+    early = replace(found, records=[one for one in found.records if one[1] < BEGIN_MS + 50 * MINUTE])
+    day = scenario_of(early, Sampled())
+    assert {worker.restore_per_second for worker in day.scenario.workers} == {RESTORE_PER_SECOND}
+    assert any("no sample fell into a restore" in one and "is assumed" in one for one in day.left_out)
+
+
+def test_restores_that_overlap_on_one_member_share_its_time() -> None:
+    members, tasks = [MemberId(one) for one in "ab"], [TaskId(f"0_{place}") for place in range(3)]
+    restores = [
+        Restore(members[0], tasks[0], 0, 2_000),
+        Restore(members[0], tasks[1], 1_000, 3_000),
+        Restore(members[1], tasks[2], 0, 1_000),
+    ]
+    assert _restore_speed(restores, lambda _task, _at_ms: 4_000.0) == 3_000.0
+    assert _restore_speed(restores, lambda _task, _at_ms: 300.0) is None
+
+
+def test_the_day_on_which_a_group_was_declared_begins_when_all_its_tasks_first_ran() -> None:
+    """Nothing tells what they had to restore when they first started."""
+    found, whole = noted(), scenario_of(noted())
     sampled = Sampled(found.lags, found.restored)
     begin_ms, end_ms = BEGIN_MS - 60 * MINUTE, BEGIN_MS + DAY_MS
     day = day_scenario(Group(GroupId("small")), found.records, sampled, begin_ms=begin_ms, end_ms=end_ms)
-    assert day.scenario.present == ()
-    joins = [step.worker for step in day.scenario.steps if step.act is Act.JOIN and step.at_ms < 10_000]
-    assert joins == list(NAMES)
-    assert day.scenario.until_ms == end_ms - found.records[0][1] == DAY_MS + 10 * MINUTE
-    trial = attempt(day.scenario, present(day.scenario))
-    assert not trial.missed
-    assert abs(trial.moves - day.lived.moves) <= 1
-    assert day.lived.downtime_ms > scenario_of(found).lived.downtime_ms
-    assert abs(trial.downtime_ms - day.lived.downtime_ms) < 0.15 * day.lived.downtime_ms
+    assert day.scenario.present == NAMES
+    assert DAY_MS < (day.scenario.until_ms or 0) < DAY_MS + 10 * MINUTE
+    assert "what came before all tasks of the new group first ran is left out" in day.left_out
+    assert [step.act for step in day.scenario.steps] == [step.act for step in whole.scenario.steps]
+    assert (day.lived.downtime_ms, day.lived.moves) == (whole.lived.downtime_ms, whole.lived.moves)
+    declared = [one for one in found.records if not isinstance(one[2], r.ActiveReported)]
+    with pytest.raises(NoDayScenario, match="never all ran"):
+        day_scenario(Group(GroupId("small")), declared, sampled, begin_ms=begin_ms, end_ms=end_ms)
 
 
 def test_what_is_left_out_is_said() -> None:

@@ -187,7 +187,7 @@ def test_what_is_recommended_for_several_groups_is_said_once() -> None:
     same, keep = replace(one, group="clicks", confidence="sure"), replace(one, group="quiet", recommended=one.present)
     first, last = report._advice(day_with(recommendations=(keep, one, same)))
     assert (first["groups"], last["groups"], last["change"]) == ("orders and clicks", "quiet", None)
-    assert "downtime goes from 4 min 33 s to 27.3 s" in first["change"]
+    assert "downtime goes from 4 min 33 s to 27 s" in first["change"]
     text = report.as_html(day_with(recommendations=(keep, one, same)))
     assert text.count("Change max_warmup_replicas from 2 to 4") == 1
     assert "clicks: sure" in text

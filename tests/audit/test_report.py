@@ -164,7 +164,7 @@ def test_a_bad_day_is_told_by_law_the_worst_first_with_one_card_for_each_cause()
     places = [text.index(f"{law}: ") for law in ("fatal L1", "fatal L2", "fatal L10", "fatal L7", "fatal L8")]
     assert places == sorted(places)
     assert places[-1] < text.index("notice stuck-task: ")
-    assert "L2 (persist, then change memory, then answer) was broken 2,679 times in 4 groups: first" in text
+    assert "L2 (persist, then change memory, then answer) was broken 2,679 times in 4 groups: at 14:00:00." in text
     assert "· 2,679 in 4 groups" in text
     assert "batonpass explain g1 0_1" in text
     assert made.count("What to do now.") == 5

@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from operator import itemgetter
 from statistics import median
-from typing import Final
+from typing import Final, NamedTuple
 
 from batonpass.core.handover.room import has_limits
 from batonpass.core.state import records as r
 from batonpass.core.state.evolve import evolve
 from batonpass.core.state.ids import MemberId, TaskId
-from batonpass.core.state.model import Cause, Group, Member, OnLeaseLost
+from batonpass.core.state.model import ActiveState, Cause, Group, Member, OnLeaseLost, Role
 from batonpass.core.state.policy import GroupConfig
 from batonpass.simulate.scenario.model import RESTORE_PER_SECOND, Act, Scenario, SimulatedSubtopology, Step, Worker
 from batonpass.simulate.scenario.tally import Counted, Tally
@@ -30,6 +30,9 @@ RECORDS_UNKNOWN: Final = 100_000
 LOST_SHARE: Final = 0.9
 LOST_LEAST: Final = 1_000
 """A copy that a member had before and that lacks this share of its state, and so many records, began from nothing."""
+
+RESTORED_LEAST: Final = 1_000
+"""The speed of restores cannot be told from fewer records."""
 
 _SLOPE_LEAST_MS: Final = 60_000
 
@@ -59,6 +62,15 @@ class DayScenario:
     so_far: bool = False
 
 
+class Restore(NamedTuple):
+    """A task of which a member had no state: from its grant until it ran, or was a standby."""
+
+    member_id: MemberId
+    task: TaskId
+    from_ms: int
+    to_ms: int
+
+
 class NoDayScenario(Exception):
     """The day of a group cannot be played again; the text says why."""
 
@@ -68,49 +80,63 @@ def day_scenario(
 ) -> DayScenario:
     """Return the day from ``begin_ms`` to ``end_ms``; ``base`` is the group as it was before the first record.
 
-    ``records`` have the coordinator epoch and the instant with which each of them was appended. The day of a group that
-    was declared on it begins with that, without members.
+    ``records`` have the coordinator epoch and the instant with which each of them was appended. Nothing tells what the
+    tasks of a new group had to restore, so the day of one that was declared on it begins when all of them first ran.
 
     Raises:
-        NoDayScenario: when there is nothing to play: no members, no tasks, a deleted group, or one of Kafka Streams.
+        NoDayScenario: when there is nothing to play: no members, no tasks, a deleted group, one of Kafka Streams, or
+            one that was declared on that day, and whose tasks never all ran.
     """
     place = bisect_left(records, begin_ms, key=itemgetter(1))
     start = evolve(base, (one for *_, one in records[:place]))
-    if not start.declared:
-        declared = (
-            number for number, (*_, one) in enumerate(records[place:], place + 1) if isinstance(one, r.GroupDeclared)
-        )
-        place = next(declared, len(records))
-        start = evolve(base, (one for *_, one in records[:place]))
-        begin_ms = records[place - 1][1] if place else begin_ms
-    builder = _DayBuilder(start, begin_ms)
-    tally = Tally(start, begin_ms=begin_ms, end_ms=end_ms)
-    for epoch, at_ms, record in records[place:]:
-        builder.take(record, at_ms, epoch)
-        tally.take((record,), at_ms)
     end = evolve(start, (one for *_, one in records[place:]))
     if not end.declared or not end.topology.subtopologies:
         raise NoDayScenario("the group is not declared when the day ends")
     if end.config.kafka_streams:
         raise NoDayScenario("the rebalances of a Kafka Streams application are not simulated")
+    left_out = []
+    if not start.declared:
+        start, place = _first_whole(start, records, place)
+        left_out.append("what came before all tasks of the new group first ran is left out")
+        begin_ms = records[place - 1][1]
+    builder = _DayBuilder(start, begin_ms)
+    tally = Tally(start, begin_ms=begin_ms, end_ms=end_ms)
+    for epoch, at_ms, record in records[place:]:
+        builder.take(record, at_ms, epoch)
+        tally.take((record,), at_ms)
     if not builder.workers:
         raise NoDayScenario("the group has no members all day")
     growth, sizes = _sizes(builder.ends, sampled, begin_ms)
     subtopologies, unknown = _subtopologies(end, growth, sizes)
+    speed = RESTORE_PER_SECOND
     if not sampled.speeds:
-        unknown.append(f"no sample fell into a restore; {RESTORE_PER_SECOND:,.0f} records a second are assumed")
+        seen = _restore_speed(builder.restores, lambda task, at_ms: _size_at(growth, sizes, task, at_ms - begin_ms))
+        speed = seen or speed
+        source = "comes from how long copies took" if seen else "is assumed"
+        unknown.append(f"no sample fell into a restore; a speed of {speed:,.0f} records a second {source}")
     builder.look_at_disks(sampled, lambda task, at_ms: _size_at(growth, sizes, task, at_ms - begin_ms))
     scenario = Scenario(
         name=f"day of {end.id}",
         group=end.id,
         subtopologies=tuple(subtopologies),
-        workers=_workers(builder, sampled),
+        workers=_workers(builder, sampled, speed),
         present=tuple(builder.present),
         config=_config(end.config),
         steps=tuple(sorted(builder.steps, key=lambda one: one.at_ms)),
         until_ms=end_ms - begin_ms,
     )
-    return DayScenario(scenario, tally.counted(), (*builder.left_out(), *unknown, *_left_out(end)))
+    return DayScenario(scenario, tally.counted(), (*left_out, *builder.left_out(), *unknown, *_left_out(end)))
+
+
+def _first_whole(group: Group, records: Sequence[tuple[int, int, r.Record]], place: int) -> tuple[Group, int]:
+    """Return the group when each of its tasks first ran where it belongs, and how many records it took."""
+    for number, (*_, record) in enumerate(records[place:], place + 1):
+        group = evolve(group, (record,))
+        if isinstance(record, r.ActiveReported) and all(
+            one.state is ActiveState.RUNNING and one.owner == one.target.owner for one in group.tasks.values()
+        ):
+            return group, number
+    raise NoDayScenario("the group was declared on this day, and its tasks never all ran")
 
 
 class _DayBuilder:
@@ -127,6 +153,10 @@ class _DayBuilder:
         self._returns: dict[MemberId, tuple[int, frozenset[TaskId]]] = {}
         # The step with which each worker left that may have been restarting.
         self._left: dict[str, int] = {}
+        # Tasks that each worker has ever had, and when it was granted those of which it had no state.
+        self._ever: set[tuple[str, TaskId]] = set()
+        self._cold: dict[tuple[MemberId, TaskId], int] = {}
+        self.restores: list[Restore] = []
         self._epoch: int | None = None
         self._unusual: dict[str, int] = {}
         self.workers: dict[str, Member] = {}
@@ -138,6 +168,7 @@ class _DayBuilder:
             name = self._name(member)
             self.workers[name] = member
             self._had[name] = set(member.assignment)
+            self._ever |= {(name, task) for task in member.assignment}
             if member.away_until_ms is None:
                 self._up[name] = member_id
                 self.present.append(name)
@@ -165,6 +196,8 @@ class _DayBuilder:
                 self._drains(record)
             case r.AssignmentChanged():
                 self._assignment_changed(record)
+            case r.ActiveReported(task=task, member_id=member_id, state=ActiveState.RUNNING):
+                self._restored(member_id, task, record.at_ms)
             case r.TaskReleased(task=task, final_position=final) if final:
                 self.ends.setdefault(task, []).append((record.at_ms or at_ms, sum(end for _, end in final)))
             case r.ConfigChanged(config=config):
@@ -257,9 +290,24 @@ class _DayBuilder:
     def _assignment_changed(self, record: r.AssignmentChanged) -> None:
         name = self.names.get(record.member_id)
         if name is not None:
+            for task in record.revoked:
+                self._cold.pop((record.member_id, task), None)
+            for task, grant in record.granted.items():
+                if grant.role is Role.STANDBY:
+                    self._restored(record.member_id, task, record.at_ms)
+                # What a worker had before may still be on its disk, and says nothing of its speed.
+                begins = grant.role is Role.WARMUP or (grant.role is Role.ACTIVE and task not in record.ready)
+                if begins and (name, task) not in self._ever:
+                    self._cold[record.member_id, task] = record.at_ms
+                self._ever.add((name, task))
             had = self._had.setdefault(name, set())
             had.update(record.granted)
             had.difference_update(record.revoked)
+
+    def _restored(self, member_id: MemberId, task: TaskId, at_ms: int) -> None:
+        since = self._cold.pop((member_id, task), None)
+        if since is not None:
+            self.restores.append(Restore(member_id, task, since, at_ms))
 
     def look_at_disks(self, sampled: Sampled, size_at: Callable[[str, int], float]) -> None:
         """Mark a return as one without disk if the member had to restore from the beginning what it had before."""
@@ -339,14 +387,24 @@ def _slope(said: Sequence[tuple[int, int]]) -> float | None:
     return (last - first) * 1_000 / (last_ms - first_ms)
 
 
-def _workers(builder: _DayBuilder, sampled: Sampled) -> tuple[Worker, ...]:
-    """Return the workers, with how fast they restore."""
+def _restore_speed(restores: Sequence[Restore], size_at: Callable[[str, int], float]) -> float | None:
+    """Return how many records a second members restored, all their copies together; None if too few tell it."""
+    records = sum(size_at(one.task, one.to_ms) for one in restores)
+    busy_ms, until_ms = 0, {one.member_id: 0 for one in restores}
+    for one in sorted(restores, key=lambda one: one.from_ms):
+        busy_ms += max(0, one.to_ms - max(one.from_ms, until_ms[one.member_id]))
+        until_ms[one.member_id] = max(until_ms[one.member_id], one.to_ms)
+    return records * 1_000 / busy_ms if busy_ms and records >= RESTORED_LEAST else None
+
+
+def _workers(builder: _DayBuilder, sampled: Sampled, speed: float) -> tuple[Worker, ...]:
+    """Return the workers, with how fast they restore; ``speed``: as is assumed if no sample tells it."""
     speeds: dict[str, float] = {}
     for member_id, sampled_speed in sampled.speeds.items():
         name = builder.names.get(MemberId(member_id))
         if name is not None:
             speeds[name] = max(speeds.get(name, 0.0), sampled_speed)
-    median_speed = median(speeds.values()) if speeds else RESTORE_PER_SECOND
+    median_speed = median(speeds.values()) if speeds else speed
     return tuple(
         Worker(
             name,
