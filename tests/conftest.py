@@ -49,6 +49,7 @@ LANES = {
         "tests/audit/test_audit.py",
         "tests/audit/test_audit_command.py",
         "tests/audit/test_plants.py",
+        "tests/audit/test_reloading.py",
         "tests/audit/test_session.py",
         "tests/audit/test_spread.py",
         "tests/audit/test_whatif.py",

@@ -31,19 +31,17 @@ def test_a_day_in_many_tasks_comes_to_the_same(
     tables = DayTables(spark, planted_url, plan_day(partial(rows, planted_url), DAY))
     monkeypatch.setattr(spread, "PART_RECORDS", 10**9)
     at_once = come_to(tables)
-    assert len(at_once) > 500
+    assert len(at_once) > 100
     monkeypatch.setattr(spread, "PART_RECORDS", 500)
     assert come_to(tables) == at_once
 
 
-def test_a_table_is_sorted_by_group(spark: SparkSession, planted_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spread, "ROWS_PER_BATCH", 100)
+def test_a_table_is_sorted_by_group(spark: SparkSession, planted_url: str) -> None:
     tables = DayTables(spark, planted_url, plan_day(partial(rows, planted_url), DAY))
     results = day_results(tables, parts_of(tables.plan.groups), frames=True, replay=False)
-    spark.conf.set("spark.sql.shuffle.partitions", "3")
     batches = list(rows_of(results, "interval"))
     groups = [name for batch in batches for name in batch.column("group_id").to_pylist()]
-    assert len(batches) > len(set(groups)) > 1
+    assert len(batches) >= len(set(groups)) > 10
     assert groups == sorted(groups)
     assert all(batch.schema.names == spread.SCHEMAS["interval"].names for batch in batches)
 
