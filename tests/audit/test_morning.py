@@ -38,7 +38,8 @@ def test_a_card_says_when_it_was_first_and_last_so_and_whether_it_still_was() ->
         (card,) = law["cards"]
         return str(card["when"])
 
-    assert when(once) == "at 04:00:01"
+    assert when(once) == when(found("L7", "taken at 1", at_ms(3), at_ms(4, 0, 1))) == "at 04:00:01"
+    assert when(found("flapping-member", "went", at_ms(3), at_ms(4))) == "first 03:00:00, last 04:00:00"
     assert when(again, once) == "first 04:00:01, last 14:31:40"
     assert when(again, once, left_out={"L7": 1}) == "first 04:00:01, last of those kept 14:31:40"
     assert when(found("L9", f"{STILL}: it waits", at_ms(4, 0, 1))) == "at 04:00:01, still so when the day ended"

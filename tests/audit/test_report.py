@@ -120,7 +120,7 @@ def test_the_verdict_comes_first_and_in_words(source: str) -> None:
     text = Page(source).text
     assert "L1 and L7 were broken, in 1 group of 3." in text
     for sentence in (
-        "L1 (at most one member runs a task at any moment) was broken 4 times in orders: first 14:12:07, last of those kept 14:12:11.",
+        "L1 (at most one member runs a task at any moment) was broken 4 times in orders: at 14:12:11.",
         "21,700 decisions made again by the same core: every one came out the same.",
     ):
         assert sentence in text
@@ -166,6 +166,8 @@ def test_a_bad_day_is_told_by_law_the_worst_first_with_one_card_for_each_cause()
     assert places[-1] < text.index("notice stuck-task: ")
     assert "L2 (persist, then change memory, then answer) was broken 2,679 times in 4 groups: at 14:00:00." in text
     assert "· 2,679 in 4 groups" in text
+    assert "Begin with L2: " in text
+    assert "Begin with L2" not in Page(as_html(sample_result())).text
     assert "batonpass explain g1 0_1" in text
     assert made.count("What to do now.") == 5
     assert made.count("persist, then change memory, then answer") == 2
@@ -199,7 +201,7 @@ def test_a_finding_is_new_or_known_since_the_day_before() -> None:
 def test_a_group_that_was_not_read_whole_is_in_no_sum() -> None:
     odd = Finding("orders", "replay-incomplete", Severity.NOTICE, None, None, "record 7 is missing")
     text = Page(as_html(replace(sample_result(), findings=(odd,)))).text
-    assert "1 group could not be read whole; no sum on this page has them." in text
+    assert "No sum on this page has 1 group that could not be read whole." in text
     assert "21 min" not in text.partition("Group orders")[0]
 
 

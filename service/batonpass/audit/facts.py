@@ -140,7 +140,7 @@ class Warmups(NamedTuple):
     """
 
     entry: Entry
-    count: int
+    warmups: int
     budgets: Budgets | None
     drains: bool
     member: str | None

@@ -25,7 +25,7 @@ class _Deposed(NamedTuple):
     highest: int
     first: Entry
     last: Entry
-    count: int
+    records: int
 
 
 class Order:
@@ -60,7 +60,7 @@ class Order:
         epoch = record.coordinator_epoch
         if self._highest is not None and epoch < self._highest and seq >= self._plan.first:
             known_of = self._deposed.get(epoch, _Deposed(place, self._highest, record, record, 0))
-            self._deposed[epoch] = known_of._replace(last=record, count=known_of.count + 1)
+            self._deposed[epoch] = known_of._replace(last=record, records=known_of.records + 1)
         self._highest = epoch if self._highest is None else max(self._highest, epoch)
         self._before, self._earlier = record, before
 

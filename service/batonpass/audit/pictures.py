@@ -45,7 +45,7 @@ def pictures(rows: Rows, plan: DayPlan, findings: Sequence[Finding], down: Mappi
     broken = broken_hours(fatal, plan.begin_ms, plan.end_ms)
     others = sorted((-one.down_ms, group, one.begin_ms) for group, one in down.items() if group not in dict(broken))
     worst = dict((broken + [(group, begin_ms) for _, group, begin_ms in others])[:GROUPS_SHOWN])
-    marked = {(one.group, one.task) for one in fatal if one.task}
+    marked = {(one.group, one.task) for one in fatal}
     owned = _ownership(rows("interval"), plan, worst, marked)
     warmed = _warmups(rows("warmup"), plan)
     drawn = {(one.group, one.member) for one in owned} | {(one.group, one.member) for one in warmed}

@@ -197,9 +197,13 @@ def in_short(result: AuditResult) -> list[str]:
         where = listed(groups) if len(groups) <= GROUPS_NAMED else amount(len(groups), "group")
         when = _when(some, result)
         said.append(f"{law}{meaning} was broken {times} in {where}{when and f': {when}'}.")
+    if len(broken) > 1 and "L2" in broken:
+        said.append(
+            "Begin with L2: where it is broken, the rest is not proven until it is known who or what changed rows."
+        )
     said += _not_run(result)
     if result.unread:
-        said.append(f"{amount(len(result.unread), 'group')} could not be read whole; no sum on this page has them.")
+        said.append(f"No sum on this page has {amount(len(result.unread), 'group')} that could not be read whole.")
     if result.decisions_replayed:
         again = amount(result.decisions_replayed, "decision")
         same = "every one came out the same" if not result.decisions_differing else ""
@@ -328,8 +332,11 @@ def _card(some: Sequence[Finding], result: AuditResult) -> dict[str, Any]:
 
 
 def _when(some: Sequence[Finding], result: AuditResult) -> str:
-    """Return when findings of one cause were first and last so, and whether they still were at the end."""
-    times = sorted(at for one in some for at in one.at)
+    """Return when findings were first and last so, and whether they still were at the end.
+
+    A law is broken with the last of the records that prove it; what is lawful has lasted from the first one on.
+    """
+    times = sorted(at for one in some for at in (one.at[-1:] if one.severity is Severity.FATAL else one.at))
     first, last = (clock(at)[:8] for at in (times[0], times[-1])) if times else ("", "")
     kept = " of those kept" if result.left_out.get(some[0].law) else ""
     said = f"at {first}" if first == last else f"first {first}, last{kept} {last}"

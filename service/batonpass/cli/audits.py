@@ -108,12 +108,13 @@ def advised(advice: Mapping[str, Mapping[str, Any]]) -> list[str]:
         )
         alike.setdefault(", ".join(changes), []).append(group)
     lines = []
-    for changes, groups in alike.items():
+    for words, groups in alike.items():
         expected = _expected([advice[group] for group in groups])
-        said = f"{changes}. Simulated: {expected}." if changes else "keep the settings as they are."
-        sure = [advice[group]["confidence"] for group in groups]
+        said = f"{words}. Simulated: {expected}." if words else "keep the settings as they are."
+        sure = [str(advice[group]["confidence"]) for group in groups]
         lines.append(f"{', '.join(groups)}: {said}" + (f" {sure[0]}" if len(groups) == 1 else ""))
-        lines += [f"  {group}: {one}" for group, one in zip(groups, sure, strict=True) if len(groups) > 1]
+        if len(groups) > 1:
+            lines += [f"  {group}: {how}" for group, how in zip(groups, sure, strict=True)]
     return lines
 
 
