@@ -305,17 +305,18 @@ class Task(NamedTuple):
         known = None if stop is None else stop.at_ms if stop.heard_ms is None else stop.heard_ms
         return self.since_ms if known is None else known
 
-    def with_copies(self, standbys: tuple[MemberId, ...], warmups: tuple[MemberId, ...]) -> Task:
-        """Return the task with these copies beside its active."""
-        *run, _, _, target, handover, marks = self
-        return Task._make((*run, standbys, warmups, target, handover, marks))
+    @property
+    def holders(self) -> dict[MemberId, Role]:
+        """The members with a standby or warmup of it, and their roles. All of them are present."""
+        copies = dict.fromkeys(self.standbys, Role.STANDBY)
+        if self.warmups:
+            copies.update(dict.fromkeys(self.warmups, Role.WARMUP))
+        return copies
 
     def with_target(self, target: Target) -> Task:
         """Return the task with another target. A task that belongs nowhere has no next owner either."""
-        *before, _, handover, marks = self
-        if target.owner is None and handover.next_owner is not None:
-            handover = shared(handover._replace(next_owner=None))
-        return Task._make((*before, target, handover, marks))
+        task = self._replace(target=target)
+        return task.with_handover(next_owner=None) if target.owner is None and self.handover.next_owner else task
 
     def with_handover(self, **changes: object) -> Task:
         """Return the task with these fields of its handover."""
@@ -564,6 +565,31 @@ class Group:
         """Return the member if it is in the group and not away to restart."""
         member = self.members.get(member_id) if member_id is not None else None
         return None if member is None or member.away_until_ms is not None else member
+
+    @property
+    def heartbeat_interval_ms(self) -> int:
+        """How often its members are told to report: the setting, or less often where there are many (protocol 4.1).
+
+        They say no more than ``max_heartbeats_per_s`` together, unless the session timeout leaves no room for that.
+        """
+        config = self.config
+        longest_ms = (config.session_timeout_ms - 1_000) // 3
+        return max(
+            config.heartbeat_interval_ms, min(1_000 * len(self.members) // config.max_heartbeats_per_s, longest_ms)
+        )
+
+    @property
+    def overdue_ms(self) -> int:
+        """The silence after which a member is missing a heartbeat and may be about to expire."""
+        return 2 * self.heartbeat_interval_ms
+
+    @property
+    def position_age_max_ms(self) -> int:
+        """How old the reported position of a copy may be that is caught up and reads on (protocol 4.10).
+
+        After ``report_interval_ms`` its member reports it with the heartbeat that is due next.
+        """
+        return self.config.report_interval_ms + self.heartbeat_interval_ms
 
     def moving_tasks(self) -> list[TaskId]:
         """Return the tasks that every step looks at. No other task has warmups, or members that have to release it."""
