@@ -48,8 +48,8 @@ LANES = {
     "spark": (
         "tests/audit/test_audit.py",
         "tests/audit/test_audit_command.py",
-        "tests/audit/test_parquet.py",
         "tests/audit/test_plants.py",
+        "tests/audit/test_reloading.py",
         "tests/audit/test_session.py",
         "tests/audit/test_spread.py",
         "tests/audit/test_whatif.py",

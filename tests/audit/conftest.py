@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 from tests.audit import planted
+from tests.audit.column_plants import COLUMN_PLANTS
+from tests.audit.plants import PLANTS, planted_days
 from tests.postgres.databases import beside, numbers, run_sql
 
 from batonpass.postgres.schema import upgrade
@@ -39,6 +41,29 @@ def planted_url(server: EmbeddedPostgres) -> Iterator[str]:
         await run_sql(server.url, f"create database {name}")
         await upgrade(url)
         await planted.write_day(url, planted.whole_day())
+
+    asyncio.run(fill())
+    yield url
+    asyncio.run(run_sql(server.url, f"drop database {name} with (force)"))
+
+
+EVERY = {**PLANTS, **COLUMN_PLANTS}
+"""All damage that is planted, each in a group of its own."""
+
+
+@pytest.fixture(scope="session")
+def plants_url(server: EmbeddedPostgres) -> Iterator[str]:
+    """The URL of a database with all plants; tests leave its records as they are."""
+    name = f"plants{next(numbers)}"
+    url = beside(server.url, name)
+
+    async def fill() -> None:
+        await run_sql(server.url, f"create database {name}")
+        await upgrade(url)
+        await planted.write_day(url, list(planted_days(EVERY)))
+        for group, plant in EVERY.items():
+            if plant.sql:
+                await run_sql(url, plant.sql.replace(":name", f"'{group}'"))
 
     asyncio.run(fill())
     yield url

@@ -52,7 +52,6 @@ def replayed(rows: GroupRows) -> GroupReplay:
     """Return what comes of a day that begins with the first record of a group."""
     plan = GroupPlan(rows.group_id, 0, known=True, first=1, last=rows.version, missing=0, ends=True)
     again = GroupReplay(plan, begin_ms=MIDNIGHT_MS, code=code_version(), has_histories=True)
-    again.begin_empty()
     for version, rank, one in sorted(_beside(rows), key=lambda row: row[:2]):
         if rank == RECORD:
             stored = StoredRecord(one["kind"], one["version"], one["payload"].encode())

@@ -126,7 +126,7 @@ def ownership() -> tuple[OwnershipInterval, ...]:
                 break
             at = until + chance.choice([0, 400, 4_000, 90_000])
             owner = f"orders-{chance.randrange(1, 6)}"
-    found.append(OwnershipInterval("orders", "0_7", "orders-2", at_ms(14, 12, 7), at_ms(14, 40), "failed"))
+    found.append(OwnershipInterval("orders", "0_7", "orders-2", at_ms(14, 12, 7), at_ms(14, 40), "restoring"))
     found += [
         OwnershipInterval("clicks", f"1_{number}", f"clicks-{number % 2}", MIDNIGHT_MS, None, "running")
         for number in range(6)

@@ -577,7 +577,10 @@ def test_the_replay_knows_better_whether_a_chosen_copy_was_caught_up() -> None:
     assert {one["law"] for one in found(both, lawful=True)} == {"L1", "L2"}
 
 
-NOT_AUDITED: Final = {"max_lost_share": "it begins a storm, which holds moves; L8 counts warmups and handovers"}
+NOT_AUDITED: Final = {
+    "max_lost_share": "it begins a storm, which holds moves; L8 counts warmups and handovers",
+    "max_heartbeats_per_s": "it says how often members speak, which no record tells",
+}
 
 
 def test_the_audit_knows_every_limit_of_a_group() -> None:

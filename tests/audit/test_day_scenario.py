@@ -101,16 +101,20 @@ def test_restores_that_overlap_on_one_member_share_its_time() -> None:
     assert _restore_speed(restores, lambda _task, _at_ms: 300.0) is None
 
 
-def test_the_day_on_which_a_group_was_declared_is_not_played() -> None:
-    """Nothing tells what its tasks had to restore when they first started."""
-    with pytest.raises(NoDayScenario, match="declared on this day"):
-        day_scenario(
-            Group(GroupId("small")),
-            noted().records,
-            Sampled(),
-            begin_ms=BEGIN_MS - 60 * MINUTE,
-            end_ms=BEGIN_MS + DAY_MS,
-        )
+def test_the_day_on_which_a_group_was_declared_begins_when_all_its_tasks_first_ran() -> None:
+    """Nothing tells what they had to restore when they first started."""
+    found, whole = noted(), scenario_of(noted())
+    sampled = Sampled(found.lags, found.restored)
+    begin_ms, end_ms = BEGIN_MS - 60 * MINUTE, BEGIN_MS + DAY_MS
+    day = day_scenario(Group(GroupId("small")), found.records, sampled, begin_ms=begin_ms, end_ms=end_ms)
+    assert day.scenario.present == NAMES
+    assert DAY_MS < (day.scenario.until_ms or 0) < DAY_MS + 10 * MINUTE
+    assert "what came before all tasks of the new group first ran is left out" in day.left_out
+    assert [step.act for step in day.scenario.steps] == [step.act for step in whole.scenario.steps]
+    assert (day.lived.downtime_ms, day.lived.moves) == (whole.lived.downtime_ms, whole.lived.moves)
+    declared = [one for one in found.records if not isinstance(one[2], r.ActiveReported)]
+    with pytest.raises(NoDayScenario, match="never all ran"):
+        day_scenario(Group(GroupId("small")), declared, sampled, begin_ms=begin_ms, end_ms=end_ms)
 
 
 def test_what_is_left_out_is_said() -> None:

@@ -179,7 +179,7 @@ def test_a_warmup_of_an_hour_that_nothing_is_known_of_is_stuck() -> None:
     assert (found["sequences"], found["at"]) == ([50], [MIDNIGHT_MS + 600_000])
     assert found_in(warmed(600, 599.999 + HOUR_S), "stuck-warmup") == []
     (still,) = found_in(warmed(600), "stuck-warmup", MIDNIGHT_MS + 3 * HOUR_MS)
-    assert still["detail"].endswith("in 170 minutes")
+    assert still["detail"].endswith("in 170 minutes, still so when the day ended")
     assert found_in(warmed(600), "stuck-warmup", MIDNIGHT_MS + HOUR_MS) == []
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,6 +16,7 @@ from batonpass.audit.findings import STILL, AuditResult, Finding, GroupDay, Seve
 from batonpass.audit.job import Audit
 from batonpass.audit.whatif import Tried
 from batonpass.cli import app
+from batonpass.cli import audits as cli_audits
 
 
 def found(law: str, detail: str, *at: int, task: str | None = "0_7", group: str = "orders") -> Finding:
@@ -37,7 +38,8 @@ def test_a_card_says_when_it_was_first_and_last_so_and_whether_it_still_was() ->
         (card,) = law["cards"]
         return str(card["when"])
 
-    assert when(once) == "at 04:00:01"
+    assert when(once) == when(found("L7", "taken at 1", at_ms(3), at_ms(4, 0, 1))) == "at 04:00:01"
+    assert when(found("flapping-member", "went", at_ms(3), at_ms(4))) == "first 03:00:00, last 04:00:00"
     assert when(again, once) == "first 04:00:01, last 14:31:40"
     assert when(again, once, left_out={"L7": 1}) == "first 04:00:01, last of those kept 14:31:40"
     assert when(found("L9", f"{STILL}: it waits", at_ms(4, 0, 1))) == "at 04:00:01, still so when the day ended"
@@ -152,8 +154,7 @@ def test_the_group_that_was_down_longest_comes_first() -> None:
     (one,) = clean_result().groups
     down = replace(one, group="down", measures={**one.measures, "downtime_ms": 9_000_000})
     day = day_with(found("L7", "taken", at_ms(4), group=one.group), groups=(one, down))
-    tables = report._context(day, {})["tables"]
-    assert [row["group"] for row in tables[0]["rows"]] == ["down", one.group]
+    assert [each.group for each in report._context(day, {})["ranked"]] == ["down", one.group]
 
 
 def test_nothing_is_recommended_where_the_log_of_the_day_is_not_proven(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,9 +179,22 @@ def test_nothing_is_recommended_where_the_log_of_the_day_is_not_proven(monkeypat
 
 
 def test_a_recommendation_says_that_both_sides_are_simulated() -> None:
-    said = report._change(recommendation())
-    assert said is not None
-    assert "In the simulation of the day, downtime goes from 2 min 16 s to 14 s" in said
+    (said,) = report._advice(day_with(recommendations=(recommendation(),)))
+    assert "In the simulation of the day, downtime goes from 2 min 16 s to 14 s" in said["change"]
+
+
+def test_what_is_recommended_for_several_groups_is_said_once() -> None:
+    one = recommendation()
+    same, keep = replace(one, group="clicks", confidence="sure"), replace(one, group="quiet", recommended=one.present)
+    first, last = report._advice(day_with(recommendations=(keep, one, same)))
+    assert (first["groups"], last["groups"], last["change"]) == ("orders and clicks", "quiet", None)
+    assert "downtime goes from 4 min 33 s to 27 s" in first["change"]
+    text = report.as_html(day_with(recommendations=(keep, one, same)))
+    assert text.count("Change max_warmup_replicas from 2 to 4") == 1
+    assert "clicks: sure" in text
+    lines = cli_audits.advised({each.group: asdict(each) for each in (keep, one, same)})
+    assert [line.split(":")[0].strip() for line in lines] == ["quiet", "orders, clicks", "orders", "clicks"]
+    assert "max_warmup_replicas 2 -> 4" in lines[1]
 
 
 def test_the_advice_to_pause_has_the_command_and_what_it_holds() -> None:

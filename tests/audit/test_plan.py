@@ -12,7 +12,7 @@ from tests.audit.planted import DAY, MIDNIGHT_MS, QUIET_MS
 from tests.postgres.databases import run_sql
 
 from batonpass.audit.database import rows as rows_of
-from batonpass.audit.plan import ONE_PART, MissingDay, partitions_for, plan_day, quoted
+from batonpass.audit.plan import MissingDay, plan_day, quoted
 
 
 def test_a_day_is_found_by_bisection(planted_url: str) -> None:
@@ -43,12 +43,6 @@ def test_a_day_that_goes_on_ends_now(planted_url: str) -> None:
         plan_day(rows, DAY, now=now - timedelta(days=1))
     with pytest.raises(MissingDay, match="group nobody"):
         plan_day(rows, DAY, group="nobody")
-
-
-def test_small_days_are_not_cut() -> None:
-    assert partitions_for(ONE_PART - 1, 8) == 1
-    assert partitions_for(ONE_PART, 8) == 8
-    assert 40 <= partitions_for(10_000_000, 2) <= 60
 
 
 def test_a_day_of_rest_is_one_to_audit_and_one_before_the_first_record_is_not(planted_url: str) -> None:

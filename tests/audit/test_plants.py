@@ -2,60 +2,32 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterator
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.audit.column_plants import COLUMN_PLANTS
-from tests.audit.planted import DAY, MIDNIGHT, write_day
-from tests.audit.plants import PLANTS, planted_days
+from tests.audit.conftest import EVERY
+from tests.audit.planted import DAY, MIDNIGHT
+from tests.audit.plants import PLANTS
 
 from batonpass.audit.database import rows
 from batonpass.audit.findings import AuditResult, Finding
 from batonpass.audit.plan import plan_day
-from batonpass.postgres.schema import upgrade
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from batonpass.postgres.embedded import EmbeddedPostgres
-
 # The first test waits for Spark, a database and an audit.
-EVERY = {**PLANTS, **COLUMN_PLANTS}
-
 pytestmark = [pytest.mark.needs("spark"), pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")
-def url(server: EmbeddedPostgres) -> Iterator[str]:
-    """The URL of a database with all plants."""
-    from tests.postgres.databases import beside, numbers, run_sql  # noqa: PLC0415 - as in the fixtures beside
-
-    name = f"plants{next(numbers)}"
-    url = beside(server.url, name)
-
-    async def fill() -> None:
-        await run_sql(server.url, f"create database {name}")
-        await upgrade(url)
-        await write_day(url, list(planted_days(EVERY)))
-        for group, plant in EVERY.items():
-            if plant.sql:
-                await run_sql(url, plant.sql.replace(":name", f"'{group}'"))
-
-    asyncio.run(fill())
-    yield url
-    asyncio.run(run_sql(server.url, f"drop database {name} with (force)"))
-
-
-@pytest.fixture(scope="module")
-def result(spark: SparkSession, url: str) -> AuditResult:
+def result(spark: SparkSession, plants_url: str) -> AuditResult:
     """One audit of all plants at once; what an audit draws and writes into files is seen in test_audit."""
     del spark
     from batonpass.audit.job import Audit, run  # noqa: PLC0415 - needs Spark
 
-    return run(Audit(url, DAY, what_if=False))
+    return run(Audit(plants_url, DAY, what_if=False))
 
 
 def findings_of(result: AuditResult, group: str) -> list[Finding]:
@@ -80,12 +52,12 @@ def test_undamaged_groups_have_their_verdict(result: AuditResult) -> None:
     assert {one.group for one in result.groups} >= {"untouched", *PLANTS} - {"head-at-nought", "head-gone"}
 
 
-def test_missing_records_that_are_too_young_for_retention_are_lost(url: str) -> None:
+def test_missing_records_that_are_too_young_for_retention_are_lost(plants_url: str) -> None:
     """A snapshot makes records needless, but those that are younger than any retention must be there."""
     lost = []
     for days in (1, 30):
         plan = plan_day(
-            lambda sql: rows(url, sql), DAY, group="first-lost-snapshot", now=MIDNIGHT + timedelta(days=days)
+            lambda sql: rows(plants_url, sql), DAY, group="first-lost-snapshot", now=MIDNIGHT + timedelta(days=days)
         )
         lost += [one.lost for one in plan.groups]
     assert lost == [1, 0]

@@ -9,10 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.audit.column_plants import COLUMN_PLANTS
 from tests.audit.conftest import Audited
-from tests.audit.planted import DAY, write_day
-from tests.audit.plants import PLANTS, planted_days
+from tests.audit.planted import DAY
 from tests.postgres.databases import beside, numbers, run_sql
 
 from batonpass.audit.export import export_day
@@ -44,27 +42,14 @@ def come_to(url: str) -> tuple[Any, ...]:
     return found.groups, found.findings, replace(found, started_at_ms=0, finished_at_ms=0, log_lines=())
 
 
-@pytest.mark.parametrize("which", ["whole", "plants"])
+@pytest.mark.parametrize("which", ["planted_url", "plants_url"])
 def test_a_day_from_its_export_has_the_same_verdict(
-    spark: SparkSession, server: EmbeddedPostgres, planted_url: str, tmp_path: Path, which: str
+    spark: SparkSession, server: EmbeddedPostgres, request: pytest.FixtureRequest, tmp_path: Path, which: str
 ) -> None:
     del spark
-    plants = {**PLANTS, **COLUMN_PLANTS}
-    url = planted_url
-    name = f"reloaded{next(numbers)}"
-
-    async def fill() -> str:
-        planted = await empty(server, f"{name}planted")
-        await write_day(planted, list(planted_days(plants)))
-        for group, plant in plants.items():
-            if plant.sql:
-                await run_sql(planted, plant.sql.replace(":name", f"'{group}'"))
-        return planted
-
-    if which == "plants":
-        url = asyncio.run(fill())
+    url: str = request.getfixturevalue(which)
     export_day(url, DAY, str(tmp_path))
-    there = asyncio.run(empty(server, name))
+    there = asyncio.run(empty(server, f"reloaded{next(numbers)}"))
     reload(there, str(tmp_path), DAY)
     again, was = come_to(there), come_to(url)
     assert again == was

@@ -33,7 +33,6 @@ def made_again(group: str, written: Sequence[Written], *, traced: bool, code: st
     last = sum(len(one.records) for one in written)
     plan = GroupPlan(group, 0, known=True, first=1, last=last, missing=0, ends=True)
     again = GroupReplay(plan, begin_ms=0, code=code, has_histories=True)
-    again.begin_empty()
     version = 0
     for one in written:
         at_ms, history = one.history.at_ms, one.history

@@ -84,7 +84,7 @@ def named_so(result: AuditResult, name: str) -> AuditResult:
     """Return a result in which a group, a task, a member and every sentence of others is ``name``."""
     finding = Finding(name, "L1", Severity.FATAL, name, name, name, (1,), (WORST_HOUR_MS + 5,))
     interval = OwnershipInterval(name, name, name, WORST_HOUR_MS, None, "running")
-    outcome = Outcome({name: name}, 5.0, 1, None)
+    outcome = Outcome({name: name}, 5.0, 1, 0)
     advice = replace(
         result.recommendations[0], group=name, confidence=name, present=outcome, recommended=replace(outcome, moves=2)
     )
@@ -92,7 +92,7 @@ def named_so(result: AuditResult, name: str) -> AuditResult:
         result,
         groups=(replace(result.groups[1], group=name),),
         findings=(finding,),
-        recommendations=(advice, replace(advice, recommended=Outcome({name: "other"}, 4.0, 1, None))),
+        recommendations=(advice, replace(advice, recommended=Outcome({name: "other"}, 4.0, 1, 0))),
         log_lines=(name,),
         code_version=name,
         pictures=Pictures(
@@ -120,7 +120,7 @@ def test_the_verdict_comes_first_and_in_words(source: str) -> None:
     text = Page(source).text
     assert "L1 and L7 were broken, in 1 group of 3." in text
     for sentence in (
-        "L1 (at most one member runs a task at any moment) was broken 4 times.",
+        "L1 (at most one member runs a task at any moment) was broken 4 times in orders: at 14:12:11.",
         "21,700 decisions made again by the same core: every one came out the same.",
     ):
         assert sentence in text
@@ -164,8 +164,10 @@ def test_a_bad_day_is_told_by_law_the_worst_first_with_one_card_for_each_cause()
     places = [text.index(f"{law}: ") for law in ("fatal L1", "fatal L2", "fatal L10", "fatal L7", "fatal L8")]
     assert places == sorted(places)
     assert places[-1] < text.index("notice stuck-task: ")
-    assert "L2 (persist, then change memory, then answer) was broken 2,679 times." in text
+    assert "L2 (persist, then change memory, then answer) was broken 2,679 times in 4 groups: at 14:00:00." in text
     assert "· 2,679 in 4 groups" in text
+    assert "Begin with L2: " in text
+    assert "Begin with L2" not in Page(as_html(sample_result())).text
     assert "batonpass explain g1 0_1" in text
     assert made.count("What to do now.") == 5
     assert made.count("persist, then change memory, then answer") == 2
@@ -199,7 +201,7 @@ def test_a_finding_is_new_or_known_since_the_day_before() -> None:
 def test_a_group_that_was_not_read_whole_is_in_no_sum() -> None:
     odd = Finding("orders", "replay-incomplete", Severity.NOTICE, None, None, "record 7 is missing")
     text = Page(as_html(replace(sample_result(), findings=(odd,)))).text
-    assert "1 group could not be read whole; no sum on this page has them." in text
+    assert "No sum on this page has 1 group that could not be read whole." in text
     assert "21 min" not in text.partition("Group orders")[0]
 
 
@@ -308,7 +310,9 @@ def test_two_owners_at_once_lie_above_one_another() -> None:
 
 def test_a_timeline_shows_the_tasks_to_which_most_happened() -> None:
     many = [
-        OwnershipInterval("orders", f"0_{task}", f"m{number}", WORST_HOUR_MS + number, WORST_HOUR_MS + number + 1, "")
+        OwnershipInterval(
+            "orders", f"0_{task}", f"m{number}", WORST_HOUR_MS + number, WORST_HOUR_MS + number + 1, "running"
+        )
         for task in range(200)
         for number in range(1 + task % 5)
     ]
@@ -332,20 +336,17 @@ def test_nothing_is_drawn_beyond_what_was_read() -> None:
 
 
 def test_a_warmup_that_became_a_standby_or_goes_on_was_not_wasted() -> None:
-    """The scales have a mark on either side of all points, so that they can be read."""
     outcomes = ("promoted", "standby", "open", "dropped")
     points = [WarmupPoint("g", "0_0", "m", 0, 11_000 + n, 3_000, one) for n, one in enumerate(outcomes)]
     made = report.warmups_figure([*points, WarmupPoint("g", "0_0", "m", 0, 9, None, "dropped")])
     assert made is not None
     assert {one["name"]: len(one["x"]) for one in made["data"]} == {"put to use": 2, "under way": 1, "wasted": 1}
-    assert [10**end for end in made["layout"]["xaxis"]["range"]] == pytest.approx([1_000, 10_000])
-    assert [10**end for end in made["layout"]["yaxis"]["range"]] == pytest.approx([10, 20])
 
 
 def test_the_frontier_is_what_nothing_beats() -> None:
-    tried = [Outcome({}, downtime, moves, None) for downtime, moves in ((9, 1), (8, 2), (8, 3), (5, 4), (6, 5), (1, 9))]
-    best = report.unbeaten(reversed(tried), by_bytes=False)
-    assert [(one.downtime_ms, one.moves) for one in best] == [(9, 1), (8, 2), (5, 4), (1, 9)]
+    tried = [Outcome({}, downtime, 0, copied) for downtime, copied in ((9, 1), (8, 2), (8, 3), (5, 4), (6, 5), (1, 9))]
+    best = report.unbeaten(reversed(tried))
+    assert [(one.downtime_ms, one.bytes) for one in best] == [(9, 1), (8, 2), (5, 4), (1, 9)]
 
 
 @pytest.mark.parametrize(
@@ -357,8 +358,6 @@ def test_the_frontier_is_what_nothing_beats() -> None:
         (report.share(0.999_999), "99.9999 %"),
         (report.share(0.999_999_4), "99.99994 %"),
         (report.share(1 - 1e-15), "> 99.9999999 %"),
-        (report.size(48_318_382_080), "48.3 GB"),
-        (report.size(999), "999 bytes"),
         (report.number(21_480.0), "21,480"),
         (report.number(1.2345), "1.23"),
     ],

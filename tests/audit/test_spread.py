@@ -11,7 +11,7 @@ from tests.audit.planted import DAY
 from batonpass.audit import spread
 from batonpass.audit.database import rows
 from batonpass.audit.plan import GroupPlan, plan_day
-from batonpass.audit.spread import PARTS_MOST, DayTables, day_results, name_of, parts_of
+from batonpass.audit.spread import PARTS_MOST, DayTables, day_results, name_of, parts_of, rows_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,9 +31,19 @@ def test_a_day_in_many_tasks_comes_to_the_same(
     tables = DayTables(spark, planted_url, plan_day(partial(rows, planted_url), DAY))
     monkeypatch.setattr(spread, "PART_RECORDS", 10**9)
     at_once = come_to(tables)
-    assert len(at_once) > 500
+    assert len(at_once) > 100
     monkeypatch.setattr(spread, "PART_RECORDS", 500)
     assert come_to(tables) == at_once
+
+
+def test_a_table_is_sorted_by_group(spark: SparkSession, planted_url: str) -> None:
+    tables = DayTables(spark, planted_url, plan_day(partial(rows, planted_url), DAY))
+    results = day_results(tables, parts_of(tables.plan.groups), frames=True, replay=False)
+    batches = list(rows_of(results, "interval"))
+    groups = [name for batch in batches for name in batch.column("group_id").to_pylist()]
+    assert len(batches) >= len(set(groups)) > 10
+    assert groups == sorted(groups)
+    assert all(batch.schema.names == spread.SCHEMAS["interval"].names for batch in batches)
 
 
 def groups_of(*sizes: int) -> list[GroupPlan]:

@@ -1,39 +1,23 @@
 """The laws that the log shows by itself, each a function of a fact of the ledger (``ledger``).
 
-In the order of docs/audit.md: one owner at a time (L1); nothing is missing, and numbers only grow (L2); no other
-coordinator wrote (L4); ready copies take over (L7); moves and copies within bounds (L8). Last the ends of logs, which
-the plan of the day knows. Whether generations and histories agree with the log is checked where decisions are made
-again (``replay``).
+In the order of docs/audit.md: one owner at a time (L1); what can be read, and epochs that grow (L2; ``order`` has the
+records themselves); ready copies take over (L7); moves and copies within bounds (L8). Last the ends of logs, which the
+plan of the day knows. Whether generations and histories agree with the log is checked where decisions are made again
+(``group_replay``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from batonpass.audit.entries import UNREADABLE, Entry
-from batonpass.audit.facts import Assigned, Dated, Decision, Deposed, Fact, Follows, Granted, Handovers, Noted, Run
+from batonpass.audit.entries import UNREADABLE
+from batonpass.audit.facts import Assigned, Fact, Granted, Handovers, Noted, Run, Warmups, Wrong, wrong
 from batonpass.audit.findings import END_MISSING, Finding, Severity, time_of
-from batonpass.audit.ledger import ASTRAY_MS, Ledger, drift
+from batonpass.audit.ledger import Ledger
 from batonpass.audit.plan import Ask, DayPlan, batched, quoted
 
 FATAL, NOTICE = Severity.FATAL, Severity.NOTICE
-
-
-class Wrong(NamedTuple):
-    """What a law finds, with the records that prove it, the wrong one last, and when these were written."""
-
-    detail: str
-    sequences: tuple[int, ...]
-    at: tuple[int, ...]
-    task: str | None = None
-    member: str | None = None
-
-
-def wrong(detail: str, *proof: Entry | None, task: str | None = None, member: str | None = None) -> Wrong:
-    """Return what entries prove, as far as they are there."""
-    there = [one for one in proof if one is not None]
-    return Wrong(detail, tuple(one.seq for one in there), tuple(one.at_ms for one in there), task, member)
 
 
 def one_owner(fact: Granted, _: Ledger) -> Iterator[Wrong]:
@@ -45,7 +29,7 @@ def one_owner(fact: Granted, _: Ledger) -> Iterator[Wrong]:
             f"granted at {time_of(entry.ms)} while {holder} might still run it: it had not confirmed, was not gone,"
             " and still had a lease"
         )
-        yield wrong(detail, held, entry, task=entry.task, member=entry.member)
+        yield wrong("L1", detail, held, entry, task=entry.task, member=entry.member)
 
 
 def tokens_grow(fact: Granted, _: Ledger) -> Iterator[Wrong]:
@@ -53,62 +37,15 @@ def tokens_grow(fact: Granted, _: Ledger) -> Iterator[Wrong]:
     entry, token = fact.entry, fact.entry.token
     if token is not None and fact.token is not None and token <= fact.token:
         detail = f"granted at {time_of(entry.ms)} under token {token}, which is not above {fact.token} that was granted before"
-        yield wrong(detail, fact.held, entry, task=entry.task, member=entry.member)
-
-
-def _beside(detail: str, fact: Follows) -> Wrong:
-    """Return what is wrong with a record that does not follow the one before it."""
-    before, record = fact.before, fact.record
-    at = (record.at_ms,) if before is None else (before.at_ms, record.at_ms)
-    return Wrong(detail, (record.seq,) if fact.after is None else (fact.after, record.seq), at)
-
-
-def nothing_is_missing(fact: Follows, _: Ledger) -> Iterator[Wrong]:
-    """L2: each record has the number behind the one before it."""
-    after, seq = fact.base if fact.after is None else fact.after, fact.record.seq
-    if seq > after + 1:
-        which = f"record {after + 1} is" if seq - after == 2 else f"records {after + 1} to {seq - 1} are"
-        yield _beside(f"{which} missing before {time_of(fact.record.at_ms)}", fact)
-
-
-def nothing_is_there_twice(fact: Follows, _: Ledger) -> Iterator[Wrong]:
-    """L2: no two records have one number."""
-    if fact.record.seq == fact.after:
-        yield wrong(f"record {fact.record.seq} is there twice", fact.record)
-
-
-def dates_are_those_of_the_log(fact: Dated, _: Ledger) -> Iterator[Wrong]:
-    """L2: a record is dated between its neighbours, but for the difference of servers' clocks."""
-    one, earlier, behind = fact
-    if earlier is None or behind is None or one.what == UNREADABLE:
-        return
-    if earlier.at_ms <= behind.at_ms + ASTRAY_MS and _is_astray(fact):
-        detail = (
-            f"record {one.seq} is dated {time_of(one.at_ms)}; the one before it is of {time_of(earlier.at_ms)},"
-            f" the one behind it of {time_of(behind.at_ms)}"
-        )
-        yield wrong(detail, one)
-
-
-def records_tell_the_time_of_their_rows(fact: Dated, _: Ledger) -> Iterator[Wrong]:
-    """L2: the time in a record is that of its row: coordinators go by the database's clock."""
-    one = fact.record
-    if abs(drift(one)) > ASTRAY_MS and not _is_astray(fact):
-        detail = f"record {one.seq} tells of {time_of(one.ms)}, and was written at {time_of(one.at_ms)}"
-        yield wrong(detail, one, task=one.task, member=one.member)
-
-
-def _is_astray(fact: Dated) -> bool:
-    one, earlier, behind = fact
-    is_late = behind is not None and one.at_ms > behind.at_ms + ASTRAY_MS
-    return is_late or (earlier is not None and one.at_ms < earlier.at_ms - ASTRAY_MS)
+        yield wrong("L1", detail, fact.held, entry, task=entry.task, member=entry.member)
 
 
 def records_can_be_read(fact: Noted, _: Ledger) -> Iterator[Wrong]:
     """L2: what a record says that no program of this version can read is lost to every reader."""
     one = fact.entry
     if one.what == UNREADABLE and one.place >= 0:
-        yield wrong(f"record {one.seq} cannot be read: {'?' if one.word is None else one.word}", one)
+        why = "?" if one.word is None else one.word
+        yield wrong("L2", f"record {one.seq} cannot be read: {why}", one)._replace(every_day=True)
 
 
 def epochs_grow_by_one(fact: Assigned, _: Ledger) -> Iterator[Wrong]:
@@ -123,19 +60,7 @@ def epochs_grow_by_one(fact: Assigned, _: Ledger) -> Iterator[Wrong]:
         detail = (
             f"its epoch {epoch} follows {fact.known} at {time_of(entry.at_ms)}; each change of an assignment adds one"
         )
-        yield wrong(detail, fact.told, entry, member=entry.member)
-
-
-def only_the_newest_coordinator_writes(fact: Deposed, _: Ledger) -> Iterator[Wrong]:
-    """L4: no record is of a lower coordinator epoch than one before it. What one coordinator wrote has one cause."""
-    first, last = fact.first.record, fact.last
-    what = "" if fact.records == 1 else f" {fact.records:,} records"
-    when = f"at {time_of(first.at_ms)}" + ("" if fact.records == 1 else f", the last one at {time_of(last.at_ms)}")
-    detail = f"a coordinator of epoch {first.coordinator_epoch} appended{what} after one of epoch {fact.highest} {when}"
-    found = _beside(detail, fact.first)
-    if fact.records > 1:
-        found = found._replace(sequences=(*found.sequences, last.seq), at=(*found.at, last.at_ms))
-    yield found
+        yield wrong("L2", detail, fact.told, entry, member=entry.member)
 
 
 def caught_up_copies_take_over(run: Run, ledger: Ledger) -> Iterator[Wrong]:
@@ -155,7 +80,7 @@ def caught_up_copies_take_over(run: Run, ledger: Ledger) -> Iterator[Wrong]:
     if is_chosen and not is_excused and ledger.has_state(run.task) and ledger.knows_topology:
         copy = f"a {run.taken_role} {BEHIND}" if has_copy else "no copy of it"
         detail = f"taken from {run.runner}, which ran it, at {time_of(revoked.ms)} for {taken.member}, which had {copy}"
-        yield wrong(detail, revoked, taken, task=run.task, member=taken.member)
+        yield wrong("L7", detail, revoked, taken, task=run.task, member=taken.member)
 
 
 BEHIND: Final = "that was not caught up"
@@ -171,59 +96,43 @@ def one_handover_for_a_target(fact: Handovers, _: Ledger) -> Iterator[Wrong]:
     proof = [run.revoked for run in fact.runs if run.revoked is not None]
     taken = [run.taken for run in fact.runs if run.taken is not None]
     detail = f"{len(proof)} handovers from running owners for one change of its target, since {time_of(proof[0].at_ms)}"
-    yield wrong(detail, *proof[:HANDOVERS_SHOWN], task=fact.task, member=taken[-1].member)
+    yield wrong("L8", detail, *proof[:HANDOVERS_SHOWN], task=fact.task, member=taken[-1].member)
 
 
-def warmups_of_a_group(fact: Decision, _: Ledger) -> Iterator[Wrong]:
-    """L8: no decision begins a warmup beyond the budget of the group.
+def warmups_within_budget(fact: Warmups, _: Ledger) -> Iterator[Wrong]:
+    """L8: no decision begins a warmup beyond the budget of the group, or of its member.
 
     To avoid false findings, fewer copies are counted than the law counts: not a warmup that was chosen as the next
     owner, and not a standby on its way. The budget is that of the settings by then; the one for drains is added while
     any member drains.
     """
-    count, edge = fact.of_group
-    if edge.budgets is None:
+    entry, count, budgets, drains, member = fact
+    if budgets is None:
         return
-    for_drains = edge.budgets.drains if edge.drains else 0
-    allowed = edge.budgets.normal + for_drains
-    if count > allowed:
-        by = (
-            "max_warmup_replicas and max_drain_warmups together allow"
-            if for_drains
-            else "nobody drains, and max_warmup_replicas allows"
-        )
-        detail = f"{count} warmups at {time_of(edge.entry.at_ms)}; {by} {allowed}"
-        yield wrong(detail, edge.entry, task=edge.entry.task)
-
-
-def warmups_of_a_member(fact: Decision, _: Ledger) -> Iterator[Wrong]:
-    """L8: no decision begins a warmup beyond the budget of its member."""
-    for count, edge in fact.of_members:
-        allowed = edge.budgets.of_member if edge.budgets is not None else None
-        if allowed is not None and count > allowed:
-            detail = (
-                f"{count} warmups on one member at {time_of(edge.entry.at_ms)}; max_warmups_per_member allows {allowed}"
-            )
-            yield wrong(detail, edge.entry, task=edge.entry.task, member=edge.entry.member)
+    if member is not None:
+        allowed, where, by = budgets.of_member, " on one member", "max_warmups_per_member allows"
+    elif drains:
+        allowed, where = budgets.normal + budgets.drains, ""
+        by = "max_warmup_replicas and max_drain_warmups together allow"
+    else:
+        allowed, where, by = budgets.normal, "", "nobody drains, and max_warmup_replicas allows"
+    if allowed is not None and count > allowed:
+        detail = f"{count} warmups{where} at {time_of(entry.at_ms)}; {by} {allowed}"
+        yield wrong("L8", detail, entry, task=entry.task, member=member)
 
 
 Law = Callable[[Any, Ledger], Iterator[Wrong]]
 
-LAWS: Final[Mapping[type, tuple[tuple[str, Law], ...]]] = {
-    Granted: (("L1", one_owner), ("L1", tokens_grow)),
-    Follows: (("L2", nothing_is_missing), ("L2", nothing_is_there_twice)),
-    Deposed: (("L4", only_the_newest_coordinator_writes),),
-    Dated: (("L2", dates_are_those_of_the_log), ("L2", records_tell_the_time_of_their_rows)),
-    Noted: (("L2", records_can_be_read),),
-    Assigned: (("L2", epochs_grow_by_one),),
-    Run: (("L7", caught_up_copies_take_over),),
-    Handovers: (("L8", one_handover_for_a_target),),
-    Decision: (("L8", warmups_of_a_group), ("L8", warmups_of_a_member)),
+LAWS: Final[Mapping[type, tuple[Law, ...]]] = {
+    Wrong: (lambda fact, _: iter((fact,)),),
+    Granted: (one_owner, tokens_grow),
+    Noted: (records_can_be_read,),
+    Assigned: (epochs_grow_by_one,),
+    Run: (caught_up_copies_take_over,),
+    Handovers: (one_handover_for_a_target,),
+    Warmups: (warmups_within_budget,),
 }
-"""For each kind of fact the laws that look at it."""
-
-NEEDED_EVERY_DAY: Final = frozenset({nothing_is_missing, records_can_be_read})
-"""The laws that are broken on each day that is read through the records that break them, not only on that of these."""
+"""For each kind of fact the laws that look at it; what is out of order is wrong by itself (``order``)."""
 
 NEED_EVERY_RECORD: Final = frozenset({"L1", "L7", "L8"})
 """The laws that a missing or unreadable record may answer: it may be the confirmation that they lack."""
@@ -234,11 +143,11 @@ def broken(fact: Fact, ledger: Ledger) -> Iterator[Finding]:
 
     Only a missing record between the ones that prove a finding matters; for a number of warmups, every one before.
     """
-    for law, find in LAWS.get(type(fact), ()):
-        for detail, sequences, at, task, member in find(fact, ledger):
+    for find in LAWS.get(type(fact), ()):
+        for law, detail, sequences, at, task, member, every_day in find(fact, ledger):
             first, last = sequences[0] if len(sequences) > 1 else -1, sequences[-1]
-            is_proven = law not in NEED_EVERY_RECORD or not ledger.loses(first, last)
-            if (last >= ledger.plan.first or find in NEEDED_EVERY_DAY) and is_proven:
+            is_proven = law not in NEED_EVERY_RECORD or not ledger.order.loses(first, last)
+            if (last >= ledger.plan.first or every_day) and is_proven:
                 yield Finding(ledger.plan.group, law, FATAL, task, member, detail, sequences, at)
 
 

@@ -7,12 +7,12 @@ There are three comparisons: of the records of a decision *then* and *now*; of i
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any, Final, NamedTuple
 
 from batonpass.codec.changes import Change
-from batonpass.codec.generations import Generation, Moved
+from batonpass.codec.generations import Generation
 from batonpass.codec.records import RECORD_TYPES
 from batonpass.core.state.records import Record
 
@@ -40,12 +40,11 @@ class GenerationRow(NamedTuple):
 
 
 class Mismatch(NamedTuple):
-    """A row that is not as the log has it. ``place``: that of the logged row, among those of its decision."""
+    """A row that is not as the log has it."""
 
     detail: str
     task: str | None = None
     member: str | None = None
-    place: int | None = None
 
 
 def records_in_words(then: Sequence[Record], now: Sequence[Record]) -> tuple[str, list[int]]:
@@ -85,10 +84,10 @@ def wrong_history(shown: Sequence[ChangeRow], logged: Sequence[ChangeRow], *, ex
                 odd.remove(other)
                 what = in_words(_flat(*other), _flat(*one), SHOWN, LOGGED)
                 detail = f"its history is not what was logged ({_change_in_words(one.change)}): {what}"
-                yield Mismatch(detail, one.change.task, one.change.member, ours.index(one))
+                yield Mismatch(detail, one.change.task, one.change.member)
     for one in lacking:
         detail = f"its history lacks what was logged: {_change_in_words(one.change)}"
-        yield Mismatch(detail, one.change.task, one.change.member, ours.index(one))
+        yield Mismatch(detail, one.change.task, one.change.member)
     for one in odd:
         detail = f"its history has what was not logged: {_change_in_words(one.change)}"
         yield Mismatch(detail, one.change.task, one.change.member)
@@ -127,8 +126,7 @@ def wrong_generation(shown: GenerationRow | None, logged: GenerationRow, *, exac
     if ours == theirs:
         return None
     what = in_words(_flat(*theirs), _flat(*ours), SHOWN, LOGGED)
-    task = _first_task(theirs.generation, ours.generation)
-    return Mismatch(f"generation {number} is not what was logged: {what}", task)
+    return Mismatch(f"generation {number} is not what was logged: {what}")
 
 
 def _comparable_generation(row: GenerationRow, *, exactly: bool) -> GenerationRow:
@@ -138,12 +136,6 @@ def _comparable_generation(row: GenerationRow, *, exactly: bool) -> GenerationRo
         moved = tuple(move._replace(why="") for move in one.moved)
         one = one._replace(at_ms=0, moved=moved, reasons=())
     return row._replace(generation=one)
-
-
-def _first_task(one: Generation, other: Generation) -> str | None:
-    """Return the task of the first line in which two generations differ, where there is one."""
-    lines: Iterable[tuple[Moved, Moved]] = zip(one.moved, other.moved, strict=False)
-    return next((there.task for here, there in lines if here != there), None)
 
 
 def _flat(version: int, row: Change | Generation) -> dict[str, object]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from operator import itemgetter
 from statistics import median
 from typing import Final, NamedTuple
 
@@ -78,27 +80,30 @@ def day_scenario(
 ) -> DayScenario:
     """Return the day from ``begin_ms`` to ``end_ms``; ``base`` is the group as it was before the first record.
 
-    ``records`` have the coordinator epoch and the instant with which each of them was appended.
+    ``records`` have the coordinator epoch and the instant with which each of them was appended. Nothing tells what the
+    tasks of a new group had to restore, so the day of one that was declared on it begins when all of them first ran.
 
     Raises:
         NoDayScenario: when there is nothing to play: no members, no tasks, a deleted group, one of Kafka Streams, or
-            one that was declared on that day: nothing tells what its tasks had to restore then.
+            one that was declared on that day, and whose tasks never all ran.
     """
-    before = [one for _, at_ms, one in records if at_ms < begin_ms]
-    day = [entry for entry in records if entry[1] >= begin_ms]
-    start = evolve(base, before)
-    builder = _DayBuilder(start, begin_ms)
-    tally = Tally(start, begin_ms=begin_ms, end_ms=end_ms)
-    for epoch, at_ms, record in day:
-        builder.take(record, at_ms, epoch)
-        tally.take((record,), at_ms)
-    end = evolve(start, (one for _, _, one in day))
+    place = bisect_left(records, begin_ms, key=itemgetter(1))
+    start = evolve(base, (one for *_, one in records[:place]))
+    end = evolve(start, (one for *_, one in records[place:]))
     if not end.declared or not end.topology.subtopologies:
         raise NoDayScenario("the group is not declared when the day ends")
     if end.config.kafka_streams:
         raise NoDayScenario("the rebalances of a Kafka Streams application are not simulated")
+    left_out = []
     if not start.declared:
-        raise NoDayScenario("the group was declared on this day, and what its tasks had to restore is not known")
+        start, place = _first_whole(start, records, place)
+        left_out.append("what came before all tasks of the new group first ran is left out")
+        begin_ms = records[place - 1][1]
+    builder = _DayBuilder(start, begin_ms)
+    tally = Tally(start, begin_ms=begin_ms, end_ms=end_ms)
+    for epoch, at_ms, record in records[place:]:
+        builder.take(record, at_ms, epoch)
+        tally.take((record,), at_ms)
     if not builder.workers:
         raise NoDayScenario("the group has no members all day")
     growth, sizes = _sizes(builder.ends, sampled, begin_ms)
@@ -120,7 +125,18 @@ def day_scenario(
         steps=tuple(sorted(builder.steps, key=lambda one: one.at_ms)),
         until_ms=end_ms - begin_ms,
     )
-    return DayScenario(scenario, tally.counted(), (*builder.left_out(), *unknown, *_left_out(end)))
+    return DayScenario(scenario, tally.counted(), (*left_out, *builder.left_out(), *unknown, *_left_out(end)))
+
+
+def _first_whole(group: Group, records: Sequence[tuple[int, int, r.Record]], place: int) -> tuple[Group, int]:
+    """Return the group when each of its tasks first ran where it belongs, and how many records it took."""
+    for number, (*_, record) in enumerate(records[place:], place + 1):
+        group = evolve(group, (record,))
+        if isinstance(record, r.ActiveReported) and all(
+            one.state is ActiveState.RUNNING and one.owner == one.target.owner for one in group.tasks.values()
+        ):
+            return group, number
+    raise NoDayScenario("the group was declared on this day, and its tasks never all ran")
 
 
 class _DayBuilder:

@@ -8,7 +8,8 @@ audit looks at all groups. Runs on the executors.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from batonpass.codec.groups import UnreadableGroup, decode_group
@@ -19,9 +20,6 @@ from batonpass.core.state.errors import InvalidConfig
 from batonpass.core.state.model import ActiveState, Group, Role, Topology
 from batonpass.core.state.policy import GroupConfig, parse_config
 from batonpass.core.state.records import Record
-
-Said = tuple[Any, ...]
-"""What an entry has behind its record: ``what`` and the columns that follow."""
 
 
 class Entry(NamedTuple):
@@ -61,9 +59,9 @@ class Entry(NamedTuple):
     at_ms: int
     coordinator_epoch: int
     what: str
+    ms: int = 0
     task: str | None = None
     member: str | None = None
-    ms: int = 0
     number: int | None = None
     token: int | None = None
     until_ms: int | None = None
@@ -137,9 +135,7 @@ def read_entries(seq: int, at_ms: int, epoch: int, stored: StoredRecord) -> tupl
         record = read_record(stored)
         found = _ENTRIES.get(type(record))
         said = [] if found is None else found(record, at_ms if is_dated else 0)
-        entries = [Entry(seq, place, at_ms, epoch, *one) for place, one in enumerate(said)]
-        for one in entries:
-            _check_numbers(one)
+        entries = _of_row(said, seq, at_ms, epoch)
     except DAMAGE as error:
         return [_unreadable(seq, 0, at_ms if is_dated else 0, epoch, str(error))], None
     if not entries:
@@ -168,31 +164,28 @@ def read_standing(version: int, at_ms: int, form: int, payload: bytes) -> list[E
     """Return the state at a snapshot, in the words of the records that would have led to it."""
     try:
         said = list(_standing(read_group(form, payload), at_ms))
-        entries = [Entry(version, place, at_ms, 0, *one) for place, one in enumerate(said, start=-len(said))]
-        for one in entries:
-            _check_numbers(one)
+        return _of_row(said, version, at_ms, 0, -len(said))
     except DAMAGE as error:
         return [_unreadable(version, -1, at_ms, 0, str(error))]
+
+
+_said: Final[Callable[..., Entry]] = partial(Entry, 0, 0, 0, 0)
+"""Says what changed, when, of which task and member; the row of the record has the rest (``_of_row``)."""
+
+
+def _of_row(said: Iterable[Entry], seq: int, at_ms: int, epoch: int, first: int = 0) -> list[Entry]:
+    """Return entries of one row, in their places from the ``first`` on.
+
+    Raises:
+        ValueError: when a number is out of range.
+    """
+    entries = [Entry(seq, place, at_ms, epoch, *one[4:]) for place, one in enumerate(said, start=first)]
+    for one in entries:
+        _check_numbers(one)
     return entries
 
 
-def _said(  # noqa: PLR0913 - the columns of an entry
-    what: str,
-    ms: int,
-    task: str | None = None,
-    member: str | None = None,
-    *,
-    number: int | None = None,
-    token: int | None = None,
-    until_ms: int | None = None,
-    ready: bool | None = None,
-    word: str | None = None,
-    whole: GroupConfig | Topology | None = None,
-) -> Said:
-    return what, task, member, ms, number, token, until_ms, ready, word, whole
-
-
-def _assignment_changed(record: r.AssignmentChanged, _at_ms: int) -> list[Said]:
+def _assignment_changed(record: r.AssignmentChanged, _at_ms: int) -> list[Entry]:
     member, epoch, ms = record.member_id, record.epoch, record.at_ms
     return [
         *(_said("revoked", ms, task, member, number=epoch) for task in record.revoked),
@@ -205,7 +198,7 @@ def _assignment_changed(record: r.AssignmentChanged, _at_ms: int) -> list[Said]:
     ]
 
 
-def _placed(record: r.TargetPlaced, _at_ms: int) -> list[Said]:
+def _placed(record: r.TargetPlaced, _at_ms: int) -> list[Entry]:
     ms, number, bound, changes = record.at_ms, record.generation, str(record.lower_bound), record.changes
     return [
         _said("placed", ms, number=number, token=len(changes), until_ms=record.moves, word=bound),
@@ -213,7 +206,7 @@ def _placed(record: r.TargetPlaced, _at_ms: int) -> list[Said]:
     ]
 
 
-def _adopted(record: r.TasksAdopted, _at_ms: int) -> list[Said]:
+def _adopted(record: r.TasksAdopted, _at_ms: int) -> list[Entry]:
     member, ms, runs = record.member_id, record.at_ms, ActiveState.RUNNING.value
     return [
         *(_said("dropped", ms, task, member) for task in record.dropped),
@@ -221,24 +214,24 @@ def _adopted(record: r.TasksAdopted, _at_ms: int) -> list[Said]:
     ]
 
 
-def _joined(record: r.MemberJoined, _at_ms: int) -> list[Said]:
+def _joined(record: r.MemberJoined, _at_ms: int) -> list[Entry]:
     member, drain = record.member, record.member.drain
     joined = _said("joined", member.joined_ms, member=member.id, number=member.epoch, word=member.instance_id)
     return [joined] if drain is None else [joined, _said("drain", drain.since_ms, member=member.id)]
 
 
-def _raised(record: r.EpochsRaised, at_ms: int) -> list[Said]:
+def _raised(record: r.EpochsRaised, at_ms: int) -> list[Entry]:
     return [_said("raised", at_ms, member=member, number=epoch) for member, epoch in record.epochs.items()]
 
 
-def _declared(record: r.GroupDeclared, _at_ms: int) -> list[Said]:
+def _declared(record: r.GroupDeclared, _at_ms: int) -> list[Entry]:
     return [
         _said("config", record.at_ms, whole=record.config),
         _said("topology", record.at_ms, whole=record.topology),
     ]
 
 
-_ENTRIES: Final[Mapping[type[Any], Callable[[Any, int], list[Said]]]] = {
+_ENTRIES: Final[Mapping[type[Any], Callable[[Any, int], list[Entry]]]] = {
     r.AssignmentChanged: _assignment_changed,
     r.TargetPlaced: _placed,
     r.TasksAdopted: _adopted,
@@ -249,14 +242,7 @@ _ENTRIES: Final[Mapping[type[Any], Callable[[Any, int], list[Said]]]] = {
     r.TopologyChanged: lambda one, at: [_said("topology", at, whole=one.topology)],
     r.GroupDeleted: lambda one, _: [_said("deleted", one.at_ms, until_ms=one.lease_end_ms)],
     r.MemberGone: lambda one, _: [
-        _said(
-            "gone",
-            one.at_ms,
-            member=one.member_id,
-            number=one.heard_ms,
-            until_ms=one.lease_end_ms,
-            word=one.cause.value,
-        )
+        _said("gone", one.at_ms, None, one.member_id, one.heard_ms, until_ms=one.lease_end_ms, word=one.cause.value)
     ],
     r.MemberAway: lambda one, _: [_said("away", one.at_ms, member=one.member_id, until_ms=one.until_ms)],
     r.PlaceInherited: lambda one, at: [_said("inherited", at, member=one.member_id, word=one.successor)],
@@ -276,7 +262,7 @@ _ENTRIES: Final[Mapping[type[Any], Callable[[Any, int], list[Said]]]] = {
 }
 
 
-def _standing(group: Group, at_ms: int) -> Iterator[Said]:
+def _standing(group: Group, at_ms: int) -> Iterator[Entry]:
     """Yield the state at a snapshot, in the words of the records that would have led to it."""
     yield _said("config", at_ms, whole=group.config)
     yield _said("topology", at_ms, whole=group.topology)

@@ -8,16 +8,15 @@ retention waits for (``BATONPASS_KEEP_UNEXPORTED_DAYS``).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-import pyarrow as pa
-
 from batonpass.audit.database import DATE, TEXT, bind, connected
-from batonpass.audit.places import located, whole, write_batches
-from batonpass.audit.plan import GROUPS_AT_ONCE, GroupPlan, MissingDay, plan_day, quoted
+from batonpass.audit.places import located, write_table
+from batonpass.audit.plan import GroupPlan, MissingDay, batched, plan_day, quoted
+from batonpass.audit.reading import CHAIN_BEGIN, CHANGES
 from batonpass.audit.runs import to_json
 
 if TYPE_CHECKING:
@@ -26,36 +25,14 @@ if TYPE_CHECKING:
 SETTLES: Final = timedelta(minutes=10)
 """How long after a day rows of it may still come: coordinators write the time of their own clocks."""
 
-_CHANGES: Final = (
-    "group_id, at, version, place, task_id, member_id, kind, role_before, role, state, generation, member_epoch, token,"
-    " warm, why, heard_at"
-)
-COLUMNS: Final[Mapping[str, str]] = {
-    "record_log": "group_id, seq, coordinator_epoch, at, kind, version, payload::text as payload",
-    "group_heads": "group_id, version, coordinator_epoch, owner, recovered_at",
-    "snapshots": "group_id, version, format, at, payload",
-    "generations": "group_id, number, version, group_epoch, at, triggers, members, tasks, moves, lower_bound, warmups,"
-    " score_before, score, decide_ms, moved::text as moved, reasons::text as reasons",
-    "assignment_events": _CHANGES,
-    "traces": "group_id, at, version, format, code, cause, payload::text as payload",
-    "samples": "group_id, at, copies::text as copies, behind",
-}
-"""The columns of each table that is exported; JSON is written as its text, byte for byte."""
+TABLES: Final = ("record_log", "group_heads", "snapshots", "generations", "assignment_events", "traces", "samples")
+"""What is exported, every column of it; JSON is written as its text, byte for byte."""
 
-# The changes of a large commit stand in another table for some seconds.
-_EVERY_CHANGE: Final = (
-    f"(select {_CHANGES} from assignment_events union all select {_CHANGES} from fresh_changes) as every"  # noqa: S608 - constants
-)
 _IN_RANGES: Final = (
-    "select {columns} from {table} join (values {ranges}) as ranges(of_group, first, last)"
-    " on group_id = of_group and {number} between first and last where {where}"
+    "select rows.* from {table} join (values {ranges}) as ranges(of_group, first, last)"
+    " on group_id = of_group and rows.{number} between first and last where {where}"
 )
-_NO_RANGES: Final = "('', 1::bigint, 0::bigint)"
-# Where the chain of traces begins that the day's traces go on with (``reading``).
-_CHAIN_BEGIN: Final = (
-    "coalesce((select max(version) from traces t where t.group_id = {group} and version < {first}"
-    " and payload -> 'soft' ->> 'from_empty' = 'true'), {first} - 1)"
-)
+_NO_RANGE: Final = "('', 1::bigint, 0::bigint)"
 AROUND: Final = "around/"
 """The folder of rows of other days that an audit of the day reads: its beginning, and decisions around midnight."""
 
@@ -100,12 +77,23 @@ def export_day(database_url: str, day: date, out: str) -> Exported:
         _check_over(cursor, day)
         for table, sql in selects(cursor, day).items():
             cursor.execute(sql)
-            counts[table] = write(files, f"{place}/{table}/day={day}", cursor.fetch_record_batch())
+            rows = cursor.fetch_record_batch()
+            filled = (batch for batch in rows if batch.num_rows)
+            counts[table] = write_table(files, f"{place}/{table}/day={day}", rows.schema, filled)
     shown = f"{out.rstrip('/')}/log" if "://" in out else place
     with connected(database_url) as connection, connection.cursor() as cursor:
         bind(cursor, MARK, [(day, shown, to_json(counts))], (DATE, TEXT, TEXT))
         connection.commit()
     return Exported(day, shown, counts)
+
+
+def columns_of(cursor: adbc.Cursor, table: str) -> dict[str, bool]:
+    """Return the columns of a table, in their order, and which of them are JSON."""
+    cursor.execute(
+        "select attname::text, atttypid in ('json'::regtype, 'jsonb'::regtype) from pg_attribute"  # noqa: S608 - our own tables
+        f" where attrelid = '{table}'::regclass and attnum > 0 and not attisdropped order by attnum"
+    )
+    return dict(cursor.fetchall())
 
 
 def selects(cursor: adbc.Cursor, day: date) -> dict[str, str]:
@@ -116,32 +104,34 @@ def selects(cursor: adbc.Cursor, day: date) -> dict[str, str]:
         return list(cursor.fetchall())
 
     try:
-        plan = plan_day(rows, day)
+        groups: Sequence[GroupPlan] = plan_day(rows, day).groups
     except MissingDay:
-        plan = None
-    groups = plan.groups if plan is not None else ()
+        groups = ()
+    sources = {table: _source(table, columns_of(cursor, table)) for table in TABLES}
     within = f"at >= '{day} 00:00:00+00' and at < '{day + timedelta(days=1)} 00:00:00+00'"
     by_day = ("snapshots", "generations", "assignment_events", "traces", "samples")
-    found = {table: f"select {COLUMNS[table]} from {_source(table)} where {within}" for table in by_day}  # noqa: S608
+    found = {table: f"select * from {sources[table]} where {within}" for table in by_day}  # noqa: S608 - our own tables
+
+    def add(table: str, ranges: Iterable[_Range], where: str = "true", *, folder: str = AROUND) -> None:
+        found[f"{folder}{table}"] = _in_ranges(
+            sources[table], "seq" if table == "record_log" else "version", ranges, where
+        )
+
     # There is no index on the dates of records.
-    found["record_log"] = _in_ranges("record_log", [(one, one.first, one.last) for one in groups])
-    found["group_heads"] = f"select {COLUMNS['group_heads']} from group_heads"  # noqa: S608 - constants
+    add("record_log", [(one, one.first, one.last) for one in groups], folder="")
+    found["group_heads"] = f"select * from {sources['group_heads']}"  # noqa: S608 - our own tables
     edges: list[_Range] = []
     for one in groups:
         edges += [(one, max(1, one.base), one.first - 1), (one, one.last + 1, one.last + 1)]
         edges += [(one, one.beyond, one.beyond)] if one.beyond is not None else []
-    found[f"{AROUND}record_log"] = _in_ranges("record_log", edges)
+    add("record_log", edges)
     elsewhere = f"not ({within})"
-    bases: list[_Range] = [(one, one.base, one.last) for one in groups]
-    found[f"{AROUND}snapshots"] = _in_ranges("snapshots", bases, elsewhere)
+    add("snapshots", [(one, one.base, one.last) for one in groups], elsewhere)
     for table in ("generations", "assignment_events"):
-        found[f"{AROUND}{table}"] = _in_ranges(table, [(one, one.first - 1, one.last - 1) for one in groups], elsewhere)
-    chains: list[_Range] = [
-        (one, _CHAIN_BEGIN.format(group=quoted(one.group), first=one.first), one.last - 1)
-        for one in groups
-        if one.last >= one.first
-    ]
-    found[f"{AROUND}traces"] = _in_ranges("traces", chains, elsewhere)
+        add(table, [(one, one.first - 1, one.last - 1) for one in groups], elsewhere)
+    of_day = [one for one in groups if one.last >= one.first]
+    chains = [CHAIN_BEGIN.format(group=quoted(one.group), first=one.first) for one in of_day]
+    add("traces", [(one, begin, one.last - 1) for one, begin in zip(of_day, chains, strict=True)], elsewhere)
     return found
 
 
@@ -149,19 +139,18 @@ _Range = tuple[GroupPlan, int | str, int]
 """A group, and from which number to which, each as SQL."""
 
 
-def _source(table: str) -> str:
-    return _EVERY_CHANGE if table == "assignment_events" else table
+def _source(table: str, columns: Mapping[str, bool]) -> str:
+    """Return a table as it is exported: with the changes of a large commit, which stand in another for some seconds."""
+    said = ", ".join(f"{name}::text as {name}" if is_json else name for name, is_json in columns.items())
+    tables = CHANGES if table in CHANGES else (table,)
+    return f"({' union all '.join(f'select {said} from {one}' for one in tables)}) as rows"  # noqa: S608 - our own tables
 
 
-def _in_ranges(table: str, ranges: Sequence[_Range], where: str = "true") -> str:
+def _in_ranges(source: str, number: str, ranges: Iterable[_Range], where: str) -> str:
     """Return the query of the rows of groups whose numbers are in ranges."""
-    number = "seq" if table == "record_log" else f"{'every' if table == 'assignment_events' else table}.version"
-    said = [f"({quoted(one.group)}, {first}::bigint, {last}::bigint)" for one, first, last in ranges]
-    parts = [said[begin : begin + GROUPS_AT_ONCE] for begin in range(0, len(said), GROUPS_AT_ONCE)] or [[_NO_RANGES]]
-    source, columns = _source(table), COLUMNS[table]
+    said = [f"({quoted(one.group)}, {first}::bigint, {last}::bigint)" for one, first, last in ranges] or [_NO_RANGE]
     return " union all ".join(
-        _IN_RANGES.format(columns=columns, table=source, ranges=", ".join(some), number=number, where=where)
-        for some in parts
+        _IN_RANGES.format(table=source, ranges=", ".join(some), number=number, where=where) for some in batched(said)
     )
 
 
@@ -171,13 +160,3 @@ def _check_over(cursor: adbc.Cursor, day: date) -> None:
     settled = datetime(day.year, day.month, day.day, tzinfo=UTC) + timedelta(days=1) + SETTLES
     if now < settled:
         raise NotOver(f"rows of {day} may still come; it can be exported from {settled:%Y-%m-%d %H:%M} (UTC) on")
-
-
-def write(files: Any, folder: str, batches: pa.RecordBatchReader) -> int:
-    """Write batches to ``folder/rows.parquet``, in place of what is there; return how many rows they had.
-
-    Raises:
-        OSError: when it cannot be written; what was there stays.
-    """
-    with whole(files, f"{folder}/rows.parquet") as unfinished:
-        return write_batches(files, unfinished, batches.schema, (batch for batch in batches if batch.num_rows))

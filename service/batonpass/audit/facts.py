@@ -83,37 +83,25 @@ class Run:
         return self.revoked is not None and (self.fell is None or self.fell.seq > self.revoked.seq)
 
 
-class Follows(NamedTuple):
-    """A record that is out of place behind the one before it.
+class Wrong(NamedTuple):
+    """A law that is broken, with the records that prove it, the wrong one last, and when these were written.
 
-    ``before`` is the record before, if it was read; ``after`` is the number of the one before, or where reading began
-    (``base``), and None if that record is lost.
+    ``every_day``: it is broken on each day that is read through these records, not only on that of the last one.
     """
 
-    record: Entry
-    before: Entry | None
-    base: int
-    after: int | None
+    law: str
+    detail: str
+    sequences: tuple[int, ...]
+    at: tuple[int, ...]
+    task: str | None = None
+    member: str | None = None
+    every_day: bool = False
 
 
-class Deposed(NamedTuple):
-    """Records of the day by a coordinator of a lower epoch than that of a record before them, ``highest``.
-
-    The first of them is ``first``, with its place; the last is ``last``; ``records`` says how many there are.
-    """
-
-    first: Follows
-    highest: int
-    last: Entry
-    records: int
-
-
-class Dated(NamedTuple):
-    """A record that is dated out of order, or whose own time is not that of its row; with those around it."""
-
-    record: Entry
-    earlier: Entry | None
-    behind: Entry | None
+def wrong(law: str, detail: str, *proof: Entry | None, task: str | None = None, member: str | None = None) -> Wrong:
+    """Return what entries prove, as far as they are there."""
+    there = [one for one in proof if one is not None]
+    return Wrong(law, detail, tuple(one.seq for one in there), tuple(one.at_ms for one in there), task, member)
 
 
 class Assigned(NamedTuple):
@@ -144,31 +132,18 @@ class Handovers(NamedTuple):
     runs: list[Run]
 
 
-class Edge(NamedTuple):
-    """Where a warmup began (1) or ended (-1), with the budgets of then and whether a member drained."""
+class Warmups(NamedTuple):
+    """How many warmups there were behind a decision that began one: in the group, or on one ``member``.
 
-    entry: Entry
-    change: int
-    fresh: bool
-    budgets: Budgets | None
-    drains: bool
-
-
-class Counted(NamedTuple):
-    """How many warmups there were when a decision began one: in the group, or on one member."""
-
-    warmups: int
-    edge: Edge
-
-
-class Decision(NamedTuple):
-    """A decision that began warmups: how many there were in the group behind it, and on each of those members.
-
-    What was written at one instant is one decision, and is judged by what it comes to.
+    What was written at one instant is one decision, and is judged by what it comes to. ``entry`` is the last one that
+    changed the number, ``drains`` says whether a member drained.
     """
 
-    of_group: Counted
-    of_members: list[Counted]
+    entry: Entry
+    warmups: int
+    budgets: Budgets | None
+    drains: bool
+    member: str | None
 
 
 class Probe(NamedTuple):
@@ -184,4 +159,4 @@ class Noted(NamedTuple):
     entry: Entry
 
 
-Fact = Follows | Deposed | Dated | Assigned | Granted | Run | Handovers | Warmup | Interval | Decision | Probe | Noted
+Fact = Wrong | Assigned | Granted | Run | Handovers | Warmup | Interval | Warmups | Probe | Noted

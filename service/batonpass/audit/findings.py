@@ -85,14 +85,14 @@ class GroupDay:
 class Outcome:
     """What a day costs under some settings. ``settings`` are by Kafka's names, as a group's config has them.
 
-    ``waiting_ms`` is how long tasks ran on a member other than their target, summed over all; None: not counted.
+    ``waiting_ms`` is how long tasks ran on a member other than their target, summed over all.
     """
 
     settings: Mapping[str, int | float | str | bool | None]
     downtime_ms: float
     moves: int
-    bytes: int | None
-    waiting_ms: float | None = None
+    bytes: int
+    waiting_ms: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,11 +112,21 @@ class Recommendation:
     confidence: str
     grid: tuple[Outcome, ...] = ()
 
+    @property
+    def changes(self) -> str:
+        """Which settings to change, in words; empty: none."""
+        now = self.present.settings
+        return ", ".join(
+            f"{name} from {now.get(name, '')} to {better}"
+            for name, better in sorted(self.recommended.settings.items())
+            if now.get(name) != better
+        )
+
 
 class OwnershipInterval(NamedTuple):
-    """A stretch in which a member had a task. ``to_ms`` of None: it still had it when the day ended.
+    """A stretch in which a member had a task, and was "restoring" or "running" it (``state``).
 
-    ``state`` is what it did then: "granted", "restoring", "running", "failed", "lost", or "" when it is not known.
+    ``to_ms`` of None: it still had it when the day ended.
     """
 
     group: str
@@ -338,11 +348,9 @@ def headline(result: AuditResult) -> str:
     if not broken:
         return f"Every law held{so_far}." if result.groups else f"Nothing happened{so_far or ' that day'}."
     where = {one.group for one in result.findings if one.severity is Severity.FATAL}
-    laws = in_order(broken)
-    names = laws[0] if len(laws) == 1 else f"{', '.join(laws[:-1])} and {laws[-1]}"
-    verb = "was" if len(laws) == 1 else "were"
+    verb = "was" if len(broken) == 1 else "were"
     of_all = f" of {len(result.groups):,}" if len(result.groups) > len(where) else ""
-    return f"{names} {verb} broken{so_far}, in {amount(len(where), 'group')}{of_all}."
+    return f"{listed(in_order(broken))} {verb} broken{so_far}, in {amount(len(where), 'group')}{of_all}."
 
 
 def summary(result: AuditResult) -> str:
@@ -377,6 +385,11 @@ def time_of(ms: int) -> str:
 def amount(count: int, one: str) -> str:
     """Return a number of things, in words that fit it: "1 group", "1,204 records", "no notices"."""
     return f"1 {one}" if count == 1 else f"{f'{count:,}' if count else 'no'} {one}s"
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return names in a row: "a, b and c"."""
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def in_order(laws: Counter[str]) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from batonpass.audit.checks import BEHIND, broken, unreadable_snapshot
 from batonpass.audit.downtime import Gap, gap_after
@@ -160,14 +160,9 @@ class GroupFold:
         self.kept.add(*stuck_warmup(one, lags, self._group, self._begin_ms, self._end_ms))
         self.warmups.append(
             WarmupRow(
-                task=task,
-                member=member,
-                from_seq=began.seq,
+                **_ends(began, ended),
                 from_at_ms=began.at_ms,
-                from_ms=began.ms,
-                to_seq=ended.seq if ended is not None else None,
                 to_at_ms=ended.at_ms if ended is not None else None,
-                to_ms=ended.ms if ended is not None else None,
                 outcome=one.outcome,
                 lag=lag_of(one, lags),
                 fresh=one.fresh,
@@ -179,15 +174,17 @@ class GroupFold:
         if began.ms < self._end_ms and (ended is None or ended.ms >= self._begin_ms):
             self.intervals.append(
                 IntervalRow(
-                    task=began.task or "",
-                    member=began.member or "",
-                    from_seq=began.seq,
-                    from_ms=began.ms,
-                    to_seq=ended.seq if ended is not None else None,
-                    to_ms=ended.ms if ended is not None else None,
+                    **_ends(began, ended),
                     running_ms=one.running_ms,
                     token=began.token,
                     ready=began.ready,
                     why=ended.word or ended.what if ended is not None else None,
                 )
             )
+
+
+def _ends(began: Entry, ended: Entry | None) -> dict[str, Any]:
+    """Return the columns of a stretch that say of what it is, and from when to when."""
+    to_seq, to_ms = (ended.seq, ended.ms) if ended is not None else (None, None)
+    whose = {"task": began.task or "", "member": began.member or ""}
+    return {**whose, "from_seq": began.seq, "from_ms": began.ms, "to_seq": to_seq, "to_ms": to_ms}

@@ -21,8 +21,7 @@ compared: not reasons and times.
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Final, NamedTuple
@@ -53,7 +52,8 @@ from batonpass.core.state.policy import Policy
 from batonpass.core.state.reasons import Reason
 from batonpass.core.state.records import Record
 from batonpass.core.state.soft import Soft
-from batonpass.invariants import Transition, check_group, check_step
+from batonpass.invariants import Transition, Violation, check_group, check_step
+from batonpass.laws import LAWS
 
 UNSURE_MS: Final = 60_000
 """Retention deletes task histories by the day of the coordinator's clock: those so soon after midnight may be gone."""
@@ -120,13 +120,15 @@ class GroupReplay:
         self._begin_ms = begin_ms
         self._code = code
         self._has_histories = has_histories
-        self._group: Group | None = None
+        # Where the log is read from its first record, the group is empty; else a snapshot comes first.
+        is_whole = plan.known and not plan.base
+        self._group: Group | None = Group(GroupId(plan.group)) if is_whole else None
         # The group if each decision had come out as it does now; None while that is the same as the group above.
         self._group_made_again: Group | None = None
         # The soft state that the last traced decision was made on; None where the chain of traces is broken.
         self._soft: Soft | None = None
         # What is still being read.
-        self._decision: _LoggedDecision | None = None
+        self._decision: _LoggedDecision | None = _LoggedDecision(0) if is_whole else None
         self._at_ms = 0
         self._shown: dict[int, GenerationRow] = {}
         self._unread: set[int] = set()
@@ -144,13 +146,13 @@ class GroupReplay:
             stored = read_group(form, payload)
         except DAMAGE as error:
             if version == self._plan.base:
-                self._incomplete(f"the snapshot of version {version} cannot be read: {error}")
+                self._find("replay-incomplete", f"the snapshot of version {version} cannot be read: {error}")
             else:
-                self._find("unreadable-snapshot", Severity.NOTICE, _of_snapshot(version, str(error)), (), at_ms)
+                self._find("unreadable-snapshot", _of_snapshot(version, str(error)), (), at_ms)
             return
         if (stored.id, stored.version) != (self._plan.group, version):
             detail = _of_snapshot(version, f"it holds {stored.id} at version {stored.version}")
-            self._l2_broken(detail, (version,), at_ms)
+            self._find("L2", detail, (version,), at_ms)
         elif version == self._plan.base:
             self._group = stored
             self._begin(None, 0)
@@ -159,12 +161,7 @@ class GroupReplay:
             logged = evolve(self._group, records)
             if stored != logged:
                 detail = _of_snapshot(version, in_words(stored, logged, "as stored", LOGGED))
-                self._l2_broken(detail, (version,), at_ms)
-
-    def begin_empty(self) -> None:
-        """Begin with the empty group: the log is read from its first record."""
-        self._group = Group(GroupId(self._plan.group))
-        self._begin(None, 0)
+                self._find("L2", detail, (version,), at_ms)
 
     def trace(self, version: int, form: int, payload: bytes, at_ms: int) -> None:
         """Take the trace of the decision that was made at a version."""
@@ -175,7 +172,9 @@ class GroupReplay:
         except (UnreadableTrace, *DAMAGE) as error:
             self._finish()
             self._soft = None
-            self._incomplete(f"the trace at version {version} cannot be read: {error}", (version + 1,), at_ms)
+            self._find(
+                "replay-incomplete", f"the trace at version {version} cannot be read: {error}", (version + 1,), at_ms
+            )
             self._begin(None, at_ms)
             return
         self._finish()
@@ -184,7 +183,7 @@ class GroupReplay:
         elif trace.policy != self._policy and version >= self._plan.first - 1:
             what = in_words(trace.policy, self._policy, "here", "in the traces before it")
             detail = f"the trace at version {version} is of another policy, under the same coordinator: {what}"
-            self._l2_broken(detail, (version + 1,), at_ms)
+            self._find("L2", detail, (version + 1,), at_ms)
         if self._soft is None and not trace.soft.from_empty:
             self._begin(None, at_ms)
         elif self._group is None or self._group.version != version:
@@ -201,7 +200,7 @@ class GroupReplay:
         try:
             changes = _changes_decoder.decode(payload)
         except DAMAGE as error:
-            self._l2_broken(f"the history at version {version} cannot be read: {error}", (version + 1,), at_ms)
+            self._find("L2", f"the history at version {version} cannot be read: {error}", (version + 1,), at_ms)
         else:
             if decision is not None:
                 decision.history += [ChangeRow(version, one) for one in changes]
@@ -212,7 +211,7 @@ class GroupReplay:
         try:
             generation = _generation_decoder.decode(payload)
         except DAMAGE as error:
-            self._l2_broken(f"a generation at version {version} cannot be read: {error}", (version + 1,), at_ms)
+            self._find("L2", f"a generation at version {version} cannot be read: {error}", (version + 1,), at_ms)
             self._unread.add(version)
         else:
             # Older programs named no trigger for what a probe had found.
@@ -240,14 +239,9 @@ class GroupReplay:
         self._tell_untold()
         if self._group is not None and is_whole:
             try:
-                broken = check_group(self._group)
+                self._find_broken(check_group(self._group), (self._group.version,), self._at_ms, f"{STILL}: ")
             except DAMAGE as error:
-                self._incomplete(f"the group as it is when the day ends cannot be judged: {error!r}")
-            else:
-                last, fatal = (self._group.version,), Severity.FATAL
-                for one in broken:
-                    detail = f"{STILL}: {one.detail}"
-                    self._find(one.law, fatal, detail, last, self._at_ms, subject=(one.task, one.member))
+                self._find("replay-incomplete", f"the group as it is when the day ends cannot be judged: {error!r}")
         self._compare_generations()
 
     @property
@@ -297,7 +291,7 @@ class GroupReplay:
         """Go no further: from here on the group is not known."""
         self._decision, self._group, self._group_made_again = None, None, None
         self._has_lost_records = True
-        self._incomplete(detail, sequences, at_ms)
+        self._find("replay-incomplete", detail, sequences, at_ms)
 
     def _judge(self, logged: _LoggedDecision, before: Group, *, is_last: bool) -> bool:
         """Judge a decision, if it is of the day, and go on to the group after it. False: its end is missing."""
@@ -315,7 +309,7 @@ class GroupReplay:
                 decision, self._soft = replay(before, traced, trace)
             except DAMAGE as error:
                 detail = f"the trace at version {logged.version} cannot be decided on again: {error!r}"
-                self._incomplete(detail, logged.edges, logged.at_ms)
+                self._find("replay-incomplete", detail, logged.edges, logged.at_ms)
                 self._soft = None
                 return self._judge(replace(logged, trace=None), before, is_last=is_last)
             made = decision.records
@@ -345,9 +339,7 @@ class GroupReplay:
     def _hold_to_laws(self, logged: _LoggedDecision, trace: Trace, before: Group, decision: Decision) -> None:
         soft = self._soft or Soft()
         step = Transition(before, decision.after, decision.records, soft, decision.soft, trace.now_ms, trace.inputs)
-        for one in check_step(step):
-            where = logged.edges, logged.at_ms
-            self._find(one.law, Severity.FATAL, one.detail, *where, subject=(one.task, one.member))
+        self._find_broken(check_step(step), logged.edges, logged.at_ms)
 
     def _judge_otherwise(
         self, logged: _LoggedDecision, trace: Trace, before: Group, traced: Soft, decision: Decision
@@ -367,7 +359,7 @@ class GroupReplay:
         how, places = records_in_words(written, decision.records)
         sequences = tuple(logged.version + 1 + place for place in places) or logged.edges
         detail = f"{kinds} at version {logged.version} is decided differently: {how} ({whose})"
-        self._find("L10", Severity.FATAL if is_same_code else Severity.NOTICE, detail, sequences, logged.at_ms)
+        self._find("L10", detail, sequences, logged.at_ms, is_fatal=is_same_code)
 
     def _judge_apart(self, logged: _LoggedDecision, before: Group, made: int, *, is_last: bool) -> bool:
         """Judge the ``made`` records of a traced decision, then the records behind them, which have no trace."""
@@ -377,7 +369,7 @@ class GroupReplay:
         self._soft = None
         which = f"record {end}" if end == version + 1 else f"records {version + 1} to {end}"
         detail = f"there is no trace of the decision that made {which}; what follows cannot be decided again"
-        self._find("L10", Severity.FATAL, detail, (version + 1, end), logged.at_ms)
+        self._find("L10", detail, (version + 1, end), logged.at_ms)
         versions = {one.version for one in logged.history} | {one.version for one in self._shown.values()}
         edges = [version, *sorted(one for one in versions if version < one < end), end]
         is_whole = True
@@ -416,10 +408,7 @@ class GroupReplay:
                 self._lost_end(f"histories have {beyond} more changes of its last decision", logged)
                 return False
             for one in wrong:
-                sequences: tuple[int, ...] = logged.edges
-                if one.place is not None:
-                    sequences = (logged.version + _made_by(before, records, after, one.place),)
-                self._l2_broken(one.detail, sequences, logged.at_ms, subject=(one.task, one.member))
+                self._find("L2", one.detail, logged.edges, logged.at_ms, subject=(one.task, one.member))
         made = _possible_generations(before, records, after, reasons, now_ms)
         if made:
             possible = [GenerationRow(logged.version, one) for one in made]
@@ -437,7 +426,7 @@ class GroupReplay:
         if self._untold and not self._has_told:
             last = self._untold_to
             detail = f"there are no task histories of the day up to record {last}; the log has {self._untold} changes"
-            self._l2_broken(detail, (last,), self._at_ms)
+            self._find("L2", detail, (last,), self._at_ms)
         self._has_told = True
 
     def _compare_generations(self) -> None:
@@ -448,10 +437,10 @@ class GroupReplay:
                 continue
             wrong = [wrong_generation(shown, row, exactly=exactly) for row in rows]
             if None not in wrong and wrong[0] is not None:
-                self._l2_broken(wrong[0].detail, logged.edges, logged.at_ms, subject=(wrong[0].task, None))
+                self._find("L2", wrong[0].detail, logged.edges, logged.at_ms)
         if not self._has_lost_records and self._group is not None:
             for number, shown in sorted(self._shown.items()):
-                self._l2_broken(f"generation {number} is stored, but not in the log", (), shown.generation.at_ms)
+                self._find("L2", f"generation {number} is stored, but not in the log", (), shown.generation.at_ms)
 
     @property
     def _ends_as_counted(self) -> bool:
@@ -461,28 +450,25 @@ class GroupReplay:
     def _lost_end(self, why: str, logged: _LoggedDecision) -> None:
         self._has_lost_records = True
         if self._ends_as_counted:
-            self._l2_broken(END_MISSING + why, logged.edges, logged.at_ms)
-
-    def _l2_broken(
-        self, detail: str, sequences: tuple[int, ...], at_ms: int, *, subject: _Subject = (None, None)
-    ) -> None:
-        self._find("L2", Severity.FATAL, detail, sequences, at_ms, subject=subject)
-
-    def _incomplete(self, detail: str, sequences: tuple[int, ...] = (), at_ms: int = 0) -> None:
-        self._find("replay-incomplete", Severity.NOTICE, detail, sequences, at_ms)
+            self._find("L2", END_MISSING + why, logged.edges, logged.at_ms)
 
     def _find(
         self,
         law: str,
-        severity: Severity,
         detail: str,
-        sequences: tuple[int, ...],
-        at_ms: int,
+        sequences: Iterable[int] = (),
+        at_ms: int = 0,
         *,
         subject: _Subject = (None, None),
+        is_fatal: bool = True,
     ) -> None:
+        severity = Severity.FATAL if law in LAWS and is_fatal else Severity.NOTICE
         evidence = tuple(dict.fromkeys(sequences)), (at_ms,) if at_ms else ()
         self.kept.add(Finding(self._plan.group, law, severity, *subject, detail, *evidence))
+
+    def _find_broken(self, broken: Iterable[Violation], sequences: Iterable[int], at_ms: int, when: str = "") -> None:
+        for one in broken:
+            self._find(one.law, when + one.detail, sequences, at_ms, subject=(one.task, one.member))
 
 
 def _of_snapshot(version: int, detail: str) -> str:
@@ -503,14 +489,3 @@ def _possible_generations(
         if one is not None and one not in found:
             found.append(one)
     return found
-
-
-def _made_by(before: Group, records: Sequence[Record], after: Group, place: int) -> int:
-    """Return how many of the records it took to make the change at a place.
-
-    What each record changes does not depend on how many are read at once.
-    """
-    counts = range(1, len(records) + 1)
-    return counts[
-        bisect_left(counts, True, key=lambda count: len(changes_of(before, records[:count], after, {}, 0)) > place)
-    ]

@@ -1,21 +1,16 @@
-"""One audit of one day, from beginning to end: what `batonpass audit` and `spark-submit` run.
-
-BATONPASS_DATABASE_URL=postgresql://... spark-submit --py-files batonpass.zip job.py --day 2026-11-20
-"""
+"""One audit of one day, from beginning to end."""
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
-import traceback
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyspark import StorageLevel
 
@@ -30,20 +25,15 @@ from batonpass.audit.findings import (
     Pictures,
     amount,
     kept_of,
-    named,
-    summary,
     without_consequences,
 )
 from batonpass.audit.measures import notices
 from batonpass.audit.pictures import pictures
 from batonpass.audit.places import put
-from batonpass.audit.plan import MissingDay, partitions_for, plan_day
-from batonpass.audit.session import UnfitSpark, end_now, followed, opened
+from batonpass.audit.plan import DayPlan, MissingDay, plan_day
+from batonpass.audit.session import end_now, followed, opened
 from batonpass.audit.spread import DayTables, GroupResult
 from batonpass.codec.code import code_version
-from batonpass.database_url import DatabaseUrl
-from batonpass.terminal import say, say_on_stderr
-from batonpass.variables import variable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -52,6 +42,9 @@ __all__ = ["Audit", "MissingDay", "run"]
 
 Tell = Callable[[str], None]
 """Called with what the audit does next."""
+
+PIECE: Final = 250_000
+"""What comes of about so many records is sorted, and held by the driver, at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,20 +106,23 @@ def run(audit: Audit, tell: Tell = lambda _: None, hear: Callable[[AuditResult],
         log_lines.append(f"{datetime.now(UTC):%H:%M:%S} {line}")
         tell(line)
 
-    if audit.unless_done:
-        runs.refuse_taken(audit.database_url, audit.day)
     with ExitStack() as stack:
-        tables = _begin(audit, stack, note)
-        run_of_day = runs.recorded(
-            audit.database_url if audit.keep else None,
-            audit.day,
-            code_version=code_version(),
-            settings=audit.settings(),
-            group=audit.group,
-            unless_done=audit.unless_done,
+        note("looking for the day")
+        plan = plan_day(partial(rows, audit.database_url), audit.day, group=audit.group, now=audit.as_of)
+        noted = stack.enter_context(
+            runs.recorded(
+                audit.database_url if audit.keep else None,
+                audit.day,
+                code_version=code_version(),
+                settings=audit.settings(),
+                group=audit.group,
+                unless_done=audit.unless_done,
+            )
         )
-        # From here on the run has a row, in which a signal to stop is noted. Spark has set its own handlers before.
-        with run_of_day as noted, runs.stoppable(partial(end_now, tables.spark)):
+        stack.enter_context(runs.stoppable())
+        tables = _begin(audit, plan, stack, note)
+        # Spark has set its own handlers of signals.
+        with runs.stoppable(partial(end_now, tables.spark)):
             for lost in noted.lost_days:
                 note(f"an audit of {lost} ended without a word; it is marked as broken")
             result = _Auditor(tables, audit, note).result(log_lines)
@@ -181,15 +177,13 @@ def _export(audit: Audit, out: str, note: Tell) -> None:
         note(f"nothing was exported: {error}")
 
 
-def _begin(audit: Audit, stack: ExitStack, note: Tell) -> DayTables:
+def _begin(audit: Audit, plan: DayPlan, stack: ExitStack, note: Tell) -> DayTables:
     """Return what is to be read, with the session that reads it."""
-    note("looking for the day")
-    plan = plan_day(partial(rows, audit.database_url), audit.day, group=audit.group, now=audit.as_of)
     note("starting Spark")
     session = stack.enter_context(opened(audit.spark))
-    cores = session.sparkContext.defaultParallelism
-    session.conf.set("spark.sql.shuffle.partitions", str(partitions_for(plan.records, cores)))
-    note(f"{amount(len(plan.groups), 'group')}, about {amount(plan.records, 'record')}, on {amount(cores, 'core')}")
+    session.conf.set("spark.sql.shuffle.partitions", str(plan.records // PIECE + 1))
+    cores = amount(session.sparkContext.defaultParallelism, "core")
+    note(f"{amount(len(plan.groups), 'group')}, about {amount(plan.records, 'record')}, on {cores}")
     return DayTables(session, audit.database_url, plan)
 
 
@@ -262,47 +256,13 @@ class _Auditor:
         """Write what grows with the day, and return samples of it for pictures."""
         self._note("drawing")
         down = {one.day.group: one.worst_hour for one in groups if one.day is not None and one.worst_hour is not None}
-        drawn = pictures(results, self._plan, findings, down)
+        rows = partial(spread.rows_of, results)
+        drawn = pictures(rows, self._plan, findings, down)
         self._note("writing Parquet")
         for kind in ("interval", "gap", "warmup"):
-            parquet.write_day(spread.frame_of(results, kind), out, f"{kind}s", self._plan.day)
+            parquet.write_day(rows(kind), spread.SCHEMAS[kind], out, f"{kind}s", self._plan.day)
         return drawn
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Audit a day as ``spark-submit`` asks for it; print the verdict, and return the exit code of `batonpass audit`.
-
-    Any error is printed with its traceback, for the log of the cluster.
-    """
-    parser = argparse.ArgumentParser(prog="job.py", description="Audit one day; docs/audit.md says what these do.")
-    yesterday = datetime.now(UTC).date() - timedelta(days=1)
-    parser.add_argument(
-        "--day", type=date.fromisoformat, default=yesterday, help="in UTC, as in 2026-11-20 (yesterday)"
-    )
-    parser.add_argument("--group")
-    parser.add_argument("--out")
-    parser.add_argument("--objective", type=float)
-    for name in ("replay", "what-if", "keep"):
-        parser.add_argument(f"--{name}", action=argparse.BooleanOptionalAction, default=True)
-    given = vars(parser.parse_args(arguments))
-    # A password in a command stands in every list of processes, and in Spark's log of events.
-    given["database_url"] = variable("BATONPASS_DATABASE_URL")
-    if not given["database_url"]:
-        parser.error("name the database in the environment: BATONPASS_DATABASE_URL")
-    try:
-        DatabaseUrl.read(given["database_url"])
-    except ValueError as error:
-        parser.error(f"the database's URL: {error}")
-    try:
-        result = run(Audit(**given), say_on_stderr)
-    except (MissingDay, UnfitSpark) as error:
-        parser.error(str(error))
-    except Exception:  # noqa: BLE001 - whatever broke, it is no verdict, and must not have a verdict's exit code
-        traceback.print_exc()
-        return 3
-    say(f"{named(result)}: {summary(result)}")
-    return 1 if result.fatal else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit("submit batonpass/__main__.py, with the arguments of `batonpass`: audit --day …")

@@ -9,24 +9,18 @@ it is a witness. Its memory grows with tasks, copies and members, never with rec
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import ceil
+from operator import itemgetter
 from typing import Final
 
 from batonpass.audit.entries import LAG, UNREADABLE, Entry
 from batonpass.audit.facts import (
     Assigned,
     Budgets,
-    Counted,
-    Dated,
-    Decision,
-    Deposed,
-    Edge,
     Fact,
-    Follows,
     Granted,
     Handovers,
     Interval,
@@ -35,16 +29,12 @@ from batonpass.audit.facts import (
     Probe,
     Run,
     Warmup,
+    Warmups,
 )
+from batonpass.audit.order import Order
 from batonpass.audit.plan import GroupPlan
 from batonpass.core.state.model import Topology
 from batonpass.core.state.policy import GroupConfig
-
-ASTRAY_MS: Final = 60_000
-"""By how much a record may be dated before its predecessor, as servers' clocks differ."""
-
-SINCE: Final = frozenset({"drain", UNREADABLE})
-"""The records whose own time, if they have one, may be long before they were written."""
 
 GRANT, REVOCATION, RELEASE, GONE = "grant", "revocation", "release", "gone"
 """What an entry does to its member's right to run its task: a grant gives it, a revocation ends it but for a
@@ -132,11 +122,17 @@ class Task:
 
 @dataclass(slots=True)
 class _Instant:
-    """What was written at one instant: edges of warmups, probes that took place, and whether anything else."""
+    """What was written at one instant.
+
+    ``edges`` are where warmups began (1) or ended (-1), ``began`` has the members that had no copy of theirs before.
+    ``drains``: a member drained. ``changed``: more than ``probes`` that took place was written.
+    """
 
     at_ms: int
-    edges: list[Edge] = field(default_factory=list)
+    edges: list[tuple[Entry, int]] = field(default_factory=list)
+    began: dict[str | None, None] = field(default_factory=dict)
     probes: list[Entry] = field(default_factory=list)
+    drains: bool = False
     changed: bool = False
 
 
@@ -150,6 +146,7 @@ class Ledger:
         has_topology: whether the log has said what tasks there are.
         kafka_streams: whether this is a Kafka Streams application.
         excused: members from whom tasks may be taken without a ready copy: suspected, or drained with a deadline.
+        order: which records were lost.
     """
 
     def __init__(self, plan: GroupPlan) -> None:
@@ -161,20 +158,16 @@ class Ledger:
         self.session_ms = self.suspect_ms = 0
         self.has_topology = self.kafka_streams = False
         self.excused: set[str] = set()
+        self.order = Order(plan)
         self._facts: list[Fact] = []
-        self._lost: list[int] = []
         self._raised_seq = -1
-        self._record: Entry | None = None
-        self._earlier: Entry | None = None
-        self._highest: int | None = plan.base_epoch
-        self._deposed: dict[int, Deposed] = {}
         self._instances: Counter[str] = Counter()
         self._config: GroupConfig | None = None
         self._stateful = 0
         self.budgets: Budgets | None = None
         self._draining: set[str] = set()
-        self._warming: Counter[str] = Counter()
-        self._warming_of_group = 0
+        # By member; None has those of the group.
+        self._warming: Counter[str | None] = Counter()
         self._instant = _Instant(-1)
         self._probe_due_ms: int | None = None
         self._of_group: Final[Mapping[str, Callable[[Entry], None]]] = {
@@ -199,7 +192,10 @@ class Ledger:
             self._end_instant()
             self._instant = _Instant(entry.at_ms)
         if entry.place == 0:
-            self._take_record(entry)
+            self._facts += self.order.take(entry)
+            if self.order.loses(entry.seq - 1, entry.seq):
+                self._raised_seq = entry.seq
+            self._instant.changed |= entry.what != "probe"
         what = entry.what
         if entry.task is None:
             step = self._of_group.get(what)
@@ -219,10 +215,7 @@ class Ledger:
         """Return what is open when the day ends."""
         self._facts = []
         self._end_instant()
-        record, earlier = self._record, self._earlier
-        if record is not None and _is_dated_oddly(record, earlier, None):
-            self._facts.append(Dated(record, earlier, None))
-        self._facts += self._deposed.values()
+        self._facts += self.order.end()
         for task in self.tasks.values():
             self._end_run(task)
             self._end_handovers(task)
@@ -230,14 +223,10 @@ class Ledger:
                 self._forget(copy)
         return self._facts
 
-    def loses(self, after: int, up_to: int) -> bool:
-        """Whether a record behind ``after``, up to ``up_to``, is missing or cannot be read."""
-        return bisect_right(self._lost, after) < bisect_right(self._lost, up_to)
-
     @property
     def knows_topology(self) -> bool:
         """Whether it is known which tasks have state: the log told of it, or nothing of it is lost."""
-        return self.has_topology or (self.plan.known and not self._lost)
+        return self.has_topology or (self.plan.known and not self.order.loses())
 
     def identity_of(self, member: str | None) -> str | None:
         """Return the name by which a member is recognised after a restart, if it is known."""
@@ -248,52 +237,23 @@ class Ledger:
         """Whether a task has state, as far as is known."""
         return subtopology_of(task) not in self.stateless
 
-    # Records.
-
-    def _take_record(self, record: Entry) -> None:
-        before, earlier = self._record, self._earlier
-        base = self.plan.base
-        after = before.seq if before is not None else base if self.plan.base_epoch is not None else None
-        seq = record.seq
-        follows, due = Follows(record, before, base, after), (base if after is None else after) + 1
-        if seq != due:
-            self._facts.append(follows)
-            if seq > due:
-                self._lost.append(seq)
-                self._raised_seq = seq
-        epoch = record.coordinator_epoch
-        if self._highest is not None and epoch < self._highest and seq >= self.plan.first:
-            known = self._deposed.get(epoch, Deposed(follows, self._highest, record, 0))
-            self._deposed[epoch] = known._replace(last=record, records=known.records + 1)
-        if before is not None and _is_dated_oddly(before, earlier, record):
-            self._facts.append(Dated(before, earlier, record))
-        self._highest = epoch if self._highest is None else max(self._highest, epoch)
-        self._record, self._earlier = record, before
-        if record.what != "probe":
-            self._instant.changed = True
-
     def _take_unreadable(self, entry: Entry) -> None:
         self._facts.append(Noted(entry))
         if entry.place >= 0:
-            if not self._lost or self._lost[-1] < entry.seq:
-                self._lost.append(entry.seq)
+            self.order.lose(entry.seq)
             self._raised_seq = entry.seq
 
     def _end_instant(self) -> None:
         instant = self._instant
         self._facts += [Probe(one, not instant.changed and one.until_ms is not None) for one in instant.probes]
-        began = [one.entry.member for one in instant.edges if one.fresh]
-        if began:
-
-            def last_of(edges: list[Edge]) -> Edge:
-                return max(edges, key=lambda one: (one.entry.seq, one.change, one.entry.task, one.entry.member))
-
-            of_members = [
-                Counted(self._warming[member], last_of([one for one in instant.edges if one.entry.member == member]))
-                for member in dict.fromkeys(began)
-                if member is not None
+        for member in (None, *instant.began) if instant.began else ():
+            of_whom = [
+                (one.seq, change, one.task, one.member, one)
+                for one, change in instant.edges
+                if member in (None, one.member)
             ]
-            self._facts.append(Decision(Counted(self._warming_of_group, last_of(instant.edges)), of_members))
+            last = max(of_whom, key=itemgetter(0, 1, 2, 3))[-1]
+            self._facts.append(Warmups(last, self._warming[member], self.budgets, instant.drains, member))
 
     # What concerns a group, or a member.
 
@@ -449,10 +409,8 @@ class Ledger:
             # Its owner gives it up, next in order; whoever has a copy keeps it.
             for other, held in list(task.copies.items()):
                 if other != entry.member and held.role == "active":
-                    dropped = Entry(
-                        entry.seq, entry.place, entry.at_ms, entry.coordinator_epoch, "dropped", name, other
-                    )
-                    self._take_of_task(dropped._replace(ms=entry.ms))
+                    row = entry[:4]
+                    self._take_of_task(Entry(*row, "dropped", entry.ms, name, other))
 
     def _act(self, task: Task, copy: Copy, entry: Entry, act: str, role_before: str) -> None:
         """Change a member's right to run a task."""
@@ -563,9 +521,12 @@ class Ledger:
         copy.warmth = warmth
 
     def _edge(self, entry: Entry, change: int, *, fresh: bool) -> None:
-        self._warming_of_group += change
-        self._warming[entry.member or ""] += change
-        self._instant.edges.append(Edge(entry, change, fresh, self.budgets, bool(self._draining)))
+        self._warming[None] += change
+        self._warming[entry.member] += change
+        self._instant.edges.append((entry, change))
+        self._instant.drains |= bool(self._draining)
+        if fresh:
+            self._instant.began[entry.member] = None
 
     def _forget(self, copy: Copy) -> None:
         """Say what is open of a copy."""
@@ -579,19 +540,6 @@ _HOLDS: Final = frozenset({"active", "standby", "warmup", "adopted", "unreleased
 _HEARD: Final = frozenset({"gone", "waived", "stopped"})
 """The entries whose number says when the member was last heard."""
 _ASSIGNED: Final = frozenset({"active", "standby", "warmup", "revoked", "demoted"})
-
-
-def drift(record: Entry) -> int:
-    """Return by how many milliseconds a record's own time lies before its row's; 0 where it has none."""
-    return 0 if record.what in SINCE else record.at_ms - record.ms
-
-
-def _is_dated_oddly(record: Entry, earlier: Entry | None, behind: Entry | None) -> bool:
-    return (
-        (earlier is not None and record.at_ms < earlier.at_ms - ASTRAY_MS)
-        or (behind is not None and behind.at_ms < record.at_ms - ASTRAY_MS)
-        or abs(drift(record)) > ASTRAY_MS
-    )
 
 
 def _act_of(copy: Copy, entry: Entry) -> str | None:

@@ -212,7 +212,8 @@ def stuck_warmup(warmup: Warmup, lags: Sequence[Lag], group: str, begin_ms: int,
     first = sampled[0].lag if sampled else None
     last = max(((one.at_ms, one.lag) for one in sampled if one.lag is not None), default=(0, None))[1]
     if first is None or last is None or last >= first:
-        detail = f"a warmup that began at {time_of(began.ms)} made no progress in {_minutes(took_ms)} minutes"
+        still = f", still so {STILL}" if warmup.ended is None else ""
+        detail = f"a warmup that began at {time_of(began.ms)} made no progress in {_minutes(took_ms)} minutes{still}"
         proof = (began.seq,), (began.at_ms,)
         yield Finding(group, "stuck-warmup", NOTICE, began.task, began.member, detail, *proof)
 

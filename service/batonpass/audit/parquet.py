@@ -1,29 +1,23 @@
-"""Parquet files of an audit, a folder for each table and day, sorted by group. A day is replaced whole, never in part.
+"""Parquet tables of an audit: a file for each table and day, sorted by group, which replaces the day's last one.
 
-Arrow writes them where the rows are: Spark's Python workers those that grow with the day, the driver the others. So a
-day that is audited again keeps nothing of its last audit, and a write that fails leaves what was there.
+The driver alone writes. Rows that grow with the day come to it from Spark a part at a time (``spread.rows_of``), so
+executors need no folder in common with it, and what one of them tried in vain leaves nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable
 from datetime import date
 from hashlib import sha256
-from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
-from uuid import uuid4
 
 import pyarrow as pa
-from pyspark import TaskContext
 
 from batonpass.audit.findings import GROUP, ordered
-from batonpass.audit.places import located, remove, replace, sweep, unfinished, within, write_batches
+from batonpass.audit.places import located, write_table
 from batonpass.codec.answers import rfc3339
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
     from batonpass.audit.findings import AuditResult
 
 NAME_BYTES_MAX: Final = 80
@@ -46,77 +40,14 @@ DOWNTIME: Final = pa.schema(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class WriteParts:
-    """A step of ``mapInArrow``: writes the rows it is given to one file of a folder; yields its name and how many."""
-
-    out: str
-    folder: str
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield one row, or none where there is nothing to write."""
-        filled = (one for one in batches if one.num_rows)
-        first = next(filled, None)
-        if first is not None:
-            files, root = located(self.out)
-            # In the order of the groups; each try of a task writes a file of its own.
-            context = TaskContext.get()
-            name = f"part-{context.partitionId() if context is not None else 0:05}-{uuid4().hex}.parquet"
-            count = write_batches(files, f"{root}/{self.folder}/{name}", first.schema, chain([first], filled))
-            yield pa.RecordBatch.from_pydict({"name": [name], "rows": [count]})
-
-
-def write_day(frame: DataFrame, out: str, name: str, day: date) -> str:
-    """Write the rows of one day to ``out/name/day=…``, sorted by group, in place of what is there; return that folder.
-
-    ``frame`` has a column ``group_id``.
+def write_day(batches: Iterable[pa.RecordBatch], schema: pa.Schema, out: str, name: str, day: date) -> None:
+    """Write the rows of one day to ``out/name/day=…``, in place of what is there.
 
     Raises:
-        OSError: when files are missing of what was written, or the day could not be put into its place; the old one
-            is there again.
+        OSError: when it cannot be written; what was there stays.
     """
-
-    def write(files: Any, folder: str, beside: str) -> None:
-        step = WriteParts(out, beside)
-        written = frame.sort(GROUP).mapInArrow(step, "name string, rows long").collect()
-        _keep_only(files, folder, {row["name"]: row["rows"] for row in written})
-        if not written:
-            # So that whoever reads the table finds its columns.
-            write_batches(files, f"{folder}/part-none.parquet", frame.limit(0).toArrow().schema, ())
-
-    return _write(out, name, day, write)
-
-
-def _write(out: str, name: str, day: date, write: Callable[[Any, str, str], None]) -> str:
     files, root = located(out)
-    table, beside = f"{root}/{name}", f"{name}/{unfinished(day)}"
-    folder, place = f"{root}/{beside}", f"{table}/day={day}"
-    try:
-        write(files, folder, beside)
-        replace(files, folder, place)
-    finally:
-        remove(files, folder)
-    sweep(files, table)
-    return place
-
-
-def _keep_only(files: Any, folder: str, written: dict[str, int]) -> None:
-    """Remove what tries of tasks left whose results did not count, and check that all others are there.
-
-    Raises:
-        OSError: when some are not: executors wrote them to folders of their own.
-    """
-    there = {one.base_name: one.path for one in within(files, folder)}
-    lost = sum(rows for name, rows in written.items() if name not in there)
-    if lost:
-        handed = sum(written.values())
-        raise OSError(
-            f"{handed - lost:,} of {handed:,} rows are in {folder}: executors write to a folder of that name on their own"
-            " machines; name a folder that all machines share, or a URI of a store (s3://…), and run it again"
-        )
-    for name, path in there.items():
-        if name not in written:
-            files.delete_file(path)
+    write_table(files, f"{root}/{name}/day={day}", schema, batches)
 
 
 def write_result(result: AuditResult, out: str) -> None:
@@ -149,14 +80,8 @@ def write_result(result: AuditResult, out: str) -> None:
     )
     for name, rows, schema in tables:
         columns = list(zip(*rows, strict=True)) or [()] * len(schema)
-        batch = pa.RecordBatch.from_arrays(
-            [pa.array(column, kind) for column, kind in zip(columns, schema.types, strict=True)], schema=schema
-        )
-
-        def write(files: Any, folder: str, _: str, batch: pa.RecordBatch = batch) -> None:
-            write_batches(files, f"{folder}/part-{uuid4().hex}.parquet", batch.schema, [batch])
-
-        _write(out, name, result.day, write)
+        arrays = [pa.array(column, kind) for column, kind in zip(columns, schema.types, strict=True)]
+        write_day([pa.RecordBatch.from_arrays(arrays, schema=schema)], schema, out, name, result.day)
 
 
 def place_of(group: str, out: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from batonpass.codec.groups import GROUP_VERSION
 
@@ -18,12 +18,6 @@ Ask = Callable[[str], Sequence[tuple[Any, ...]]]
 
 HOUR_MS: Final = 3_600_000
 DAY_MS: Final = 24 * HOUR_MS
-
-PIECE: Final = 250_000
-"""About how many records are exchanged in one piece."""
-
-ONE_PART: Final = 25_000
-"""Fewer records are not cut for an exchange."""
 
 
 class MissingDay(Exception):
@@ -268,13 +262,10 @@ def _ms(at: datetime) -> int:
 GROUPS_AT_ONCE: Final = 500
 """How many groups one query asks for at most."""
 
-
-def batched(groups: Sequence[GroupPlan]) -> Iterator[Sequence[GroupPlan]]:
-    """Yield the groups, ``GROUPS_AT_ONCE`` at a time."""
-    for begin in range(0, len(groups), GROUPS_AT_ONCE):
-        yield groups[begin : begin + GROUPS_AT_ONCE]
+_One = TypeVar("_One")
 
 
-def partitions_for(records: int, cores: int) -> int:
-    """Return into how many parts to cut what is exchanged: small enough for memory, and work for all cores."""
-    return 1 if records < ONE_PART else max(cores, min(2_000, records // PIECE + 1))
+def batched(items: Sequence[_One]) -> Iterator[Sequence[_One]]:
+    """Yield what one query asks for, ``GROUPS_AT_ONCE`` at a time."""
+    for begin in range(0, len(items), GROUPS_AT_ONCE):
+        yield items[begin : begin + GROUPS_AT_ONCE]

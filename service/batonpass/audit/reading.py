@@ -59,10 +59,12 @@ _GENERATION: Final = (
 _CHANGE: Final = (
     "task_id, member_id, kind, role_before, role, at_ms, generation, member_epoch, token, state, warm, why, heard_ms"
 )
-# The changes of a large commit stand in another table for some seconds.
+CHANGES: Final = ("assignment_events", "fresh_changes")
+"""The tables of task histories: the changes of a large commit stand in another one for some seconds."""
+
 _CHANGES: Final = " union all ".join(
     f"select *, {_AT_MS} as at_ms, {_ms('heard_at')} as heard_ms from {table} where {{where}} and {{within}}"  # noqa: S608
-    for table in ("assignment_events", "fresh_changes")
+    for table in CHANGES
 )
 QUERIES: Final[Mapping[int, str]] = {
     RECORD: f"select seq, coordinator_epoch, {_AT_MS}, kind, version::int, {_text('payload')} from record_log"  # noqa: S608
@@ -79,13 +81,11 @@ QUERIES: Final[Mapping[int, str]] = {
 }
 """For each rank the query of the other columns of ``LogRow``. A test holds them against the schema in migrations/."""
 
-# The chain of traces begins with the last trace before the day that was started from empty soft state, else with the
-# first one of the day.
-_CHAIN_BEGIN: Final = """
-    select coalesce((select max(version) from traces where group_id = {group} and version < {first}
-                        and payload -> 'soft' ->> 'from_empty' = 'true'),
-                    (select min(version) from traces where group_id = {group} and version between {first} - 1 and {last}))
-"""
+CHAIN_BEGIN: Final = (
+    "coalesce((select max(version) from traces t where t.group_id = {group} and version < {first}"
+    " and payload -> 'soft' ->> 'from_empty' = 'true'), {first} - 1)"
+)
+"""Where the chain of the day's traces begins: with the last one before it that was started from empty soft state."""
 
 AT_ONCE: Final = 5_000
 """So many versions of a group are read, and put in order, at once."""
@@ -104,10 +104,7 @@ def log_rows(read: Read, plan: DayPlan, one: GroupPlan, *, replayed: bool, has_h
         if has_histories:
             first[HISTORY] = one.first - 1
         if one.last >= one.first:
-            sql = _CHAIN_BEGIN.format(group=quoted(one.group), first=one.first, last=one.last)
-            ((chain_begin,),) = read(sql)
-            if chain_begin is not None:
-                first[TRACE] = chain_begin
+            ((first[TRACE],),) = read(f"select {CHAIN_BEGIN.format(group=quoted(one.group), first=one.first)}")
     if one.base and one.known:
         yield from _read(read, SNAPSHOT, one, (one.base, one.base))
     for low in range(min(first.values()), one.last + 1, AT_ONCE):
@@ -154,6 +151,6 @@ def has_histories(ask: Ask, plan: DayPlan) -> bool:
     if plan.is_young:
         return True
     within = plan.within()
-    asked = [f"exists (select from {name} where {within})" for name in ("assignment_events", "fresh_changes")]
+    asked = [f"exists (select from {name} where {within})" for name in CHANGES]
     ((found,),) = ask(f"select {' or '.join(asked)} as found")
     return bool(found)

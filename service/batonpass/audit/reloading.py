@@ -10,19 +10,11 @@ import pyarrow as pa
 from pyarrow import parquet as pq
 
 from batonpass.audit.database import connected
-from batonpass.audit.export import AROUND, COLUMNS, SETTLES
+from batonpass.audit.export import AROUND, SETTLES, TABLES, columns_of
 from batonpass.audit.places import exists, located
 
 if TYPE_CHECKING:
     import adbc_driver_postgresql.dbapi as adbc
-
-_JSON: Final = {
-    "record_log": {"payload"},
-    "traces": {"payload"},
-    "generations": {"moved", "reasons"},
-    "samples": {"copies"},
-}
-"""The columns of JSON, which are exported as text."""
 
 
 class NotExported(Exception):
@@ -42,7 +34,7 @@ def reload(database_url: str, out: str, day: date) -> None:
         OSError: when it cannot be read.
     """
     files, root = located(out)
-    paths = {table: list(_files_of(files, f"{root}/log", table, day)) for table in COLUMNS}
+    paths = {table: list(_files_of(files, f"{root}/log", table, day)) for table in TABLES}
     lacking = next((table for table, found in paths.items() if not found), None)
     if lacking is not None:
         raise NotExported(
@@ -73,7 +65,8 @@ def _load(cursor: adbc.Cursor, files: Any, table: str, path: str) -> None:
         kinds = pa.schema([pa.field(one.name, pa.int64() if _is_instant(one) else one.type) for one in schema])
         batches = pa.RecordBatchReader.from_batches(kinds, (_as_numbers(one, kinds) for one in rows.iter_batches()))
         cursor.adbc_ingest("reloaded", batches, mode="create")
-    said = ", ".join(_said(table, one) for one in schema)
+    is_json = columns_of(cursor, table)
+    said = ", ".join(_said(one, is_json=is_json[one.name]) for one in schema)
     cursor.execute(f"insert into {table} ({', '.join(schema.names)}) select {said} from reloaded")  # noqa: S608 - our own columns
     cursor.execute("drop table reloaded")
 
@@ -91,10 +84,10 @@ _DAMAGED_US: Final = 2**58
 """So many microseconds from 1970, about nine thousand years, no instant of a log is away."""
 
 
-def _said(table: str, field: pa.Field) -> str:
+def _said(field: pa.Field, *, is_json: bool) -> str:
     """Return in SQL what goes into a column."""
     name = field.name
     if _is_instant(field):
         instant = f"timestamptz 'epoch' + {name} * interval '1 microsecond'"
         return f"case when abs({name} / 2) > {_DAMAGED_US // 2} then 'infinity' else {instant} end"
-    return f"{name}::json" if name in _JSON.get(table, ()) else name
+    return f"{name}::json" if is_json else name

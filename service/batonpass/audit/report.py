@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from html import escape
 from importlib.resources import files
-from math import log10
 from shlex import quote
 from typing import Any, Final
 
@@ -38,6 +37,7 @@ from batonpass.audit.findings import (
     WarmupPoint,
     amount,
     headline,
+    listed,
     ordered,
     readable,
     time_of,
@@ -61,11 +61,6 @@ def share(value: float | None) -> str:
         if float(said) < 100 and len(said.partition(".")[2].lstrip("9")) >= 1:
             return f"{said.removesuffix('0') if said.endswith('90') else said} %"
     return "> 99.9999999 %"
-
-
-def size(count: int | None) -> str:
-    """Return a number of bytes: `48.3 GB`."""
-    return DASH if count is None else decimal(count)
 
 
 def number(value: float | None) -> str:
@@ -93,6 +88,9 @@ GROUPS_PICTURED: Final = 12
 
 GROUPS_STUCK: Final = 5
 """Of how many groups the headline names a task that nobody ran for long."""
+
+GROUPS_NAMED: Final = 3
+"""Up to how many groups are named in which a law was broken."""
 
 CAUSES_SHOWN: Final = 20
 """How many causes of one law have a card; the database has all findings."""
@@ -134,7 +132,7 @@ def as_html(result: AuditResult) -> str:
     result = readable(result)
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters |= {
-        "duration": duration, "share": share, "size": size, "number": number, "clock": clock,
+        "duration": duration, "share": share, "number": number, "clock": clock,
     }  # fmt: skip
     environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
     template = (files("batonpass.audit") / "report.html.j2").read_text(encoding="utf-8")
@@ -169,11 +167,16 @@ def _context(result: AuditResult, shown: dict[str, Any]) -> dict[str, Any]:
         "tiles": _tiles(whole),
         "laws": _laws(result),
         "trend": _trend(result, whole),
-        "causes": _causes(ranked),
+        "advice": _advice(result),
         "unknown_lags": sum(1 for one in pictures.warmups if one.lag is None),
         "pictured": _pictured(result, ranked, shown),
         "groups_more": max(0, len(ranked) - GROUPS_PICTURED),
-        "tables": [_table(ranked, fatal, columns) for columns in (COSTS, WORK)],
+        "ranked": ranked,
+        "pictured_most": GROUPS_PICTURED,
+        "causes": CAUSES,
+        "fatal": fatal,
+        "tables": (COSTS, WORK),
+        "evidence": EVIDENCE_SHOWN,
         "result": result,
         "records": amount(result.records, "record"),
         "places": frozenset(shown),
@@ -189,10 +192,18 @@ def in_short(result: AuditResult) -> list[str]:
     for law in sorted(broken, key=RANK.__getitem__):
         times = "once" if broken[law] == 1 else f"{broken[law]:,} times"
         meaning = f" ({LAWS[law]})" if law in LAWS else ""
-        said.append(f"{law}{meaning} was broken {times}.")
+        some = [one for one in result.findings if one.law == law and one.severity is Severity.FATAL]
+        groups = sorted({one.group for one in some})
+        where = listed(groups) if len(groups) <= GROUPS_NAMED else amount(len(groups), "group")
+        when = _when(some, result)
+        said.append(f"{law}{meaning} was broken {times} in {where}{when and f': {when}'}.")
+    if len(broken) > 1 and "L2" in broken:
+        said.append(
+            "Begin with L2: where it is broken, the rest is not proven until it is known who or what changed rows."
+        )
     said += _not_run(result)
     if result.unread:
-        said.append(f"{amount(len(result.unread), 'group')} could not be read whole; no sum on this page has them.")
+        said.append(f"No sum on this page has {amount(len(result.unread), 'group')} that could not be read whole.")
     if result.decisions_replayed:
         again = amount(result.decisions_replayed, "decision")
         same = "every one came out the same" if not result.decisions_differing else ""
@@ -315,55 +326,23 @@ def _card(some: Sequence[Finding], result: AuditResult) -> dict[str, Any]:
         "since": None if known is None else "known" if (first.group, first.law) in known else "new",
         "when": _when(some, result),
         "detail": first.detail,
-        "findings": [_finding(one) for one in some[:ALIKE_SHOWN]],
+        "findings": some[:ALIKE_SHOWN],
         "more": max(0, len(some) - ALIKE_SHOWN),
     }
 
 
 def _when(some: Sequence[Finding], result: AuditResult) -> str:
-    """Return when findings of one cause were first and last so, and whether they still were at the end."""
-    times = sorted(at for one in some for at in one.at)
+    """Return when findings were first and last so, and whether they still were at the end.
+
+    A law is broken with the last of the records that prove it; what is lawful has lasted from the first one on.
+    """
+    times = sorted(at for one in some for at in (one.at[-1:] if one.severity is Severity.FATAL else one.at))
     first, last = (clock(at)[:8] for at in (times[0], times[-1])) if times else ("", "")
     kept = " of those kept" if result.left_out.get(some[0].law) else ""
     said = f"at {first}" if first == last else f"first {first}, last{kept} {last}"
     end = STILL if result.so_far_ms is None else f"at {clock(result.so_far_ms)[:8]}"
     still = [f"still so {end}"] if any(STILL in one.detail for one in some) else []
     return ", ".join([said] * bool(times) + still)
-
-
-def _finding(one: Finding) -> dict[str, Any]:
-    sequences, at = one.sequences[:EVIDENCE_SHOWN], one.at[:EVIDENCE_SHOWN]
-    return {
-        "task": one.task,
-        "member": one.member,
-        "detail": one.detail,
-        "records": ", ".join(f"{number:,}" for number in sequences),
-        "times": ", ".join(clock(each) for each in at),
-        "more": max(len(one.sequences), len(one.at)) - EVIDENCE_SHOWN,
-    }
-
-
-def _causes(groups: Sequence[GroupDay]) -> list[dict[str, Any]]:
-    return [
-        {"group": one.group, "cause": cause, **one.downtime_by_cause[cause]}
-        for one in groups[:GROUPS_PICTURED]
-        for cause in CAUSES
-        if cause in one.downtime_by_cause
-    ]
-
-
-def _table(groups: Sequence[GroupDay], fatal: Counter[str], columns: Columns) -> dict[str, Any]:
-    return {
-        "columns": [title for title, _ in columns.values()],
-        "rows": [
-            {
-                "group": one.group,
-                "fatal": fatal[one.group],
-                "cells": [write(one.measures.get(name)) for name, (_, write) in columns.items()],
-            }
-            for one in groups
-        ],
-    }
 
 
 def _pictured(result: AuditResult, ranked: Sequence[GroupDay], shown: dict[str, Any]) -> list[dict[str, Any]]:
@@ -376,7 +355,6 @@ def _pictured(result: AuditResult, ranked: Sequence[GroupDay], shown: dict[str, 
     for number, one in enumerate(ranked[:GROUPS_PICTURED]):
         begin_ms, advice = result.pictures.worst_hour_ms.get(one.group), advised.get(one.group)
         part: dict[str, Any] = {"group": one.group, "number": number, "timeline": None, "frontier": None}
-        part |= {"advice": advice, "change": None if advice is None else _change(advice)}
         if begin_ms is not None:
             of_group = [finding for finding in result.findings if finding.group == one.group]
             drawn, tasks, there = timeline_figure(intervals[one.group], of_group, begin_ms, result.so_far_ms)
@@ -386,31 +364,41 @@ def _pictured(result: AuditResult, ranked: Sequence[GroupDay], shown: dict[str, 
         if advice is not None and (drawn := frontier_figure(advice)) is not None:
             part["frontier"] = f"frontier-{number}"
             shown[part["frontier"]] = drawn
-        if part["timeline"] or advice is not None:
+        if part["timeline"] or part["frontier"]:
             made.append(part)
     return made
 
 
-def _change(advice: Recommendation) -> str | None:
-    """Return what to change and what to expect of it; None: nothing."""
-    now, then = advice.present, advice.recommended
-    changes = ", ".join(
-        f"{name} from {now.settings.get(name, '')} to {better}"
-        for name, better in sorted(then.settings.items())
-        if now.settings.get(name) != better
-    )
-    pairs = [
-        ("downtime", duration(now.downtime_ms), duration(then.downtime_ms)),
-        ("the time of tasks away from their target", duration(now.waiting_ms), duration(then.waiting_ms)),
-        ("the number of moves", number(now.moves), number(then.moves)),
-        ("what is copied", size(now.bytes), size(then.bytes)),
+def _advice(result: AuditResult) -> list[dict[str, Any]]:
+    """Return what to change, once for all groups for which that is the same, and how sure that is of each."""
+    alike: defaultdict[str, list[Recommendation]] = defaultdict(list)
+    for one in result.recommendations:
+        alike[one.changes].append(one)
+    return [
+        {
+            "groups": listed([one.group for one in some]),
+            "change": f"Change {changes}. In the simulation of the day, {_expected(some)}." if changes else None,
+            "sure": [(one.group, one.confidence, len(one.grid)) for one in some],
+        }
+        for changes, some in sorted(alike.items(), key=lambda each: not each[0])
     ]
-    expected = [f"{name} goes from {was} to {better}" for name, was, better in pairs if was != better]
-    return (
-        f"Change {changes}. In the simulation of the day, {', '.join(expected) or 'that costs nothing'}."
-        if changes
-        else None
-    )
+
+
+def _expected(some: Sequence[Recommendation]) -> str:
+    """Return what to expect of a change, summed over groups."""
+    said = []
+    for name, what, write in (
+        ("downtime_ms", "downtime", duration),
+        ("waiting_ms", "the time of tasks away from their target", duration),
+        ("moves", "the number of moves", number),
+        ("bytes", "what is copied", decimal),
+    ):
+        was, better = (
+            write(sum(getattr(one, name) for one in side))
+            for side in zip(*((one.present, one.recommended) for one in some), strict=True)
+        )
+        said += [f"{what} goes from {was} to {better}"] * (was != better)
+    return ", ".join(said) or "that costs nothing"
 
 
 Figure = dict[str, Any]
@@ -423,13 +411,6 @@ MEMBERS_NAMED: Final = 12
 COLOURS: Final = 8
 GROUPS_STACKED: Final = 6
 CAUSES: Final = tuple(one.value for one in DowntimeCause)
-HATCHED: Final = {"granted": ".", "restoring": "/", "failed": "x", "lost": "x", "": "."}
-UNKNOWN: Final = "not known"
-TICKS_S: Final = (0.01, 0.1, 1, 2, 5, 10, 20, 60, 120, 300, 600, 1_800, 3_600, 7_200, 21_600, 86_400)
-"""Where an axis of durations has its marks."""
-
-TENS: Final = tuple(10**power for power in range(13))
-
 WARMUP_OUTCOMES: Final = (
     (("promoted", "standby"), "put to use", "circle", "--c0"),
     (("open",), "under way", "circle-open", "--quiet"),
@@ -553,53 +534,43 @@ def warmups_figure(warmups: Sequence[WarmupPoint]) -> Figure | None:
             lags, took_s = [max(one.lag or 0, 1) for one in chosen], [max(one.duration_ms, 1) / 1_000 for one in chosen]
             marker = {"color": shade, "size": 8, "symbol": symbol, "opacity": 0.75}
             data.append(trace(POINTS, name, lags, took_s, told, hover, marker=marker, showlegend=True))
-    lag = axis("records to restore", type="log", tickformat="~s", range=_around([one.lag or 1 for one in known], TENS))
-    marks = {"tickvals": TICKS_S, "ticktext": [duration(one * 1_000) for one in TICKS_S]}
-    took = _around([one.duration_ms / 1_000 for one in known], TICKS_S)
-    return figure(data, lag, axis("took", type="log", range=took, **marks))
-
-
-def _around(values: Sequence[float], marks: Sequence[float]) -> list[float]:
-    """Return the range of a logarithmic scale, from the last mark before all values to the first one after them."""
-    low = max((one for one in marks if one < min(values)), default=marks[0])
-    high = min((one for one in marks if one > max(values)), default=marks[-1])
-    return [log10(low), log10(high)]
+    scale = {"type": "log", "tickformat": "~s"}
+    return figure(data, axis("records to restore", **scale), axis("seconds that it took", **scale))
 
 
 def frontier_figure(advice: Recommendation) -> Figure | None:
     """Return the outcomes that were tried, by downtime and cost, and those that no other one beats."""
     tried = [*advice.grid, advice.present, advice.recommended]
-    by_bytes = all(one.bytes is not None for one in tried)
     if len(tried) < 3:
         return None
 
     def dots(name: str, outcomes: Sequence[Outcome], mode: str = "markers", **marker: Any) -> dict[str, Any]:
         told = [
-            [_settings(one.settings), duration(one.downtime_ms), number(one.moves), size(one.bytes)] for one in outcomes
+            [_settings(one.settings), duration(one.downtime_ms), number(one.moves), decimal(one.bytes)]
+            for one in outcomes
         ]
         hover = "%{customdata[0]}<br>downtime %{customdata[1]}, %{customdata[2]} moves, %{customdata[3]} copied"
-        cost = [float(one.bytes or 0) / 1e9 if by_bytes else float(one.moves) for one in outcomes]
+        cost = [one.bytes / 1e9 for one in outcomes]
         down_s = [one.downtime_ms / 1_000 for one in outcomes]
         return trace(POINTS, name, cost, down_s, told, hover, mode=mode, marker=marker, line={"color": marker["color"]})
 
     data = [
         dots("tried", tried, color="--quiet", size=7),
-        dots("nothing beats these", unbeaten(tried, by_bytes=by_bytes), "lines+markers", color=colour(0), size=8),
+        dots("nothing beats these", unbeaten(tried), "lines+markers", color=colour(0), size=8),
         dots("as it was", [advice.present], color="--ink", size=14, symbol="square-open"),
         dots("recommended", [advice.recommended], color="--good", size=15, symbol="star"),
     ]
-    across = axis("GB copied" if by_bytes else "moves", rangemode="tozero")
-    return figure(data, across, axis("seconds of downtime", rangemode="tozero"))
+    return figure(data, axis("GB copied", rangemode="tozero"), axis("seconds of downtime", rangemode="tozero"))
 
 
 def _settings(settings: Mapping[str, object]) -> str:
     return "<br>".join(f"{escape(str(name))} {escape(str(value))}" for name, value in sorted(settings.items()))
 
 
-def unbeaten(tried: Iterable[Outcome], *, by_bytes: bool) -> list[Outcome]:
+def unbeaten(tried: Iterable[Outcome]) -> list[Outcome]:
     """Return the outcomes that no other one beats in both downtime and cost, from the cheapest to the dearest."""
     found: list[Outcome] = []
-    for one in sorted(tried, key=lambda o: ((o.bytes or 0) if by_bytes else o.moves, o.downtime_ms)):
+    for one in sorted(tried, key=lambda o: (o.bytes, o.downtime_ms)):
         if not found or one.downtime_ms < found[-1].downtime_ms:
             found.append(one)
     return found
@@ -652,9 +623,9 @@ def _bars(intervals: Sequence[OwnershipInterval], begin_ms: int, end_ms: int) ->
     for is_second, member, state in sorted(parts, key=lambda part: (part[0], part[1], part[2] != "running", part[2])):
         chosen = parts[is_second, member, state]
         clipped = [(max(one.from_ms, begin_ms), min(one.to_ms or end_ms, end_ms)) for one in chosen]
-        pattern = {"shape": HATCHED.get(state, ""), "fillmode": "overlay", "solidity": 0.35, "size": 6}
+        pattern = {"shape": "/" if state == "restoring" else "", "fillmode": "overlay", "solidity": 0.35, "size": 6}
         line = {"color": "--paper", "width": 1}
-        told = [[escape(member), escape(state or UNKNOWN), time_of(one.from_ms)[11:], _until(one)] for one in chosen]
+        told = [[escape(member), state, time_of(one.from_ms)[11:], _until(one)] for one in chosen]
         lasted, tasks = [end - begin for begin, end in clipped], [escape(one.task) for one in chosen]
         hover = "%{y} on %{customdata[0]}: %{customdata[1]} from %{customdata[2]} %{customdata[3]}"
         marker = {"color": colour(members.index(member)), "line": line, "pattern": pattern}

@@ -157,10 +157,16 @@ class Run:
                     # Another run waits here for the end of this transaction, even behind a pool of connections.
                     cursor.execute(f"select pg_advisory_xact_lock({AUDIT_LOCK})")
                     cursor.fetchall()
-                    _refuse_taken(cursor, self._day)
+                    self._refuse_taken(cursor)
                 values = (str(self.run_id), self._day, code_version, to_json(settings))
                 bind(cursor, _BEGIN, [values], (TEXT, DATE, TEXT, TEXT))
                 connection.commit()
+
+    def _refuse_taken(self, cursor: adbc.Cursor) -> None:
+        bind(cursor, _TAKEN, [(self._day,)], (DATE,))
+        if (found := cursor.fetchone()) is not None:
+            how = "is being audited by another run" if found[0] == "running" else "was audited by another run"
+            raise DayTaken(f"{self._day} {how}")
 
     def beat(self) -> None:
         """Write that the run is at work; if the database does not take it, the next beat will do."""
@@ -193,23 +199,6 @@ def before(url: str, day: date) -> Before:
         " min((measures -> 'measures' ->> 'availability')::float8) is not null order by day",
     )
     return Before(frozenset((group, law) for group, law in known) if audited else None, dict(least))
-
-
-def refuse_taken(url: str, day: date) -> None:
-    """Check before anything is begun whether another run makes this one needless; only ``recorded`` knows for sure.
-
-    Raises:
-        DayTaken: when one does.
-    """
-    with connected(url) as connection, connection.cursor() as cursor:
-        _refuse_taken(cursor, day)
-
-
-def _refuse_taken(cursor: adbc.Cursor, day: date) -> None:
-    bind(cursor, _TAKEN, [(day,)], (DATE,))
-    if (found := cursor.fetchone()) is not None:
-        how = "is being audited by another run" if found[0] == "running" else "was audited by another run"
-        raise DayTaken(f"{day} {how}")
 
 
 @contextmanager
@@ -310,10 +299,8 @@ def _kept(value: Any) -> Any:
             return float(value) if math.isfinite(value) else None
         case Mapping():
             return {plain(str(name)): _kept(item) for name, item in value.items()}
-        case list() | tuple() | set() | frozenset():
-            return [_kept(item) for item in (sorted(value) if isinstance(value, set | frozenset) else value)]
-        case _ if hasattr(value, "item"):
-            return _kept(value.item())
+        case list() | tuple():
+            return [_kept(item) for item in value]
         case _:
             return plain(str(value))
 

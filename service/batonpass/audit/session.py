@@ -35,7 +35,6 @@ DEFAULTS: Final[Mapping[str, str]] = {
     "spark.sql.session.timeZone": "UTC",
     # A payload may be a megabyte: what is handed to Python at once is bounded by bytes as well as by rows.
     "spark.sql.execution.arrow.maxBytesPerBatch": str(16 * 1024 * 1024),
-    "spark.sql.sources.partitionOverwriteMode": "dynamic",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }

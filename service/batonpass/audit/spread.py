@@ -1,7 +1,6 @@
 """Spreads a day over Spark's executors: a part is a group, read, folded and decided again where it is read.
 
-Nothing is exchanged. All results have the same columns: each row is of one kind, and the columns of the other kinds are
-null.
+Nothing is exchanged. What is found comes back as bytes, a row for up to ``ROWS_PER_BATCH`` findings of one kind.
 """
 
 from __future__ import annotations
@@ -91,21 +90,19 @@ FRAMES: Final[Mapping[str, type]] = {
 _TYPES: Final = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
 
 
-def _struct(row: type) -> pa.DataType:
-    """Return the type of a column that holds rows of a kind."""
-    fields = []
+def _schema(row: type) -> pa.Schema:
+    """Return the columns of rows of a kind: their group, and their own."""
+    fields = [(GROUP, pa.string())]
     for name, hint in get_type_hints(row).items():
-        kind = next((one for one in get_args(hint) if one is not NoneType), hint)
-        fields.append(pa.field(name, _TYPES[kind]))
-    return pa.struct(fields)
+        fields.append((name, _TYPES[next((one for one in get_args(hint) if one is not NoneType), hint)]))
+    return pa.schema(fields)
 
 
+SCHEMAS: Final = {name: _schema(row) for name, row in FRAMES.items()}
 RESULT: Final = "result"
-RESULTS: Final = pa.schema(
-    [(GROUP, pa.string()), (RESULT, pa.string()), *((name, _struct(row)) for name, row in FRAMES.items())]
-)
-"""The group; what it came to (``GroupResult``, as JSON); and for each kind of results that grow with the day one column
-that holds the rest of its columns."""
+RESULTS: Final = pa.schema([(GROUP, pa.string()), ("kind", pa.string()), ("content", pa.binary())])
+"""The group; the kind of what was found; and a batch of it in Arrow's bytes. Of the kind ``RESULT`` is what the group
+came to, a ``GroupResult`` as JSON."""
 
 ROWS_PER_BATCH: Final = 20_000
 
@@ -136,7 +133,9 @@ class AuditGroups:
         day = self.plan.begin_ms, self.plan.end_ms
         shown = generations(read, one)
         fold = GroupFold(one, *day, lags=warmup_lags(read, self.plan, one), generations=shown)
-        replay = self._begun(one) if self.replay else None
+        replay = None
+        if self.replay:
+            replay = GroupReplay(one, begin_ms=day[0], code=code_version(), has_histories=self.has_histories)
         rows = log_rows(read, self.plan, one, replayed=self.replay, has_histories=self.has_histories)
         for version, rank, epoch, at_ms, kind, form, payload in rows:
             if rank == RECORD:
@@ -168,12 +167,6 @@ class AuditGroups:
             yield from _batches(one, "generation", shown)
         yield _result(one, fold, replay)
 
-    def _begun(self, one: GroupPlan) -> GroupReplay:
-        replay = GroupReplay(one, begin_ms=self.plan.begin_ms, code=code_version(), has_histories=self.has_histories)
-        if not one.base and one.known:
-            replay.begin_empty()
-        return replay
-
     def _frames(self, one: GroupPlan, fold: GroupFold, least: int) -> Iterator[pa.RecordBatch]:
         """Yield and forget what has been found and grows with the day, where there is enough of it."""
         for name, found in (("gap", fold.gaps), ("warmup", fold.warmups), ("interval", fold.intervals)):
@@ -183,9 +176,10 @@ class AuditGroups:
                 found.clear()
 
 
-def _batches(one: GroupPlan, name: str, rows: Sequence[Any]) -> Iterator[pa.RecordBatch]:
+def _batches(one: GroupPlan, kind: str, rows: Sequence[Any]) -> Iterator[pa.RecordBatch]:
     if rows:
-        yield pa.RecordBatch.from_pylist([{GROUP: one.group, name: row._asdict()} for row in rows], schema=RESULTS)
+        batch = pa.RecordBatch.from_pylist([{GROUP: one.group, **row._asdict()} for row in rows], SCHEMAS[kind])
+        yield _found(one, kind, batch.serialize().to_pybytes())
 
 
 def _result(one: GroupPlan, fold: GroupFold, replay: GroupReplay | None) -> pa.RecordBatch:
@@ -194,7 +188,11 @@ def _result(one: GroupPlan, fold: GroupFold, replay: GroupReplay | None) -> pa.R
         found, left_out = [*found, *replay.kept.first()], left_out + replay.kept.left_out
         counts = replay.replayed, replay.differing, replay.untraced
     result = GroupResult(fold.day, found, left_out, fold.worst_hour, *counts)
-    return pa.RecordBatch.from_pylist([{GROUP: one.group, RESULT: msgspec.json.encode(result).decode()}], RESULTS)
+    return _found(one, RESULT, msgspec.json.encode(result))
+
+
+def _found(one: GroupPlan, kind: str, content: bytes) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist([{GROUP: one.group, "kind": kind, "content": content}], RESULTS)
 
 
 _decoder: Final = msgspec.json.Decoder(GroupResult)
@@ -202,20 +200,21 @@ _decoder: Final = msgspec.json.Decoder(GroupResult)
 
 def group_results(results: DataFrame) -> list[GroupResult]:
     """Return what each group came to."""
-    texts = results.where(f.col(RESULT).isNotNull()).select(RESULT).toArrow().column(0)
-    return [_decoder.decode(text) for text in texts.to_pylist()]
+    found = results.where(f.col("kind") == RESULT).select("content").toArrow().column(0)
+    return [_decoder.decode(content) for content in found.to_pylist()]
 
 
-def frame_of(results: DataFrame, kind: str) -> DataFrame:
-    """Return the rows of one kind, with its columns."""
-    return results.where(f.col(kind).isNotNull()).select(GROUP, f"{kind}.*")
+def rows_of(results: DataFrame, kind: str) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of one kind, sorted by group, each batch of one group; the driver holds a part of them at once."""
+    for row in results.where(f.col("kind") == kind).sort(GROUP).toLocalIterator():
+        yield pa.ipc.read_record_batch(pa.py_buffer(row["content"]), SCHEMAS[kind])
 
 
 SPARK_RESULTS: Final = from_arrow_schema(RESULTS)
 
 
 def day_results(tables: DayTables, parts: Sequence[Part], *, frames: bool, replay: bool) -> DataFrame:
-    """Return the results of the day: a row for each group, and with ``frames`` one for each gap, warmup and interval.
+    """Return the results of the day (``RESULTS``): what each group came to; with ``frames``, what grows, too.
 
     Each of ``parts`` is a task. Nothing is read before an action asks for it.
     """

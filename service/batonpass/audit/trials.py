@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from batonpass.audit.day_scenario import DayScenario
 from batonpass.audit.findings import Outcome, Recommendation, amount
@@ -19,7 +19,7 @@ from batonpass.core.state.policy import GroupConfig, parse_config
 from batonpass.simulate.group import NeverAtRest
 from batonpass.simulate.scenario.model import Act, Scenario
 from batonpass.simulate.scenario.play import LEAD_MS, play
-from batonpass.simulate.scenario.tally import Tally
+from batonpass.simulate.scenario.tally import Counted, Tally
 
 Value = int | float | str | bool | None
 
@@ -58,6 +58,17 @@ SILENCE_SHARE: Final = 0.5
 
 CLOSE: Final = 0.25
 """By how large a share the simulation of the present settings may differ from the day to be called close."""
+
+
+class Needed(NamedTuple):
+    """What a change has to save to be worthwhile, beside what the simulation of the present settings is off by.
+
+    ``work`` is a share of the present bytes, or moves.
+    """
+
+    downtime_ms: float
+    waiting_ms: float
+    work: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,56 +165,52 @@ def attempt(scenario: Scenario, settings: Mapping[str, Value]) -> Trial:
 
 
 def recommendation(group: str, day: DayScenario, trials: Sequence[Trial]) -> Recommendation:
-    """Return what to set; ``trials`` begin with that of the present settings.
-
-    Raises:
-        ValueError: The present settings could not be played.
-    """
+    """Return what to set; ``trials`` begin with that of the present settings, which was played."""
     now = trials[0]
-    if now.refused:
-        raise ValueError(now.refused)
     played = [one for one in trials if not one.refused]
-    best = choose(played)
-    is_clear = best is now or exceeds_error(day, now, best)
-    best = best if is_clear else now
+    best = choose(played, day.lived)
     return Recommendation(
         group=group,
         present=now.outcome,
         recommended=best.outcome,
-        confidence=" ".join(_sentences(day, now, best, is_clear=is_clear)),
+        confidence=" ".join(_sentences(day, now, best)),
         grid=tuple(one.outcome for one in played),
     )
 
 
-def exceeds_error(day: DayScenario, now: Trial, best: Trial) -> bool:
-    """Return whether a change saves more than the simulation of the present settings differs from the day."""
-    lived = day.lived
-    if _is_better(best, now):
-        return now.downtime_ms - best.downtime_ms > abs(now.downtime_ms - lived.downtime_ms)
-    if _is_sooner(best, now):
-        return now.waiting_ms - best.waiting_ms > abs(now.waiting_ms - lived.waiting_ms)
-    # What the day copied is not known; moves stand for it.
-    saved = max(1 - best.moves / max(1, now.moves), 1 - best.bytes / max(1, now.bytes))
-    return saved > abs(now.moves - lived.moves) / max(1, now.moves, lived.moves)
-
-
-def choose(trials: Sequence[Trial]) -> Trial:
-    """Return the trial to recommend, of several that begin with the present settings.
+def choose(trials: Sequence[Trial], lived: Counted | None = None) -> Trial:
+    """Return the trial to recommend, of several that begin with the present settings; ``lived`` is the real day.
 
     The least downtime wins if it is worth a change. A trial with more standbys wins only if it leaves less than half of
     the downtime that is possible without, not counting the wait for dead members. Among equals the fewest standbys win,
     then the fewest bytes, the least waiting, the fewest moves, and the fewest changed settings. If nothing lowers the
     downtime, a trial is recommended that brings tasks to their targets sooner, or that has the same result for less.
+    Nothing is worth a change that saves less than the simulation of the present settings differs from the day.
     """
     now = trials[0]
+    needed = _needed(now, lived)
     free = [one for one in trials if _standbys(one) <= _standbys(now)]
-    best = _best_of(free, now)
+    best = _best_of(free, now, needed)
     dear = [one for one in trials if _standbys(one) > _standbys(now)]
     if dear:
-        bought = _best_of([*dear, best], now)
-        if _avoidable_ms(bought) < STANDBY_SHARE * _avoidable_ms(best) and _is_better(bought, best):
+        bought = _best_of([*dear, best], now, needed)
+        is_better = best.downtime_ms - bought.downtime_ms >= needed.downtime_ms
+        if _avoidable_ms(bought) < STANDBY_SHARE * _avoidable_ms(best) and is_better:
             best = bought
     return best
+
+
+def _needed(now: Trial, lived: Counted | None) -> Needed:
+    off_ms, off_waiting_ms, off_work = 0, 0, 0.0
+    if lived is not None:
+        off_ms, off_waiting_ms = abs(now.downtime_ms - lived.downtime_ms), abs(now.waiting_ms - lived.waiting_ms)
+        # What the day copied is not known; moves stand for it.
+        off_work = abs(now.moves - lived.moves) / max(1, now.moves, lived.moves)
+    return Needed(
+        max(BETTER_MS, BETTER_SHARE * now.downtime_ms, off_ms + 1),
+        max(SOONER_MS, SOONER_SHARE * now.waiting_ms, off_waiting_ms + 1),
+        max(BETTER_SHARE, off_work),
+    )
 
 
 def _avoidable_ms(one: Trial) -> int:
@@ -211,36 +218,26 @@ def _avoidable_ms(one: Trial) -> int:
     return one.downtime_ms - one.silence_ms
 
 
-def _best_of(trials: Sequence[Trial], now: Trial) -> Trial:
+def _best_of(trials: Sequence[Trial], now: Trial, needed: Needed) -> Trial:
     least = min(one.downtime_ms for one in trials)
     room = SAME_SHARE * now.downtime_ms
     near = [one for one in trials if one.downtime_ms <= least + room]
     best = min(near, key=lambda one: _cost(one, now))
-    if _is_better(best, now):
+    if now.downtime_ms - best.downtime_ms >= needed.downtime_ms:
         return best
     # No trial has less downtime; perhaps one brings tasks to their targets sooner, or costs less.
     bearable_ms = now.downtime_ms + max(BETTER_MS, room)
     same = [one for one in trials if one.downtime_ms <= bearable_ms and _is_no_dearer(one, now)]
     soonest = min(same, key=lambda one: (one.waiting_ms // SOONER_MS, _cost(one, now)), default=now)
-    if _is_sooner(soonest, now):
+    if now.waiting_ms - soonest.waiting_ms >= needed.waiting_ms:
         return soonest
     cheapest = min((now, *same), key=lambda one: _cost(one, now))
-    saves = cheapest.bytes < (1 - BETTER_SHARE) * now.bytes or cheapest.moves < (1 - BETTER_SHARE) * now.moves
-    return cheapest if saves else now
+    left = min(cheapest.bytes / max(1, now.bytes), cheapest.moves / max(1, now.moves))
+    return cheapest if left < 1 - needed.work else now
 
 
 def _is_no_dearer(one: Trial, now: Trial) -> bool:
     return one.bytes <= (1 + SAME_SHARE) * now.bytes and one.moves <= now.moves
-
-
-def _is_sooner(one: Trial, now: Trial) -> bool:
-    saved = now.waiting_ms - one.waiting_ms
-    return saved >= SOONER_MS and saved >= SOONER_SHARE * now.waiting_ms
-
-
-def _is_better(one: Trial, other: Trial) -> bool:
-    saved = other.downtime_ms - one.downtime_ms
-    return saved >= BETTER_MS and saved >= BETTER_SHARE * other.downtime_ms
 
 
 def _cost(one: Trial, now: Trial) -> tuple[int, int, int, int, int, str]:
@@ -257,7 +254,7 @@ def _standbys(one: Trial) -> int:
     return count
 
 
-def _sentences(day: DayScenario, now: Trial, best: Trial, *, is_clear: bool) -> list[str]:
+def _sentences(day: DayScenario, now: Trial, best: Trial) -> list[str]:
     """Say how sure the recommendation is, and what else it costs."""
     lived = day.lived
     what = "the day so far" if day.so_far else "the day"
@@ -266,13 +263,12 @@ def _sentences(day: DayScenario, now: Trial, best: Trial, *, is_clear: bool) -> 
             f"Simulated with the present settings, {what} has {duration(now.downtime_ms)} of downtime and {amount(now.moves, 'move')}; "
             f"the real day had {duration(lived.downtime_ms)} and {lived.moves}."
         ),
-        _how_sure(day, now, best),
     ]
-    if not is_clear:
-        told.append("No setting is clearly better: none saves more than the simulation is off by.")
-    elif best is now:
-        told.append("No setting that was tried is enough better to change anything.")
-    if _is_sooner(best, now):
+    is_sooner = now.waiting_ms - best.waiting_ms >= _needed(now, day.lived).waiting_ms
+    told.append(_how_sure(day, now, by_waiting=is_sooner and best.downtime_ms >= now.downtime_ms))
+    if best is now:
+        told.append("No setting is clearly better: none saves enough, and more than the simulation is off by.")
+    if is_sooner:
         told.append(
             f"In total, tasks run away from their target for {duration(best.waiting_ms)} instead of {duration(now.waiting_ms)}."
         )
@@ -293,11 +289,11 @@ def _sentences(day: DayScenario, now: Trial, best: Trial, *, is_clear: bool) -> 
     return told
 
 
-def _how_sure(day: DayScenario, now: Trial, best: Trial) -> str:
+def _how_sure(day: DayScenario, now: Trial, *, by_waiting: bool) -> str:
     """Say how well the simulation of the present settings agrees with the day, in what the recommendation rests on."""
     pairs = {"moves": (now.moves, day.lived.moves, 1)}
     pairs["downtime"] = (now.downtime_ms, day.lived.downtime_ms, BETTER_MS)
-    if best is not now and _is_sooner(best, now) and not _is_better(best, now):
+    if by_waiting:
         pairs["how long tasks run away from their target"] = (now.waiting_ms, day.lived.waiting_ms, SOONER_MS)
     # Values that are next to nothing in both agree.
     apart = [

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import zip_longest
 from statistics import median_low
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
@@ -103,7 +104,9 @@ def recommend(
 
     days = dict(spread(partial(read_day, tables.url, tables.plan), list(plans.items())))
     played = [(group, day.scenario) for group, day in days.items() if isinstance(day, DayScenario)]
-    trials = [(group, (scenario, settings)) for group, scenario in played for settings in grid(scenario)]
+    # The present settings of all groups first: without these nothing is known of a group.
+    grids = [[(group, (scenario, settings)) for settings in grid(scenario)] for group, scenario in played]
+    trials = [one for of_place in zip_longest(*grids) for one in of_place if one is not None]
     tried: defaultdict[str, list[Trial]] = defaultdict(list)
     for group, trial in spread(partial(play_trial, until_s), trials):
         tried[group].append(trial)

@@ -415,9 +415,8 @@ def _show_json(result: AuditResult) -> None:
 
 
 def _show_advice(result: AuditResult) -> None:
-    for advice in result.recommendations[:SHOWN]:
-        for line in advised(advice.group, asdict(advice)):
-            screen().say(line)
+    for line in advised({one.group: asdict(one) for one in result.recommendations[:SHOWN]}):
+        screen().say(line)
 
 
 def _show(result: AuditResult, wanted: Audit) -> None:

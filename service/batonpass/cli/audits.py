@@ -64,9 +64,8 @@ async def show(context: ClientContext, day: str, limit: int) -> None:
         context.say(f"{more} more findings; a higher --limit shows more of them.")
     if body["measures"]:
         context.table("group", *MEASURES, rows=[measures_row(group, of) for group, of in body["measures"].items()])
-    for group, advice in body["recommendations"].items():
-        for line in advised(group, advice):
-            context.say(line)
+    for line in advised(body["recommendations"]):
+        context.say(line)
 
 
 def standing(body: dict[str, Any]) -> list[str]:
@@ -99,24 +98,39 @@ def measures_row(group: str, measures: Mapping[str, float | None]) -> list[Any]:
     return [group, *(_told(name, measures.get(name)) for name in MEASURES)]
 
 
-def advised(group: str, advice: dict[str, Any]) -> list[str]:
-    """Return what an audit recommends for a group, one sentence a line."""
-    present, better = advice["present"], advice["recommended"]
-    changes = {
-        name: value for name, value in better["settings"].items() if present["settings"].get(name, value) != value
-    }
-    if not changes:
-        return [f"{group}: keep the settings as they are. {advice['confidence']}"]
-    words = ", ".join(f"{name} {present['settings'].get(name)} -> {value}" for name, value in sorted(changes.items()))
-    expected = [f"downtime {duration(present['downtime_ms'], '-')} -> {duration(better['downtime_ms'], '-')}"]
-    expected.append(f"moves {present['moves']} -> {better['moves']}")
-    if present["bytes"] is not None and better["bytes"] is not None:
-        expected.append(f"bytes {present['bytes']:,} -> {better['bytes']:,}")
-    if present.get("waiting_ms") is not None and better.get("waiting_ms") is not None:
-        expected.append(
-            f"tasks away from where they belong {duration(present['waiting_ms'])} -> {duration(better['waiting_ms'])}"
+def advised(advice: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return what an audit recommends by group, one sentence a line; groups with the same changes share one."""
+    alike: dict[str, list[str]] = {}
+    for group, one in advice.items():
+        now, better = one["present"]["settings"], one["recommended"]["settings"]
+        changes = sorted(
+            f"{name} {now.get(name)} -> {value}" for name, value in better.items() if now.get(name, value) != value
         )
-    return [f"{group}: {words}. Simulated: {', '.join(expected)}. {advice['confidence']}"]
+        alike.setdefault(", ".join(changes), []).append(group)
+    lines = []
+    for words, groups in alike.items():
+        expected = _expected([advice[group] for group in groups])
+        said = f"{words}. Simulated: {expected}." if words else "keep the settings as they are."
+        sure = [str(advice[group]["confidence"]) for group in groups]
+        lines.append(f"{', '.join(groups)}: {said}" + (f" {sure[0]}" if len(groups) == 1 else ""))
+        if len(groups) > 1:
+            lines += [f"  {group}: {how}" for group, how in zip(groups, sure, strict=True)]
+    return lines
+
+
+def _expected(some: Sequence[Mapping[str, Any]]) -> str:
+    """Return what to expect of a change, summed over groups; what one of them does not know is left out."""
+    said = []
+    for name, what, write in (
+        ("downtime_ms", "downtime", lambda ms: duration(ms, "-")),
+        ("moves", "moves", str),
+        ("bytes", "bytes", "{:,}".format),
+        ("waiting_ms", "tasks away from where they belong", duration),
+    ):
+        was, better = ([one[side].get(name) for one in some] for side in ("present", "recommended"))
+        if None not in (*was, *better):
+            said.append(f"{what} {write(sum(was))} -> {write(sum(better))}")
+    return ", ".join(said)
 
 
 def _row(one: dict[str, Any]) -> list[Any]:

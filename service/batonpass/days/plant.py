@@ -10,12 +10,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from enum import StrEnum
+from itertools import count
 from typing import Final
 
-from batonpass.codec.records import encode_record
+from batonpass.codec.changes import changes_of
+from batonpass.codec.records import StoredRecord, decode_record, encode_record
 from batonpass.core.state import records as r
-from batonpass.core.state.ids import MemberId, TaskId
-from batonpass.core.state.model import ActiveState, Grant, Role
+from batonpass.core.state.evolve import evolve
+from batonpass.core.state.ids import GroupId, MemberId, TaskId
+from batonpass.core.state.model import ActiveState, Grant, Group, Role
 from batonpass.days.rows import EPOCH, GroupRows
 from batonpass.simulate.scenario.drawing import Oddities
 
@@ -33,7 +36,8 @@ class Fault(StrEnum):
 OF_DRAWN_DAYS: Final = frozenset({Fault.STUCK_WARMUP, Fault.FLAPPING_MEMBER})
 """The faults that a day is drawn with; the others are put into the rows of any day."""
 
-LATER: Final = timedelta(seconds=30)
+LATER_MS: Final = 30_000
+"""How long after the record before one that is appended is written."""
 
 
 def oddities_of(faults: Sequence[Fault]) -> Oddities:
@@ -49,115 +53,52 @@ def plant(rows: GroupRows, faults: Sequence[Fault]) -> GroupRows:
     """
     found = replace(rows, tables={name: list(table) for name, table in rows.tables.items()})
     if Fault.TWO_OWNERS in faults:
-        _Forger(found).two_owners()
+        _append_grant(found, is_taken=False)
     if Fault.COLD_PROMOTION in faults:
-        _Forger(found).cold_promotion()
+        _append_grant(found, is_taken=True)
     if Fault.SEQUENCE_HOLE in faults:
         _make_hole(found)
     return found
 
 
-class _Forger:
-    """Appends to a finished day what no core would write."""
+def _append_grant(rows: GroupRows, *, is_taken: bool) -> None:
+    """Append what no core writes: a running task is granted to another member, and runs there.
 
-    def __init__(self, rows: GroupRows) -> None:
-        self._rows = rows
-        self._at = max(row[3] for row in rows.tables["record_log"]) + LATER
-        self._generation = rows.tables["assignment_events"][-1][9]
-        holders: dict[str, tuple[str, int]] = {}
-        copies: set[tuple[str, str]] = set()
-        epochs: dict[str, int] = {}
-        for row in rows.tables["assignment_events"]:
-            task, member, role, member_epoch, token = row[3], row[4], row[7], row[10], row[11]
-            epochs[member] = max(epochs.get(member, 0), member_epoch)
-            if role == "none":
-                copies.discard((task, member))
-                if task in holders and holders[task][0] == member:
-                    del holders[task]
-            else:
-                copies.add((task, member))
-            if role == "active" and row[5] == "granted":
-                holders[task] = (member, token)
-        self._epochs = epochs
-        for task, (owner, token) in sorted(holders.items()):
-            others = sorted(
-                member
-                for member in {one for one, _ in holders.values()}
-                if member != owner and (task, member) not in copies
-            )
-            if others:
-                self._task, self._owner, self._token, self._other = TaskId(task), MemberId(owner), token, others[0]
-                return
-        raise ValueError("nobody has a task that somebody else has no copy of; take a larger day")
-
-    def two_owners(self) -> None:
-        """Grant a running task to another member, and have it run there too (L1)."""
-        self._grant(warm=True)
-        self._runs()
-
-    def cold_promotion(self) -> None:
-        """Take a task from its running owner for a member that has no copy of it (L7)."""
-        owner = self._owner
-        revoked = r.AssignmentChanged(owner, self._next_epoch(owner), self._ms, revoked=(self._task,))
-        self._write([revoked], [(owner, "revoked", "active", "none", "", None)])
-        self._write(
-            [r.TaskReleased(self._task, owner, at_ms=self._ms)], [(owner, "released", "none", "none", "", None)]
+    Unless it ``is_taken`` from its owner, that may run it still (L1); else it goes to a member without a copy (L7).
+    """
+    log = rows.tables["record_log"]
+    stored = (StoredRecord(kind, form, payload.encode()) for *_, kind, form, payload in log)
+    group = evolve(Group(GroupId(rows.group_id)), map(decode_record, stored))
+    task, owner, other = _victim(group)
+    epoch, token = group.members[other].epoch + 1, group.members[owner].assignment[task].token + 1
+    times = count((max(row[3] for row in log) - EPOCH) // timedelta(milliseconds=1) + LATER_MS, LATER_MS)
+    records: list[r.AssignmentChanged | r.TaskReleased | r.ActiveReported] = []
+    if is_taken:
+        revoked = r.AssignmentChanged(owner, group.members[owner].epoch + 1, next(times), revoked=(task,))
+        records += [revoked, r.TaskReleased(task, owner, at_ms=next(times))]
+    grant = Grant(Role.ACTIVE, epoch, next(times), token=token)
+    ready = () if is_taken else (task,)
+    records += [
+        r.AssignmentChanged(other, epoch, grant.since_ms, granted={task: grant}, ready=ready),
+        r.ActiveReported(task, other, ActiveState.RUNNING, next(times)),
+    ]
+    for record in records:
+        before, group = group, evolve(group, (record,))
+        encoded = encode_record(record)
+        row = (group.version, encoded.kind, encoded.version, encoded.payload.decode())
+        rows.append(
+            [row], changes_of(before, (record,), group, {}, 0), EPOCH + timedelta(milliseconds=record.at_ms or 0)
         )
-        self._grant(warm=False)
-        self._at += LATER
-        self._runs()
 
-    @property
-    def _ms(self) -> int:
-        since: timedelta = self._at - EPOCH
-        return since // timedelta(milliseconds=1)
 
-    def _next_epoch(self, member: str) -> int:
-        self._epochs[member] = epoch = self._epochs.get(member, 0) + 1
-        return epoch
-
-    def _grant(self, *, warm: bool) -> None:
-        other = MemberId(self._other)
-        self._token += 1
-        epoch = self._next_epoch(other)
-        grant = Grant(Role.ACTIVE, epoch, self._ms, token=self._token)
-        record = r.AssignmentChanged(
-            other,
-            epoch,
-            self._ms,
-            granted={self._task: grant},
-            ready=(self._task,) if warm else (),
-        )
-        self._write([record], [(other, "granted", "none", "active", "", warm)])
-
-    def _runs(self) -> None:
-        other = MemberId(self._other)
-        record = r.ActiveReported(self._task, other, ActiveState.RUNNING, self._ms)
-        self._write([record], [(other, "reported", "active", "active", "running", None)])
-
-    def _write(
-        self, records: Sequence[r.Record], changes: Sequence[tuple[str, str, str, str, str, bool | None]]
-    ) -> None:
-        rows, before = self._rows, self._rows.version
-        for record in records:
-            rows.version += 1
-            stored = encode_record(record)
-            rows.tables["record_log"].append(
-                (
-                    *(rows.group_id, rows.version, rows.coordinator_epoch, self._at),
-                    *(stored.kind, stored.version, stored.payload.decode()),
-                )
-            )
-        for place, (member, kind, role_before, role, state, warm) in enumerate(changes):
-            token = self._token if kind == "granted" else 0
-            epoch = self._epochs[member] if kind in {"granted", "revoked"} else 0
-            rows.tables["assignment_events"].append(
-                (
-                    *(rows.group_id, before, place, self._task, member, kind, role_before, role, self._at),
-                    *(self._generation, epoch, token, state, warm, "", None),
-                )
-            )
-        self._at += timedelta(seconds=1)
+def _victim(group: Group) -> tuple[TaskId, MemberId, MemberId]:
+    """Return a task that has an owner, the owner, and another owner that has no copy of the task."""
+    owners = {name: task.owner for name, task in sorted(group.tasks.items()) if task.owner is not None}
+    for name, owner in owners.items():
+        for other in sorted({*owners.values()} - {owner}):
+            if name not in group.members[other].assignment:
+                return name, owner, other
+    raise ValueError("nobody has a task that somebody else has no copy of; take a larger day")
 
 
 def _make_hole(rows: GroupRows) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import msgspec
 
+from batonpass.codec.changes import Change
 from batonpass.codec.code import code_version
 from batonpass.codec.groups import GROUP_VERSION, decode_group, encode_group
 from batonpass.codec.records import json_text
@@ -76,6 +77,17 @@ class GroupRows:
         """How many changes of assignments there are: the size of a day is counted in these."""
         return len(self.tables["assignment_events"])
 
+    def append(self, records: Sequence[Row], changes: Iterable[Change], at: datetime) -> None:
+        """Append what a decision wrote: for each record its number, kind, version and payload; and its task history."""
+        self.tables["record_log"] += [
+            (self.group_id, seq, self.coordinator_epoch, at, *stored) for seq, *stored in records
+        ]
+        self.tables["assignment_events"] += [
+            (self.group_id, self.version, place, *one[:5], at, *one[6:-1], instant(one.heard_ms))
+            for place, one in enumerate(changes)
+        ]
+        self.version += len(records)
+
     def copy_as(self, group_id: str) -> GroupRows:
         """Return the same day under another name, without traces, as if retention had deleted these already.
 
@@ -121,19 +133,11 @@ class GroupRecorder:
         self._historian.committed(soft)
         epoch = self._rows.coordinator_epoch
         prepared = prepare(Commit(GroupId(self._rows.group_id), epoch, group.version, decision.records, history))
-        self._rows.version = decision.after.version
         at = EPOCH + timedelta(milliseconds=now_ms)
         tables, group_id, parts = self._rows.tables, self._rows.group_id, prepared.rows
-        tables["record_log"] += [
-            (group_id, seq, epoch, at, kind, version, payload)
-            for seq, kind, version, payload in parts.get("records", ())
-        ]
+        self._rows.append(parts.get("records", ()), history.changes, at)
         tables["generations"] += [
             (group_id, *row[:3], at, msgspec.json.decode(row[4]), *row[5:]) for row in parts.get("generations", ())
-        ]
-        tables["assignment_events"] += [
-            (group_id, group.version, place, *one[:5], at, *one[6:-1], instant(one.heard_ms))
-            for place, one in enumerate(history.changes)
         ]
         tables["traces"] += [(group_id, at, *row[1:]) for row in parts.get("traces", ())]
         tables["commands"] += [(group_id, at, *row[1:]) for row in parts.get("commands", ())]
@@ -184,13 +188,7 @@ class GroupRecorder:
             for known in self._members.values()
         ]
         tables["snapshots"] = [
-            (
-                self._rows.group_id,
-                group.version,
-                GROUP_VERSION,
-                instant(at_ms),
-                _packed(group),
-            )
+            (self._rows.group_id, group.version, GROUP_VERSION, instant(at_ms), _packed(group))
             for group, at_ms in self._kept()
         ]
         return self._rows
