@@ -123,6 +123,25 @@ def test_a_recorded_load_is_where_the_average_begins() -> None:
     assert begun(2.0, 0, 4.0).until(HALF_LIFE, HALF_LIFE).average == pytest.approx(3.0)
 
 
+def test_what_is_far_below_what_was_said_elsewhere_counts_only_if_it_is_nearer_to_the_median() -> None:
+    def after(half_lives: int, load: float) -> SmoothedLoad:
+        return begun(5.0, 0, load).until(half_lives * HALF_LIFE, HALF_LIFE)
+
+    assert begun(None, 0, 0.05).counted(1.0) is None
+    assert after(1, 0.05).counted(1.0) == pytest.approx(2.525)
+    assert after(9, 0.05).counted(1.0) == 5.0, "it goes on being doubted"
+    assert after(9, 0.05).counted(0.2) == pytest.approx(0.05, rel=0.3), "a hot spot that has gone"
+    assert after(9, 2.0).counted(1.0) == pytest.approx(2.0, rel=0.1)
+
+
+def test_a_member_that_was_believed_for_three_half_lives_is_believed_from_then_on() -> None:
+    believed = begun(5.0, 0, 4.0).until(3 * HALF_LIFE, HALF_LIFE)
+    later = believed._replace(last=0.05).until(12 * HALF_LIFE, HALF_LIFE)
+    assert (believed.before, later.counted(1.0)) == (0.0, pytest.approx(0.05, rel=0.3))
+    doubted = begun(5.0, 0, 0.05).until(9 * HALF_LIFE, HALF_LIFE)._replace(last=4.0)
+    assert doubted.until(12 * HALF_LIFE, HALF_LIFE).before == 0.0
+
+
 def test_a_step_is_left_when_the_load_is_more_than_a_whole_one_away() -> None:
     first = step_of(0.52, 0.0001)
     assert 0.52 / STEP**0.5 <= first <= 0.52 * STEP**0.5
