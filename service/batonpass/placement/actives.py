@@ -254,19 +254,25 @@ class _Sorting:
         request, sizes = state.request, state.request.state_size
         special: dict[int, tuple[tuple[Wish, ...], frozenset[int]]] = {}
         for task in {*wishes.copies, *request.previous, *request.warming}.intersection(self.tasks.tolist()):
-            special[task] = _wishes(state, wishes, task, takers)
+            distinct = _wishes(state, wishes, task, takers)
+            if distinct[0]:
+                special[task] = distinct
         size = np.array([sizes.get(task, 0) for task in self.tasks.tolist()]) if sizes else np.zeros_like(self.tasks)
         order = np.argsort(size, kind="stable")
         # Sizes of state differ if they differ by powers of four.
         tasks, give = self.tasks[order], (np.frexp(size[order])[1] + 1) // 2
-        alone = np.where(np.isin(tasks, [*special]), tasks, -1)
+        is_special = np.isin(tasks, [*special])
+        # A task with wishes separates those before it from those after it. Of these classes the later one gives first,
+        # so that tasks whose copies come no closer are tried in turn.
+        alone, run = np.where(is_special, tasks, -1), np.where(is_special, -1, np.cumsum(is_special))
         found: dict[tuple[object, ...], TaskClass] = {}
-        for some in grouped(self.home[tasks], self._part[tasks], self._reach[tasks], give, alone):
+        for some in grouped(self.home[tasks], self._part[tasks], self._reach[tasks], give, alone, run):
             task, price = int(tasks[some[0]]), int(give[some[0]])
             place = int(self.home[task]), int(self._part[task]), int(self._reach[task])
             its_wishes, excluded = special.get(task, _ALIKE)
             task_class = TaskClass(*place, wishes=its_wishes, excluded=excluded, give=price)
-            found.setdefault((place, price, its_wishes, excluded), task_class).tasks += tasks[some].tolist()
+            key = (place, price, its_wishes, excluded, int(run[some[0]]))
+            found.setdefault(key, task_class).tasks += tasks[some].tolist()
         return [*found.values()]
 
 
