@@ -153,6 +153,7 @@ def _worthwhile(view: View, solver: Solver) -> dict[int, int]:
         task: to
         for task, to in enumerate(place(replace(request, bound=bound), solver).owner)
         if UNASSIGNED not in (to, home[task]) and to != home[task] and task not in bound
+        if request.members[home[task]].may_be_target
         if repays(task, warm[task][to].lag if to in warm.get(task, ()) else size.get(task, 0))
     }
     return _choose(request, moves, min(WITHIN, group.config.load_imbalance))
@@ -173,8 +174,7 @@ def _choose(request: PlacementRequest, moves: Mapping[int, int], within: float) 
     capacity = [member.capacity for member in request.members]
     left: defaultdict[int, list[int]] = defaultdict(list)
     for task in moves:
-        if request.members[home[task]].may_be_target:
-            left[home[task]].append(task)
+        left[home[task]].append(task)
     chosen: dict[int, int] = {}
     most = average * (1 + within)
     while hot := [member for member, tasks in left.items() if tasks and load[member] > most * capacity[member]]:
