@@ -110,7 +110,7 @@ def _is_under_way(view: View, plan: TaskPlan) -> bool:
         return True
     if task.owner is None:
         return False
-    holders = view.holders(task)
+    holders = task.holders
     return plan.copies != holders or not all(view.copy(task, holder).is_caught_up for holder in holders)
 
 
@@ -126,6 +126,6 @@ def _stays(member: Member) -> bool:
 def target_where_it_is(view: View, task: Task) -> Target:
     """Return the target with which a task keeps its owner, and as many of its standbys as are wanted."""
     wanted = view.config.num_standby_replicas if view.is_stateful(task.id) else 0
-    held = [member_id for member_id in view.holders(task) if _stays(view.group.members[member_id])]
+    held = [member_id for member_id in task.holders if _stays(view.group.members[member_id])]
     held.sort(key=lambda member_id: (member_id not in task.target.standbys, member_id))
     return Target(task.owner, tuple(sorted(held[:wanted])))
