@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from itertools import pairwise
 from random import Random
 from typing import NoReturn, TypeVar
@@ -44,7 +43,6 @@ from batonpass.core.target.targets import build_request
 from batonpass.dry_run.load import load_status, moves_for_load
 from batonpass.explain.group import explain_group
 from batonpass.placement.flow import PlacementError, minimum_flow
-from batonpass.placement.place import place
 
 T = TypeVar("T")
 MINUTE = 60_000
@@ -123,6 +121,26 @@ def test_what_was_said_counts_half_after_a_half_life() -> None:
 def test_a_recorded_load_is_where_the_average_begins() -> None:
     assert begun(2.0, 0, 4.0).average == 2.0
     assert begun(2.0, 0, 4.0).until(HALF_LIFE, HALF_LIFE).average == pytest.approx(3.0)
+
+
+def test_what_is_far_below_what_was_said_elsewhere_counts_only_if_it_is_nearer_to_the_median() -> None:
+    def after(half_lives: int, load: float) -> SmoothedLoad:
+        return begun(5.0, 0, load).until(half_lives * HALF_LIFE, HALF_LIFE)
+
+    assert begun(None, 0, 0.05).counted(1.0) is None
+    assert after(1, 0.05).counted(1.0) == pytest.approx(2.525)
+    assert after(9, 0.05).counted(1.0) == 5.0, "it goes on being doubted"
+    assert after(9, 0.05).counted(0.2) == pytest.approx(0.05, rel=0.3), "a hot spot that has gone"
+    assert after(9, 2.0).counted(1.0) == pytest.approx(2.0, rel=0.1)
+
+
+def test_a_member_that_was_believed_for_three_half_lives_is_believed_from_then_on() -> None:
+    believed = begun(5.0, 0, 4.0).until(3 * HALF_LIFE, HALF_LIFE)
+    later = believed._replace(last=0.05).until(12 * HALF_LIFE, HALF_LIFE)
+    assert believed.before == 0.0
+    assert later.counted(1.0) == pytest.approx(0.05, rel=0.3)
+    doubted = begun(5.0, 0, 0.05).until(9 * HALF_LIFE, HALF_LIFE)._replace(last=4.0)
+    assert doubted.until(12 * HALF_LIFE, HALF_LIFE).before == 0.0
 
 
 def test_a_step_is_left_when_the_load_is_more_than_a_whole_one_away() -> None:
@@ -425,13 +443,11 @@ def test_a_move_that_only_another_one_makes_room_for_waits_for_that() -> None:
     of = {name: scene.held(name, Role.ACTIVE) for name in ("m0", "m1")}
     loads = dict(zip([*of["m0"], *of["m1"]], (1.0, 0.5, 0.7, 0.7), strict=True))
     run(scene, loads, 3 * HALF_LIFE)
-    view = scene.view()
-    request = build_request(view)
-    placed = place(request, minimum_flow)
-    index_of, other = scene.group.table.index_of, {home: 1 - home for home in (0, 1)}
-    swapped = {index_of[TaskId(task)] for task in (of["m0"][0], of["m1"][0])}
-    owners = [other[home] if task in swapped else home for task, home in enumerate(request.home)]
-    assert _choose(view, request, replace(placed, owner=owners)) == ({}, [])
+    request = build_request(scene.view())
+    swapped = [scene.group.table.index_of[TaskId(of[name][0])] for name in ("m0", "m1")]
+    assert _choose(request, {task: 1 - request.home[task] for task in swapped}, 0.01) == {}
+    alone = swapped[0]
+    assert _choose(request, {alone: 1 - request.home[alone]}, 0.01) == {}
 
 
 # What it waits for.

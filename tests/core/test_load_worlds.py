@@ -194,6 +194,14 @@ def test_members_that_fall_silent_about_their_load_keep_what_was_measured() -> N
     assert world.moves() == moves
 
 
+def test_a_member_that_says_a_hundredth_gets_no_more_than_what_others_said_of_it_allows() -> None:
+    """What it had from the beginning is still not seen: on top of that it gets an average member's load."""
+    loads = zipf(6)
+    world = World(lambda task, _: loads[task], lies={2: 0.01}).run(5 * HOUR)
+    assert sum(one.owner == "m2" for one in world.group.tasks.values()) <= 6
+    assert world.heat_at(lambda at_ms: at_ms > 3 * HOUR) < 1.6
+
+
 @pytest.mark.parametrize("factor", [0.01, 100.0])
 def test_a_member_that_lies_is_believed_but_moves_a_task_once_an_hour_at_most(factor: float) -> None:
     loads = zipf(5)

@@ -9,20 +9,17 @@ from tests.core.relay import Relay
 from tests.core.scene import Scene, topology
 from tests.dry_run.planning import member, runs, tasks
 
-from batonpass.core.handover.copies import TaskPlan
-from batonpass.core.handover.owner import Choice
 from batonpass.core.handover.view import View
 from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.inputs import DrainRequest, PauseRequest, PinRequest, ProbeRequest, ResumeRequest
 from batonpass.core.state.model import ActiveState, Marks, PauseScope, Pending, Role, Stall, Target
 from batonpass.core.state.policy import Policy
-from batonpass.core.state.reasons import Held, Why
+from batonpass.core.state.reasons import Held
 from batonpass.core.target.reach import (
     Reachability,
     find_unreachable,
     is_nothing_under_way,
     target_where_it_is,
-    targets_kept,
 )
 from batonpass.dry_run.plan import plan_snapshot
 from batonpass.dry_run.snapshot import Snapshot
@@ -133,11 +130,14 @@ def with_first(scene: Scene, **fields: object) -> Scene:
 
 def test_a_ring_is_one_only_when_nothing_else_goes_on() -> None:
     """A stall that ends, or an owner that failed, may yet make room."""
-    assert {plan.task.id for plan in find_unreachable(*swapped(full_pair())).unreachable} == {FIRST, SECOND}
+    scene = full_pair()
+    found, owners = find_unreachable(*swapped(scene)), {task: scene.group.tasks[task].owner for task in (FIRST, SECOND)}
+    assert {task: target.owner for task, target in found.kept.items()} == owners
+    assert found.full == {task: B if owner == A else A for task, owner in owners.items()}
     stalled = with_first(full_pair(), marks=Marks(stalls=(Stall(C, 2_000_000),)))
     failed = with_first(full_pair(), state=ActiveState.FAILED)
     for scene in (stalled, failed):
-        assert find_unreachable(*swapped(scene)) == Reachability(may_free_up=True)
+        assert find_unreachable(*swapped(scene)) == Reachability({}, {}, may_free_up=True)
 
 
 def test_a_next_owner_that_is_full_by_now_is_not_waited_for() -> None:
@@ -170,15 +170,12 @@ def test_a_next_owner_that_is_full_by_now_is_not_waited_for() -> None:
 def test_what_nobody_runs_and_what_a_leaving_member_runs_cannot_stay_where_it_is() -> None:
     """Such tasks go on waiting for room at their targets."""
     scene = full_pair()
-    view, _ = swapped(scene)
-    task, no_owner = scene.group.tasks[FIRST], Choice(None, Why.STAYS, held=Held.NO_CAPACITY)
-    assert target_where_it_is(view, TaskPlan(task._replace(owner=None), no_owner, {})) is None
     scene.do(DrainRequest(A, 60_000))
-    stuck = find_unreachable(*swapped(scene)).unreachable
-    view = View(scene.group, scene.soft, scene.now_ms, scene.policy)
-    assert [target_where_it_is(view, plan) is None for plan in stuck] == [plan.task.owner == A for plan in stuck]
-    assert targets_kept(view, Reachability(stuck)).keys() == {plan.task.id for plan in stuck if plan.task.owner != A}
-    assert stuck
+    stays = {task for task in (FIRST, SECOND) if scene.group.tasks[task].owner != A}
+    found = find_unreachable(*swapped(scene))
+    assert found.kept.keys() == found.full.keys() == stays != set()
+    without = with_first(full_pair(), owner=None)
+    assert FIRST not in find_unreachable(*swapped(without)).kept
 
 
 def test_what_waits_for_another_member_keeps_nobody_waiting() -> None:
@@ -188,12 +185,12 @@ def test_what_waits_for_another_member_keeps_nobody_waiting() -> None:
     view = View(scene.group, scene.soft, scene.now_ms, scene.policy)
     owners = {TaskId(task): owner for task, owner in scene.owners().items() if owner is not None}
     changes: dict[TaskId, Target] = {task: Target(B if owner == A else A) for task, owner in owners.items()}
-    assert {plan.task.id for plan in find_unreachable(view, changes).unreachable} == owners.keys()
+    assert find_unreachable(view, changes).full.keys() == owners.keys()
     assert scene.task(waiting).target.waiting_reason == "no-capacity"
     parked = scene.task(waiting).with_marks(parked=True)
     scene.group = replace(scene.group, tasks=scene.group.tasks.having(parked.id, parked))
     view = View(scene.group, scene.soft, scene.now_ms, scene.policy)
-    assert {plan.task.id for plan in find_unreachable(view, changes).unreachable} == owners.keys()
+    assert find_unreachable(view, changes).full.keys() == owners.keys()
 
 
 def test_what_runs_is_not_stopped_where_there_is_no_room_for_all() -> None:
@@ -226,16 +223,14 @@ def test_standbys_that_stay_are_no_more_than_are_wanted() -> None:
     task = scene.task("0_0")
     view = View(scene.group, scene.soft, scene.now_ms, scene.policy)
     first, second = task.standbys
-    stays = Choice(task.owner, Why.STAYS)
-    both = TaskPlan(task, stays, {})
-    assert target_where_it_is(view, both) == (task.owner, (first, second), "")
+    assert target_where_it_is(view, task) == (task.owner, (first, second), "")
     scene.change(num_standby_replicas=1)
     view = View(scene.group, scene.soft, scene.now_ms, scene.policy)
-    plan = TaskPlan(task._replace(target=task.target._replace(standbys=(second,))), stays, {})
-    assert target_where_it_is(view, plan) == (task.owner, (second,), "")
+    task = task._replace(target=task.target._replace(standbys=(second,)))
+    assert target_where_it_is(view, task) == (task.owner, (second,), "")
     scene.do(DrainRequest(second))
     view = View(scene.group, scene.soft, scene.now_ms, scene.policy)
-    assert target_where_it_is(view, plan) == (task.owner, (first,), "")
+    assert target_where_it_is(view, task) == (task.owner, (first,), "")
 
 
 def test_stateless_tasks_stay_without_copies() -> None:

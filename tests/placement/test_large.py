@@ -68,6 +68,11 @@ def test_loads_that_all_end_at_a_bound_leave_nothing_to_divide() -> None:
     assert (water.settled, water.rest, water.width) == ({0: 3, 1: 1}, 6, 0)
 
 
+@pytest.mark.parametrize("most", [9, 3])
+def test_what_is_left_goes_where_it_leaves_the_load_lowest(most: int) -> None:
+    assert quotas.level_quotas([0, 0], [1.0, 2.0], [0, 0], [9, most], 4).floors == [1, 3]
+
+
 class _Unsolvable(SimpleMaxFlow):  # type: ignore[misc] # published without types
     def solve(self, _source: int, _sink: int) -> object:
         return self.BAD_INPUT
@@ -78,7 +83,7 @@ class _Broken(SimpleMaxFlow):  # type: ignore[misc] # published without types
         raise RuntimeError("out of luck")
 
 
-@pytest.mark.parametrize(("solver", "says"), [(_Unsolvable, "divide"), (_Broken, "out of luck")])
+@pytest.mark.parametrize(("solver", "says"), [(_Unsolvable, "BAD_INPUT to"), (_Broken, "out of luck")])
 def test_a_division_that_the_solver_cannot_make_is_named(
     solver: type, says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -262,7 +262,7 @@ def test_a_large_group_replaces_what_a_leaver_held() -> None:
         group = before.leave("m07")
         placed = group.place()
         assert faults(group, placed) == []
-        held = standby_counts(group, placed).values()
+        held = copy_counts(group, placed).values()
         assert max(held) - min(held) <= 1
         settled = group.settle(placed)
         assert new_copies(before, settled) <= sum("m07" in held for held in before.standbys) + 5

@@ -49,18 +49,19 @@ The number of tasks per member (``quotas``) is exact: whole numbers in proportio
 limits change as little as possible. If topology epochs or tags keep members from having some tasks, maximum flows find
 the members that must have more than their share.
 
-**Stateless tasks** are placed in the same way. Their quotas start from the load of the stateful tasks. **Standbys**
-(``standbys``) are too, with these differences. The other copies of a task are part of its class, because no member may
-have two. Blocks are what ``rack_aware_tags`` distinguish; a worse block costs a level (``apart``) right below waiting.
-Balance means the lowest number of copies per capacity, actives included. A copy that exists, or that an active leaves
-behind, costs no move. Each pair of owner and member has its even part (``even``), which spreads an owner's copies; in
-groups with too many members for that, dealing alone spreads them. In a small group every member gives and takes, and
-one exchange is optimal. In larger groups the members that have to exchange do so first. Further exchanges follow only
-if something is still missing or uneven.
-
 Tasks of **unequal weights** are placed one weight after the other, each by the same flow. How many of each weight a
 member gets is decided before (``amounts``): no move of one task, and no exchange of two, may lower the higher of two
 loads per capacity. Then the quotas of the flow are these numbers. A weight that only one task has needs no flow.
+**Stateless tasks** are placed so too, on top of the load of the stateful ones.
+
+**Standbys** (``standbys``) are placed in the same way as actives, with these differences. The other copies of a task
+are part of its class, because no member may have two. Blocks are what ``rack_aware_tags`` distinguish; a worse block
+costs a level (``apart``) right below waiting. Balance means the lowest number of copies per capacity, actives included;
+the ceiling goes to the lowest (at the level ``part``). A copy that exists, or that an active leaves behind, costs no
+move. Each pair of owner and member has its even part (``even``), which spreads an owner's copies; in groups with too
+many members for that, dealing alone spreads them. In a small group every member gives and takes, and one exchange is
+optimal. In larger groups the members that have to exchange do so first. Further exchanges follow only if something is
+still missing or uneven.
 
 For example, a member joins ten with 100 equal tasks. Its quota is 9.09, so it must have 9. The others have 10 each,
 which is their ceiling, so nothing else has to move: the bound is nine moves, one each from nine of the ten members.

@@ -181,7 +181,7 @@ class Amounts:
             height, member = highest[0]
             if height != -self._height(member):
                 heapreplace(highest, (-self._height(member), member))
-            elif change := self._best_move(member) or self._best_exchange(member):
+            elif change := self._best_change(member, exchange=False) or self._best_change(member, exchange=True):
                 self._make(change)
                 heappush(highest, (-self._height(change.target), change.target))
                 changes = True
@@ -205,36 +205,24 @@ class Amounts:
         others = np.flatnonzero(heights < self._height(member) - self._least)
         return others[np.argsort(heights[others], kind="stable")]
 
-    def _best_move(self, member: int) -> Change | None:
-        """Return the move from a member that leaves the higher of two loads lowest; None if none lowers it."""
+    def _best_change(self, member: int, *, exchange: bool) -> Change | None:
+        """Return the move, or exchange, that leaves the higher of two loads lowest; None if none lowers it."""
         gives, others = np.flatnonzero(self.counts[member]), self._lower_others(member)
-        weight = self._weight[gives][:, None]
-        here = np.round((self._load[member] - weight) / self._capacity[member], PLACES)
-        there = np.round((self._load[others] + weight) / self._capacity[others], PLACES)
-        higher = np.maximum(here, there)
-        can = self._allowed[others][:, gives].T & (self._slots[others] > 0)
-        can &= higher < self._height(member) - self._least
-        if not can.any():
-            return None
-        sort, other = np.unravel_index(int(np.where(can, higher, np.inf).argmin()), can.shape)
-        return Change(member, int(others[other]), int(gives[sort]))
-
-    def _best_exchange(self, member: int) -> Change | None:
-        """Return the exchange with a member that leaves the higher of two loads lowest; None if none lowers it."""
-        gives, others = np.flatnonzero(self.counts[member]), self._lower_others(member)
-        others = others[: max(8, _COMPARED // max(1, len(gives) * self.counts.shape[1]))]
-        takes = np.flatnonzero(self._allowed[member] & (self.counts[others] > 0).any(axis=0))
-        more = (self._weight[gives][:, None] - self._weight[takes])[..., None]
+        takes, weight, is_there = np.zeros(1, np.int64), np.zeros(1), (self._slots[others] > 0)[None]
+        if exchange:
+            others = others[: max(8, _COMPARED // max(1, len(gives) * self.counts.shape[1]))]
+            takes = np.flatnonzero(self._allowed[member] & (self.counts[others] > 0).any(axis=0))
+            weight, is_there = self._weight[takes], self.counts[others][:, takes].T > 0
+        more = (self._weight[gives][:, None] - weight)[..., None]
         here = np.round((self._load[member] - more) / self._capacity[member], PLACES)
         there = np.round((self._load[others] + more) / self._capacity[others], PLACES)
         higher = np.maximum(here, there)
         can = (more > 0) & (higher < self._height(member) - self._least)
-        can &= (self.counts[others][:, takes].T > 0)[None] & self._allowed[others][:, gives].T[:, None]
+        can &= is_there & self._allowed[others][:, gives].T[:, None]
         if not can.any():
             return None
-        best = int(np.where(can, higher, np.inf).argmin())
-        given, taken, other = np.unravel_index(best, can.shape)
-        return Change(member, int(others[other]), int(gives[given]), int(takes[taken]))
+        given, taken, other = np.unravel_index(int(np.where(can, higher, np.inf).argmin()), can.shape)
+        return Change(member, int(others[other]), int(gives[given]), int(takes[taken]) if exchange else None)
 
     def fewest_moves(self) -> int:
         """Return how many tasks have to move at least if no load per capacity may be above the highest one now."""

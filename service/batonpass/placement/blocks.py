@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+import numpy as np
+
+from batonpass.placement.flow import Ints
 from batonpass.placement.state import PlacementState
 from batonpass.placement.tags import Tags
+from batonpass.placement.types import UNASSIGNED
 
 
 class Blocks:
@@ -41,9 +45,14 @@ class Blocks:
         """Return the cost of a member in a set."""
         return dict(self.reach[reach])[self._block[member]]
 
+    def among(self, reach: int) -> tuple[int, ...]:
+        """Return the blocks of a set."""
+        return tuple([block for block, _ in self.reach[reach]])
+
     def of(self, task: int, owner: int, others: Sequence[int], *, kind: int | None = None, moves: bool = False) -> int:
         """Return the set of blocks that may have a copy of a task, beside its owner and its other copies.
 
+        With a ``kind`` these are its blocks.
         Only missing copies may go to a block that tags rank lower, and only if every member may pass copies on and the
         better blocks have no room.
         """
@@ -55,17 +64,44 @@ class Blocks:
         known = self._known.get(key)
         if known is None:
             tiers = self._tags.tiers(on) if on else ((0,),)
-            tiers = tiers if anywhere else tiers[:1]
-            price = {each_kind: place for place, tier in enumerate(tiers) for each_kind in tier}
-            if kind is not None:
-                price = {kind: 0} if not anywhere else {**dict.fromkeys(price, 1), kind: 0}
+            tiers = ((kind,),) if kind is not None else tiers if anywhere else tiers[:1]
+            price = {each: place for place, tier in enumerate(tiers) for each in tier}
             reach = tuple(
-                (block, price[each_kind])
-                for block, (each_kind, epoch) in enumerate(self._kinds)
-                if each_kind in price and epoch >= need
+                (block, price[each])
+                for block, (each, epoch) in enumerate(self._kinds)
+                if each in price and epoch >= need
             )
             known = self._known[key] = self._index.setdefault(reach, len(self.reach))
             if known == len(self.reach):
                 self.reach.append(reach)
                 self.allowed.append(frozenset(member for block, _ in reach for member in self.members[block]))
         return known
+
+
+def epoch_blocks(state: PlacementState, takers: Sequence[int]) -> tuple[Blocks, Ints]:
+    """Return the members by topology epoch alone, and for every task the set of blocks that may have its active."""
+    untagged = Tags(state.request.members, state.eligible, ())
+    blocks = Blocks(state, untagged, takers, size=max(1, len(takers)), strict=True)
+    need = np.array(state.request.table.topology_epoch, np.int64) * state.restricted
+    return blocks, per_class(need, np.arange(len(need)), lambda task: blocks.of(task, UNASSIGNED, ()))
+
+
+def per_class(numbers: Ints, values: Ints, answer: Callable[[int], int]) -> Ints:
+    """Compute the answer once for each number, from the first of its values, and return it for all its values."""
+    _, first, place = np.unique(numbers, return_index=True, return_inverse=True)
+    return np.array([answer(value) for value in values[first].tolist()], np.int64)[place]
+
+
+def numbered(*columns: Ints) -> Ints:
+    """Return a number for each row, the same where all columns agree. The numbers sort as the columns do, in turn."""
+    numbers = np.zeros(len(columns[0]), np.int64)
+    for number, rows in enumerate(grouped(*columns)):
+        numbers[rows] = number
+    return numbers
+
+
+def grouped(*columns: Ints) -> list[Ints]:
+    """Return the places of rows in groups in which all columns agree, sorted as the columns are, in turn."""
+    order = np.lexsort(columns[::-1])
+    rows = np.stack(columns)[:, order]
+    return np.split(order, np.flatnonzero(np.any(rows[:, 1:] != rows[:, :-1], axis=0)) + 1) if len(order) else []

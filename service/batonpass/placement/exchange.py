@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, islice, repeat
+from itertools import chain, islice, product, repeat
 from typing import Final, NamedTuple, Protocol
 
 import numpy as np
@@ -21,13 +21,18 @@ from batonpass.placement.types import UNASSIGNED
 
 Floats = npt.NDArray[np.float64]
 
+LEVELS: Final = (
+    *("wait", "apart", "balance", "part", "move", "warming", "height", "unready", "cold", "restore", "previous"),
+    *("newcomer", "stateless", "even", "load", "size", "order"),
+)
+"""The levels of costs, most important first. The table in the package's docstring has the rule behind each."""
+
 _BEYOND: Final = (3, 5, 7)
 """The cost per member of tasks beyond the ceiling: the first, the second, each further one. The ceiling costs 1."""
 
 # The cost of evenness: the growth of the squared distance from an even part, in quarters, up to a maximum.
 _STEP: Final = 4
 _STEEPEST: Final = 20
-_WINDOW: Final = 6
 # How many arcs are spent on keeping classes from single members of a block. If more are needed, dealing does it.
 _EXACT: Final = 1 << 18
 # How many tasks, and how many places, are compared by how well they spread one owner's copies.
@@ -39,12 +44,12 @@ class Wish(NamedTuple):
     """What it costs, by level, to bring a copy to one member that differs from the others for it."""
 
     member: int
-    move: int
-    warming: int
-    unready: int
-    cold: int
-    restore: int
-    previous: int
+    move: int = 0
+    warming: int = 0
+    unready: int = 0
+    cold: int = 0
+    restore: int = 0
+    previous: int = 0
     apart: int = 0
 
 
@@ -97,7 +102,6 @@ class Exchange:
     """An exchange of copies between members.
 
     Attributes:
-        levels: the levels of costs, most important first.
         have: per member, the copies that it has, including those that cannot move.
         quota: per member, the copies that it should have.
         most: per member, the copies that it may have.
@@ -112,7 +116,6 @@ class Exchange:
         choice: how to choose among equal tasks and equal members. None: the first of each.
     """
 
-    levels: Sequence[str]
     have: Ints
     quota: Quotas
     most: Ints
@@ -132,12 +135,11 @@ class Exchange:
         Raises:
             PlacementError: the solver found none.
         """
-        return self._solve(classes) if classes else []
-
-    def _solve(self, classes: Sequence[TaskClass]) -> list[Move]:
-        network, count = Network(self.levels, self.solver), len(self.have)
+        if not classes:
+            return []
+        network, count = Network(LEVELS, self.solver), len(self.have)
         parts = self.counts.shape[1]
-        members, sink, hall = network.nodes(count), network.node(), network.node()
+        members, (sink, hall) = network.nodes(count), network.nodes(2).tolist()
         goals = network.nodes(count * parts).reshape(-1, parts) if parts > 1 else members[:, None]
         # A block of one member has no hub: its classes are connected to the member itself.
         wide = [block for block, some in enumerate(self.blocks) if len(some) > 1]
@@ -152,18 +154,37 @@ class Exchange:
         waiting = network.arcs(nodes[waits], hall, PLENTY, wait=[classes[place].wait or 0 for place in waits])
         network.arcs(hall, sink, PLENTY)
         flow = network.solve(pivots=4 * (min(len(classes), len(np.unique(ways[2]))) + 2))
-        dealing = _Dealing(classes, self.choice)
-        for hub, fill in fills.items():
-            dealing.stock(hub, fill, flow)
-        for place, arc in zip(waits, range(waiting.start, waiting.stop), strict=True):
-            if flow[arc]:
-                dealing.take(place, UNASSIGNED, int(flow[arc]))
+        in_turn = {hub: fill.in_turn(flow) for hub, fill in fills.items() if flow[fill.arcs].any()}
+        dealt: dict[int, list[_Places]] = {}
         amounts = flow[arcs]
-        for place, member, head, amount in sorted(
-            zip(*ways[:, amounts > 0].tolist(), amounts[amounts > 0].tolist(), strict=True)
-        ):
-            dealing.take(place, member, amount) if member != UNASSIGNED else dealing.share(place, head, amount)
-        return dealing.run()
+        used = zip(*ways[:, amounts > 0].tolist(), amounts[amounts > 0].tolist(), strict=True)
+        # Hubs come after single members.
+        for place, member, head, amount in sorted(used, key=lambda way: (way[1] == UNASSIGNED, way)):
+            some = in_turn[head] if member == UNASSIGNED else deque([member] * amount)
+            dealt.setdefault(place, []).append((some, amount))
+        for place, amount in zip(waits, flow[waiting].tolist(), strict=True):
+            if amount:
+                dealt.setdefault(place, []).append((deque([UNASSIGNED] * amount), amount))
+        return [move for place, some in sorted(dealt.items()) for move in self._deal(classes[place], some)]
+
+    def _deal(self, task_class: TaskClass, ways: Sequence[_Places]) -> Iterator[Move]:
+        """Yield the moves of a class: its tasks in order, and places in turn."""
+        if self.choice is None:
+            targets = [target for places, amount in ways for target in _first(places, amount, task_class.excluded)]
+            yield from zip(task_class.tasks, repeat(task_class.home), targets, strict=False)
+            return
+        left = deque(task_class.tasks * task_class.copies)
+        for places, amount in ways:
+            for _ in range(amount):
+                move = left[0], task_class.home, places[0]
+                found = move if self.choice.suits(move) else _first_that_suits(self.choice, task_class, left, places)
+                if found is not None:
+                    left.remove(found[0])
+                    # What was passed over is not looked at again before all else.
+                    places.rotate(-places.index(found[2]))
+                    places.popleft()
+                    self.choice.note(found)
+                    yield found
 
     def _load(self, network: Network, members: Ints, sink: int, classes: Sequence[TaskClass], nodes: Ints) -> None:
         """Add the supplies, above floors and of homeless classes, and the arcs to the end with the costs of balance."""
@@ -204,19 +225,9 @@ class Exchange:
         gives = network.nodes(len(cells))
         network.arcs(gives[cell], nodes[places], sizes, size=prices)
         home, part = np.divmod(cells, parts)
-        have, even, width = self.counts[home, part], self.even[home, part], self.width[home]
-        # Below the window every copy counts the same, and so does every copy above it.
-        top = np.minimum(have, np.ceil(even).astype(np.int64) + _WINDOW // 2)
-        bulk = np.flatnonzero(have > top)
-        price = -_growth(top + 1, even, width)
-        network.arcs(members[home[bulk]], gives[bulk], (have - top)[bulk], even=price[bulk])
-        for step in range(_WINDOW):
-            some = np.flatnonzero(top > step)
-            price = -_growth(top - step, even, width)
-            network.arcs(members[home[some]], gives[some], 1, even=price[some])
-        some = np.flatnonzero(top > _WINDOW)
-        price = -_growth(top - _WINDOW, even, width)
-        network.arcs(members[home[some]], gives[some], (top - _WINDOW)[some], even=price[some])
+        have = self.counts[home, part]
+        cell, price, amounts = _steps(np.zeros_like(have), have, self.even[home, part], self.width[home])
+        network.arcs(members[home[cell]], gives[cell], amounts, even=-price)
 
     def _arrive(self, network: Network, members: Ints, goals: Ints, hubs: Ints) -> dict[int, _Fill]:
         """Add the arcs from hubs to the members of their block, with the costs of evenness."""
@@ -232,13 +243,12 @@ class Exchange:
         have, even, width = self.counts[takers].ravel(), self.even[takers].ravel(), np.repeat(self.width[takers], parts)
         begin, end = goals[takers].ravel(), np.repeat(members[takers], parts)
         lacks = np.repeat(np.maximum(1, np.asarray(self.quota.floors) + 1 - self.have)[takers], parts)
-        base = np.maximum(have, np.floor(even).astype(np.int64) - _WINDOW // 2)
-        bulk = np.flatnonzero(base > have)
-        network.arcs(begin[bulk], end[bulk], (base - have)[bulk], even=_growth(base, even, width)[bulk])
-        for step in range(1, _WINDOW + 1):
-            near = np.flatnonzero(lacks >= step)
-            network.arcs(begin[near], end[near], 1, even=_growth(base + step, even, width)[near])
-        network.arcs(begin, end, PLENTY, even=_growth(base + np.minimum(lacks, _WINDOW) + 1, even, width))
+        # Further copies cost as much as the last of these: the most, or they are beyond the ceiling anyway.
+        steep = np.ceil(even + (_STEEPEST / _STEP * width + 1) / 2).astype(np.int64)
+        last = np.maximum(have, np.minimum(have + lacks, steep))
+        cell, price, amounts = _steps(have, last, even, width)
+        network.arcs(begin[cell], end[cell], amounts, even=price)
+        network.arcs(begin, end, PLENTY, even=_growth(last + 1, even, width))
         return fills
 
     def _ways(
@@ -330,96 +340,48 @@ class _Fill(NamedTuple):
     members: Sequence[int]
     arcs: slice
 
+    def in_turn(self, flow: Ints) -> deque[int]:
+        """Return the members that get copies, once for each, one for each member in turn."""
+        amounts = flow[self.arcs]
+        turns = np.concatenate([np.arange(amount) for amount in amounts])
+        return deque(np.repeat(self.members, amounts)[np.argsort(turns, kind="stable")].tolist())
+
+
+_Places = tuple[deque[int], int]
+"""Members from which so many copies of a class get one each: from the left."""
+
+
+def _steps(begin: Ints, end: Ints, even: Floats, width: Floats) -> tuple[Ints, Ints, Ints]:
+    """Return the arcs for copies from ``begin`` to ``end``: of which cell each is, its cost, and how many copies."""
+    size = end - begin
+    cell = np.repeat(np.arange(len(size)), size)
+    count = np.arange(1, len(cell) + 1) + np.repeat(begin - np.cumsum(size) + size, size)
+    costs, base = _growth(count, even[cell], width[cell]) + _STEEPEST, 2 * _STEEPEST + 1
+    keys, amounts = np.unique(cell * base + costs, return_counts=True)
+    return keys // base, keys % base - _STEEPEST, amounts
+
 
 def _growth(count: Ints, even: Floats, width: Floats) -> Ints:
     """Return the cost of the copy that makes the count reach ``count``."""
     return np.clip(np.rint(_STEP * (2 * (count - even) - 1) / width), -_STEEPEST, _STEEPEST).astype(np.int64)
 
 
-class _Dealing:
-    """Deals the flow to tasks: classes in order, their tasks in order, the places of a hub in turn."""
-
-    def __init__(self, classes: Sequence[TaskClass], choice: Preference | None) -> None:
-        self._classes = classes
-        self._choice = choice
-        self._places: dict[int, deque[int]] = {}
-        self._direct: dict[int, list[tuple[int, int]]] = {}
-        self._shared: dict[int, list[tuple[int, int]]] = {}
-
-    def stock(self, hub: int, fill: _Fill, flow: Ints) -> None:
-        """Note how many copies go from a hub to each member, one for each member in turn."""
-        amounts = flow[fill.arcs]
-        if amounts.any():
-            turns = np.concatenate([np.arange(amount) for amount in amounts])
-            receivers = np.repeat(np.asarray(fill.members), amounts)
-            self._places[hub] = deque(receivers[np.argsort(turns, kind="stable")].tolist())
-
-    def take(self, task_class: int, member: int, amount: int) -> None:
-        """Note how many copies of a class go straight to a member."""
-        self._direct.setdefault(task_class, []).append((member, amount))
-
-    def share(self, task_class: int, hub: int, amount: int) -> None:
-        """Note how many copies of a class go to a hub."""
-        self._shared.setdefault(task_class, []).append((hub, amount))
-
-    def run(self) -> list[Move]:
-        moves: list[Move] = []
-        for place in sorted({*self._direct, *self._shared}):
-            task_class = self._classes[place]
-            direct, shared = sorted(self._direct.get(place, ())), self._shared.get(place, ())
-            # The copies that wait are the last of a class.
-            direct.sort(key=lambda way: way[0] == UNASSIGNED)
-            if self._choice is None:
-                targets = [member for member, amount in direct if member != UNASSIGNED for _ in range(amount)]
-                for hub, amount in shared:
-                    targets += _first(self._places[hub], amount, task_class.excluded)
-                targets += [UNASSIGNED for member, amount in direct if member == UNASSIGNED for _ in range(amount)]
-                moves += zip(task_class.tasks, repeat(task_class.home), targets, strict=False)
-                continue
-            left = deque(task_class.tasks * task_class.copies)
-            ways = [(deque([member] * amount), amount) for member, amount in direct if member != UNASSIGNED]
-            ways += [(self._places[hub], amount) for hub, amount in shared]
-            for places, amount in ways:
-                dealt = (self._deal(self._choice, task_class, left, places) for _ in range(amount))
-                moves += [move for move in dealt if move is not None]
-            waiting = sum(amount for member, amount in direct if member == UNASSIGNED)
-            moves += [(left.popleft(), task_class.home, UNASSIGNED) for _ in range(min(waiting, len(left)))]
-        return moves
-
-    def _deal(self, choice: Preference, task_class: TaskClass, tasks: deque[int], places: deque[int]) -> Move | None:
-        """Deal one copy: the first task and place that suit each other, or else the first that are acceptable."""
-        first: Move = tasks[0], task_class.home, places[0]
-        move = first if choice.suits(first) else _first_that_suits(choice, task_class, tasks, places)
-        if move is None:
-            return None
-        tasks.remove(move[0])
-        # What was passed over is not looked at again before all else.
-        places.rotate(-places.index(move[2]))
-        places.popleft()
-        choice.note(move)
-        return move
-
-
 def _first_that_suits(
     choice: Preference, task_class: TaskClass, tasks: Sequence[int], places: Sequence[int]
 ) -> Move | None:
     """Return the first move that suits, among a few; failing that, the first acceptable one, among all."""
-    fallback: Move | None = None
+    acceptable: Move | None = None
     # Missing copies of a class are of one owner's tasks, so that another task would suit no better.
-    few, looked_at = (_TASKS, _PLACES) if task_class.home != UNASSIGNED else (1, _TASKS)
-    some = list(dict.fromkeys(islice(places, looked_at)))
-    for task in islice(tasks, few):
-        for member in some:
-            move = task, task_class.home, member
-            suits = choice.suits(move)
-            if suits:
-                return move
-            if suits is False and fallback is None:
-                fallback = move
-    if fallback is not None:
-        return fallback
-    members = list(dict.fromkeys(places))
-    every = ((task, task_class.home, member) for task in tasks for member in members)
+    few = _TASKS if task_class.home != UNASSIGNED else 1
+    for move in product(islice(tasks, few), (task_class.home,), dict.fromkeys(islice(places, _PLACES))):
+        suits = choice.suits(move)
+        if suits:
+            return move
+        if suits is False and acceptable is None:
+            acceptable = move
+    if acceptable is not None:
+        return acceptable
+    every = product(tasks, (task_class.home,), dict.fromkeys(places))
     return next((move for move in every if choice.suits(move) is not None), None)
 
 

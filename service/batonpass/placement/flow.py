@@ -13,6 +13,7 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
+from ortools.graph.python.max_flow import SimpleMaxFlow
 from ortools.graph.python.min_cost_flow import SimpleMinCostFlow
 
 Ints = npt.NDArray[np.int64]
@@ -46,10 +47,6 @@ class Network:
         self._parts: list[list[Ints]] = []
         self._costs: list[dict[str, Ints]] = []
         self._supplies: list[tuple[Ints, Ints]] = []
-
-    def node(self) -> int:
-        self._nodes += 1
-        return self._nodes - 1
 
     def nodes(self, count: int) -> Ints:
         self._nodes += count
@@ -156,15 +153,23 @@ def minimum_flow(tails: Ints, heads: Ints, capacity: Ints, cost: Ints, supply: I
     solver = SimpleMinCostFlow()
     solver.add_arcs_with_capacity_and_unit_cost(tails.astype(np.int32), heads.astype(np.int32), capacity, cost)
     solver.set_nodes_supplies(np.arange(len(supply), dtype=np.int32), supply)
+    solve(solver)
+    return np.asarray(solver.flows(np.arange(len(tails), dtype=np.int32)), np.int64)
+
+
+def solve(solver: SimpleMinCostFlow | SimpleMaxFlow, *ends: int) -> None:
+    """Let a solver find a flow, from the first of two nodes to the other if they are given.
+
+    Raises:
+        PlacementError: it found no optimal flow.
+    """
     try:
-        status = solver.solve()
+        status = solver.solve(*ends)
     except Exception as problem:
         raise PlacementError(f"the solver of placement failed: {problem}") from problem
     if status != solver.OPTIMAL:
-        raise PlacementError(
-            f"the solver of placement answered {status.name} to {len(tails)} arcs between {len(supply)} nodes"
-        )
-    return np.asarray(solver.flows(np.arange(len(tails), dtype=np.int32)), np.int64)
+        size = f"{solver.num_arcs()} arcs between {solver.num_nodes()} nodes"
+        raise PlacementError(f"the solver of placement answered {status.name} to {size}")
 
 
 def _undecided(  # noqa: PLR0917 - the arcs of a network, column by column

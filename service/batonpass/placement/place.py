@@ -30,7 +30,7 @@ def place(request: PlacementRequest, solver: Solver = minimum_flow) -> Placed:
     else:
         lower_bound = place_weighted(state, stateful_tasks(state))
     if state.eligible and request.table.stateless_indexes:
-        _place_stateless(state, state.stateful_load())
+        place_weighted(state, stateless_tasks(state))
     standbys, short = place_standbys(state)
     why = _reasons(state)
     moves = sum(1 for task in why if request.table.stateful[task])
@@ -44,16 +44,6 @@ def place(request: PlacementRequest, solver: Solver = minimum_flow) -> Placed:
         # With limits and topology epochs together the bound assumes places that the epochs may rule out.
         lower_bound=moves if lower_bound is None else min(lower_bound, moves) if state.restricted else lower_bound,
     )
-
-
-def _place_stateless(state: PlacementState, load: list[float]) -> None:
-    table = state.request.table
-    weights = {table.weight[task] for task in table.stateless_indexes}
-    if len(weights) == 1 and not state.restricted:
-        unit = weights.pop()
-        place_equal(state, stateless_tasks(state, [part / unit for part in load]))
-    else:
-        place_weighted(state, stateless_tasks(state, load))
 
 
 def _stay(state: PlacementState) -> None:

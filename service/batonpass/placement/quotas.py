@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from ortools.graph.python.max_flow import SimpleMaxFlow
 
-from batonpass.placement.flow import PlacementError
+from batonpass.placement.flow import solve
 
 PLACES: Final = 8
 """Loads per capacity that agree to so many places count as equal. They differ only by rounding."""
@@ -25,14 +25,13 @@ SHARES_MAX: Final = 1 << 38
 
 
 class Quotas(NamedTuple):
-    """What each member gets: its floor, and one more for ``ceilings`` of the ``fractional`` members.
+    """What each member gets: its floor, and one more for some of the ``fractional`` members.
 
     If members are divided into parts, the parts with the lower ``levels`` get the ceilings first.
     """
 
     floors: list[int]
     fractional: list[bool]
-    ceilings: int
     levels: Sequence[float] = ()
 
 
@@ -101,7 +100,7 @@ def quotas(shares: Sequence[int], least: Sequence[int], most: Sequence[int], cou
         else:
             floors[member], part = divmod(int(water.rest) * share, int(water.width))
             fractional[member] = part > 0
-    return Quotas(floors, fractional, count - sum(floors))
+    return Quotas(floors, fractional)
 
 
 def level_quotas(
@@ -133,13 +132,13 @@ def level_quotas(
             equal.append(heappop(heap)[1])
         if len(equal) > rest:
             open_to = set(equal)
-            return Quotas(floors, [member in open_to for member in range(len(floors))], rest)
+            return Quotas(floors, [member in open_to for member in range(len(floors))])
         for member in equal:
             floors[member] += 1
             if floors[member] < most[member]:
                 heappush(heap, height(member))
         rest -= len(equal)
-    return Quotas(floors, [False] * len(floors), 0)
+    return Quotas(floors, [False] * len(floors))
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +176,6 @@ class Division:
         """Return what each member gets, as even per share as the cohorts allow."""
         floors, fractional = [0] * len(self.shares), [False] * len(self.shares)
         levels = [0.0] * len(self.shares)
-        ceilings = 0
         pending = [(list(members), list(range(len(self.cohorts))))]
         while pending:
             some, cohorts = pending.pop()
@@ -193,8 +191,7 @@ class Division:
             for place, member in enumerate(some):
                 levels[member] = level
                 floors[member], fractional[member] = divided.floors[place], divided.fractional[place]
-            ceilings += divided.ceilings
-        return Quotas(floors, fractional, ceilings, levels)
+        return Quotas(floors, fractional, levels)
 
     def _split(
         self, members: Sequence[int], cohorts: Sequence[int], count: int
@@ -232,12 +229,7 @@ class Division:
         solver = SimpleMaxFlow()
         table = np.array(arcs, np.int64)
         solver.add_arcs_with_capacity(table[:, 0].astype(np.int32), table[:, 1].astype(np.int32), table[:, 2])
-        try:
-            status = solver.solve(0, sink)
-        except Exception as problem:
-            raise PlacementError(f"the solver of placement failed: {problem}") from problem
-        if status != solver.OPTIMAL:
-            raise PlacementError("the solver of placement could not divide the tasks over the members")
+        solve(solver, 0, sink)
         cut = set(solver.get_source_side_min_cut())
         inside = [member for member in members if node[member] in cut]
         if not inside or len(inside) == len(members):

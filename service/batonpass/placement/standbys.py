@@ -7,23 +7,21 @@ one copy of each task after the other.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from itertools import chain
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 
 from batonpass.placement.actives import ranks
-from batonpass.placement.blocks import Blocks
+from batonpass.placement.blocks import Blocks, grouped, numbered, per_class
 from batonpass.placement.exchange import Exchange, Floats, Move, TaskClass, Wish
 from batonpass.placement.flow import Ints
 from batonpass.placement.quotas import PLACES, Cohort, Division, Quotas, level_quotas
 from batonpass.placement.state import Marks, PlacementState, Wishes
 from batonpass.placement.tags import Tags
 from batonpass.placement.types import NO_STATE, UNASSIGNED, Readiness, Warmth
-
-LEVELS: Final = ("wait", "apart", "balance", "height", "move", "unready", "cold", "restore", "even", "size")
 
 # In groups up to this many members, each member has an arc of its own from every class, and the costs include how many
 # copies of each owner it has. In larger groups members that are alike share an arc, and dealing spreads the copies.
@@ -63,12 +61,8 @@ def _warmest(state: PlacementState, task: int, held: tuple[int, ...]) -> tuple[i
     return tuple(sorted(member for _, member in ranked[:wanted]))
 
 
-class _Slots(NamedTuple):
-    """Copies that each of some tasks lacks, to go to members of one kind; None: wherever tags want them."""
-
-    kind: int | None
-    amount: int
-    tasks: list[int]
+_Missing = Mapping[tuple[int | None, int], list[int]]
+"""Tasks that lack copies, by the kind of member that these go to (None: wherever tags want them), and how many."""
 
 
 class _Standbys:
@@ -99,7 +93,7 @@ class _Standbys:
         self._owned = state.count(self._owner[standing])
         actives = state.count(self._owner)
         self._actives: list[int] = actives.tolist()
-        room = np.minimum(np.array(state.limit) - actives, np.array(state.stateful_limit) - self._owned)
+        room = np.minimum(state.limit - actives, state.stateful_limit - self._owned)
         self._most = np.minimum(np.maximum(0, room), int(standing.sum()) - self._owned)
         self._most[~state.may_be_target[:-1]] = 0
         # The most standbys of one owner's tasks that another member should have.
@@ -167,12 +161,11 @@ class _Standbys:
         self._lengths = np.fromiter(map(len, self.copies), np.int64, len(self.copies))
         self._task = np.repeat(np.arange(len(self.copies)), self._lengths)
         self._holder = np.fromiter(chain.from_iterable(self.copies), np.int64, len(self._task))
+        self._owners = self._owner[self._task]
         self._count = self._state.count(self._holder)
         self._pattern = self._alike(self._tags.kind) if self._tags.kinds > 1 else np.zeros(len(self._owner), np.int64)
         if self._state.restricted:
-            self._pattern = _numbered(self._pattern, self._need)
-        self._pairs: dict[int, Counter[int]] = {}
-        self._by_owner: tuple[Ints, Ints] | None = None
+            self._pattern = numbered(self._pattern, self._need)
 
     def _alike(self, kinds: Sequence[int]) -> Ints:
         """Number the tasks: the same number if the owners, and the other copies, are on members of equal kinds."""
@@ -182,7 +175,7 @@ class _Standbys:
         turn = np.arange(len(task)) - np.searchsorted(task, task)
         others = np.full((int(turn.max(initial=-1)) + 1, len(self.copies)), -1)
         others[turn, task] = holders
-        return _numbered(kind[self._owner], *others)
+        return numbered(kind[self._owner], *others)
 
     def _drop_misplaced(self) -> None:
         """Drop copies that cannot stay: a second copy, on members that leave or do not know the task, or too many."""
@@ -195,7 +188,7 @@ class _Standbys:
         misplaced[task[wrong]] = True
         if self._tags.kinds > 1:
             some = np.flatnonzero(self._lengths)
-            misplaced[some] |= _per_class(self._pattern[some], some, self._is_misplaced) > 0
+            misplaced[some] |= per_class(self._pattern[some], some, self._is_misplaced) > 0
         dropped = np.flatnonzero(misplaced).tolist()
         if not dropped:
             return
@@ -212,7 +205,8 @@ class _Standbys:
         return kind[self._state.owner[task]], tuple(sorted([kind[member] for member in self.copies[task]]))
 
     def _is_misplaced(self, task: int) -> int:
-        return not self._tags.apart(*self._kinds_of(task))
+        owner, others = self._kinds_of(task)
+        return not self._tags.are_apart((owner,), others)
 
     def _is_free(self, task: int) -> int:
         owner, others = self._kinds_of(task)
@@ -245,44 +239,42 @@ class _Standbys:
             left = [member for member in left if member not in fit[:1]]
         return kept
 
-    def _missing(self) -> list[_Slots]:
+    def _missing(self) -> _Missing:
         """Return what tasks lack: all copies at once, or, where tags distinguish members, separately for each kind.
 
-        The kinds are chosen here for tasks that lack several copies: those whose highest level stays lowest. They are
-        not chosen where limits or topology epochs may bring two copies to one kind. Then both copies are in one class,
-        of which no member gets two copies of a task.
+        For tasks that lack several copies the kinds are chosen here: those whose highest level stays lowest. They are
+        not chosen where limits or topology epochs may bring two copies to one kind: then all copies of a task are in
+        one class, of which no member gets two.
         """
-        state, tags, kind = self._state, self._tags, self._tags.kind
+        tags, kind, missing = self._tags, self._tags.kind, defaultdict[tuple[int | None, int], list[int]](list)
         amounts = np.maximum(0, self._wanted - self._lengths)
         by_kind = np.zeros(len(amounts), np.bool_)
-        if tags.kinds > 1 and not state.limited and not state.restricted:
+        if tags.kinds > 1 and not self._state.limited and not self._state.restricted:
             several = np.flatnonzero(amounts > 1)
-            by_kind[several] = _per_class(self._pattern[several], several, self._is_free) == 0
-        whole = np.flatnonzero((amounts > 0) & ~by_kind)
-        missing = [_Slots(None, int(amounts[some[0]]), some.tolist()) for some in _split_by(whole, amounts[whole])]
-        slots: dict[tuple[int, int], list[int]] = {}
-        capacity, given = [0.0] * tags.kinds, [0.0] * tags.kinds
-        for member in state.eligible:
-            capacity[kind[member]] += state.capacity[member]
-            given[kind[member]] += self._count[member]
+            by_kind[several] = per_class(self._pattern[several], several, self._is_free) == 0
+        for task in np.flatnonzero((amounts > 0) & ~by_kind).tolist():
+            missing[None, int(amounts[task])].append(task)
+        level, width = [0.0] * tags.kinds, [0.0] * tags.kinds
+        for member in self._state.eligible:
+            width[kind[member]] += self._state.capacity[member]
+        for member in self._state.eligible:
+            level[kind[member]] += self._count[member] / width[kind[member]]
         for task in np.flatnonzero(by_kind).tolist():
             owner, others = self._kinds_of(task)
-            chosen = min(
+            way = min(
                 tags.ways((owner, *others), int(amounts[task]), _WAYS),
-                key=lambda way: sorted(
-                    ((given[each_kind] + way.count(each_kind)) / capacity[each_kind] for each_kind in way), reverse=True
-                ),
+                key=lambda way: sorted([level[each] + way.count(each) / width[each] for each in way], reverse=True),
             )
-            for each_kind in sorted(set(chosen)):
-                given[each_kind] += chosen.count(each_kind)
-                slots.setdefault((each_kind, chosen.count(each_kind)), []).append(task)
-        return [*missing, *(_Slots(*key, tasks) for key, tasks in slots.items())]
+            for each, amount in sorted(Counter(way).items()):
+                level[each] += amount / width[each]
+                missing[each, amount].append(task)
+        return missing
 
-    def _quota(self, missing: Sequence[_Slots]) -> Quotas:
+    def _quota(self, missing: _Missing) -> Quotas:
         """Return how many standbys each member should hold, once the missing ones are placed, as level as possible."""
         state = self._state
         least, most = [0] * len(state.capacity), self._most.tolist()
-        lacking = sum(slots.amount * len(slots.tasks) for slots in missing)
+        lacking = sum(amount * len(tasks) for (_, amount), tasks in missing.items())
         count = min(int(self._count[state.eligible].sum()) + lacking, sum(most))
 
         def final(members: Sequence[int], some: int) -> Quotas:
@@ -297,17 +289,14 @@ class _Standbys:
         if self._tags.kinds > 1 or state.restricted:
             blocks = Blocks(state, self._tags, state.eligible, size=len(state.eligible), strict=True)
             tally = Counter(self._reach_of_copies(blocks, self._task, self._holder).tolist())
-            for slots in missing:
-                for reach in self._reach_of_missing(blocks, slots).tolist():
-                    tally[reach] += slots.amount
+            for (kind, amount), tasks in missing.items():
+                for reach in self._reach_of_missing(blocks, np.array(tasks), kind).tolist():
+                    tally[reach] += amount
             members = blocks.members
-            cohorts = [
-                Cohort(amount, tuple(block for block, _ in blocks.reach[reach]), UNASSIGNED)
-                for reach, amount in sorted(tally.items())
-            ]
+            cohorts = [Cohort(amount, blocks.among(reach), UNASSIGNED) for reach, amount in sorted(tally.items())]
         return Division(cohorts, members, state.shares, least, most, final, self._actives).solve(state.eligible)
 
-    def _exchange(self, missing: Sequence[_Slots], quota: Quotas, *, everybody: bool) -> None:
+    def _exchange(self, missing: _Missing, quota: Quotas, *, everybody: bool) -> None:
         state, floors = self._state, np.array(quota.floors)
         gives = takes = state.may_be_target[:-1]
         if not everybody:
@@ -319,19 +308,19 @@ class _Standbys:
             state, self._tags, takers, size=len(takers) if len(takers) > _SINGLE else 1, strict=not everybody
         )
         self._busy = set()
-        classes, cold = self._classes(missing, gives, takes)
+        self._pairs: dict[int, Counter[int]] = {}
+        self._sort(missing, gives, takes)
         counts, even = self._evenness()
         heights = [
             (load + low + 1) / share
             for load, low, share in zip(self._actives, quota.floors, state.capacity, strict=True)
         ]
         exchange = Exchange(
-            levels=LEVELS,
             have=self._count.copy(),
             quota=quota,
             most=self._most,
-            ceiling={"height": ranks(heights)},
-            cold=cold,
+            ceiling={"part": ranks(heights)},
+            cold=self._wishes.cold,
             blocks=self._blocks.members,
             reach=self._blocks.reach,
             counts=counts,
@@ -340,15 +329,12 @@ class _Standbys:
             solver=state.solver,
             choice=self,
         )
-        for move in exchange.solve(classes):
-            # What goes to a member was noted when it was dealt.
-            if move[1] != UNASSIGNED and move[2] == UNASSIGNED:
-                self.note(move)
+        exchange.solve([*self._classes.values()])
         self._count_copies()
 
-    def _warm_for(self, missing: Sequence[_Slots]) -> Marks:
+    def _warm_for(self, missing: _Missing) -> Marks:
         """Return for every member whether it has state of a task that lacks a copy."""
-        state, lacking = self._state, [*chain.from_iterable(slots.tasks for slots in missing)]
+        state, lacking = self._state, [*chain.from_iterable(missing.values())]
         warm = np.zeros(len(state.capacity), np.bool_)
         homes = state.home[lacking]
         warm[homes[(homes != UNASSIGNED) & (homes != self._owner[lacking])]] = True
@@ -361,95 +347,81 @@ class _Standbys:
         state, members = self._state, len(self._state.capacity)
         if not self._weighs_pairs:
             return self._count[:, None], np.zeros((members, 1))
-        task, holder = self._task, self._holder
-        counts = np.bincount(holder * members + self._owner[task], minlength=members**2).reshape(members, members)
+        counts = np.bincount(self._holder * members + self._owners, minlength=members**2).reshape(members, members)
         width = np.where(state.may_be_target[:-1], state.width, 0)[:, None] * ~np.eye(members, dtype=np.bool_)
         whole = self._owned * state.request.num_standby_replicas
         return counts, width * whole / np.maximum(width.sum(axis=0), 1e-9)
 
-    def _classes(
-        self, missing: Sequence[_Slots], gives: Marks, takes: Marks
-    ) -> tuple[list[TaskClass], Mapping[str, int]]:
-        """Return the missing copies, the copies that members could give, and the cost of a cold place."""
-        state = self._state
-        lacking = np.zeros(len(self.copies), np.bool_)
-        lacking[[*chain.from_iterable(slots.tasks for slots in missing)]] = True
+    def _sort(self, missing: _Missing, gives: Marks, takes: Marks) -> None:
+        """Sort the missing copies, and those that members could give, into classes."""
+        state, lacking = self._state, np.zeros(len(self.copies), np.bool_)
+        lacking[[*chain.from_iterable(missing.values())]] = True
         # A task that lacks a copy keeps its others where they are, except those above a limit.
         above = (self._count > self._most) & gives
         offered = above[self._holder] | (gives[self._holder] & ~lacking[self._task])
         given, sources = self._task[offered], self._holder[offered]
         tasks = {*np.flatnonzero(lacking).tolist(), *given.tolist()}
-        wishes = Wishes(state.request.warmth(tasks, np.flatnonzero(takes | above).tolist()))
-        special = self._special(wishes, takes)
-        classes = [*self._missing_classes(missing, wishes, special)]
+        self._wishes = Wishes(state.request.warmth(tasks, np.flatnonzero(takes | above).tolist()))
+        special = self._special(takes)
+        self._classes: dict[tuple[object, ...], TaskClass] = {}
+        # Missing copies of one owner's tasks are alike if no member has, or had, a copy of the task.
+        there = np.fromiter(map(len, self._there), np.int64, len(self._there))
+        known = special | (self._lengths + self._had + there > 0)
+        for (kind, amount), some_tasks in missing.items():
+            some = np.array(some_tasks)
+            reaches = self._reach_of_missing(self._blocks, some, kind)
+            for each in grouped(self._owner[some], reaches, np.where(known[some], some, -1)):
+                self._sort_in(some[each].tolist(), UNASSIGNED, int(reaches[each[0]]), amount, wait=1)
+        # Copies of one member are alike if no other one differs from the rest for them; in a small group, if the other
+        # copies are on the same members too.
         reaches = self._reach_of_copies(self._blocks, given, sources)
-        parts = self._owner[given] if self._weighs_pairs else np.zeros(len(given), np.int64)
-        alike = _numbered(sources, reaches, parts)
-        if self._is_small:
-            alike = _numbered(alike, self._alike(range(len(state.capacity)))[given])
-        plain = ~special[given] & ~above[sources]
-        for some in _split_by(np.flatnonzero(plain), alike[plain]):
-            first = some[0]
-            task, reach = int(given[first]), int(reaches[first])
-            here = {state.owner[task], *self.copies[task]} if self._is_small else set()
-            excluded = frozenset(here & self._blocks.allowed[reach])
-            classes.append(
-                TaskClass(int(sources[first]), int(parts[first]), reach, excluded=excluded, tasks=given[some].tolist())
-            )
-        keyed: dict[tuple[object, ...], TaskClass] = {}
-        for task, source, reach, part in zip(
-            *(each[~plain].tolist() for each in (given, sources, reaches, parts)), strict=True
-        ):
-            key = (source, part, *self._key(wishes, task, source, reach, 1)[2:])
-            give = wishes.chill(task, source) if above[source] else 0
-            task_class = keyed.get((*key, give))
-            if task_class is None:
-                task_class = keyed[*key, give] = TaskClass(*key, give=give, wait=1 if above[source] else None)
-            task_class.tasks.append(task)
-        return [*classes, *keyed.values()], wishes.cold
+        alone = special[given] | above[sources]
+        columns = [sources, reaches, np.where(alone, given, -1)]
+        columns += [self._owner[given]] if self._weighs_pairs else []
+        columns += [self._alike(range(len(state.capacity)))[given]] if self._is_small else []
+        for each in grouped(*columns):
+            source, wait = int(sources[each[0]]), 1 if above[sources[each[0]]] else None
+            excludes = self._is_small or bool(alone[each[0]])
+            self._sort_in(given[each].tolist(), source, int(reaches[each[0]]), wait=wait, excludes=excludes)
 
-    def _special(self, wishes: Wishes, takes: Marks) -> Marks:
+    def _special(self, takes: Marks) -> Marks:
         """Return for every task whether some member that takes copies differs from the others for it."""
         state = self._state
         special: Marks = takes[state.home] & (state.home != UNASSIGNED) & (state.home != self._owner)
         taking = {*np.flatnonzero(takes).tolist()}
-        for task, known in wishes.copies.items():
+        for task, known in self._wishes.copies.items():
             if not taking.isdisjoint(known.keys() - {state.owner[task], *self.copies[task]}):
                 special[task] = True
         return special
 
-    def _missing_classes(self, missing: Sequence[_Slots], wishes: Wishes, special: Marks) -> Iterator[TaskClass]:
-        """Yield the classes of missing copies. One owner's are alike if no member has, or had, a copy of the task."""
-        there = np.fromiter(map(len, self._there), np.int64, len(self._there))
-        fresh = ~special & (self._lengths + self._had + there == 0)
-        for slots in missing:
-            tasks, reaches = np.array(slots.tasks, np.int64), self._reach_of_missing(self._blocks, slots)
-            owners, alone = self._owner[tasks], np.where(fresh[tasks], -1, tasks)
-            keyed: dict[tuple[object, ...], TaskClass] = {}
-            for some in _split_by(np.arange(len(tasks)), _numbered(owners, reaches, alone)):
-                task, owner = int(tasks[some[0]]), int(owners[some[0]])
-                key = self._key(wishes, task, UNASSIGNED, int(reaches[some[0]]), slots.amount)
-                task_class = keyed.get((*key, owner))
-                if task_class is None:
-                    task_class = keyed[*key, owner] = TaskClass(*key, wait=1)
-                    task_class.part = owner if self._weighs_pairs else 0
-                task_class.tasks += tasks[some].tolist()
-            yield from keyed.values()
-
-    def _key(
-        self, wishes: Wishes, task: int, source: int, reach: int, amount: int
-    ) -> tuple[int, int, int, int, tuple[Wish, ...], frozenset[int]]:
-        """Return the properties by which a copy is sorted into its class."""
-        here, allowed = {self._state.owner[task], *self.copies[task]}, self._blocks.allowed[reach]
-        request = self._state.request
+    def _sort_in(
+        self,
+        tasks: list[int],
+        source: int,
+        reach: int,
+        amount: int = 1,
+        *,
+        wait: int | None = None,
+        excludes: bool = True,
+    ) -> None:
+        """Add copies that are alike to their class. It ``excludes`` the members with other copies of the task."""
+        task, owner, request, wishes = tasks[0], self._state.owner[tasks[0]], self._state.request, self._wishes
+        here, allowed = {owner, *self.copies[task]}, self._blocks.allowed[reach]
         # A copy that a moving active leaves at its old owner costs nothing, nor does one that was to be replaced.
         there = {request.home[task], *((*request.standbys[task], *self._there[task]) if source == UNASSIGNED else ())}
         member_wishes: list[Wish] = []
         for member in sorted({*wishes.copies.get(task, ()), *there} & allowed - here):
-            wish = _there(member) if member in there else wishes.wish(task, member)
+            wish = Wish(member) if member in there else wishes.wish(task, member)
             member_wishes.append(wish._replace(apart=self._blocks.price(reach, member)))
         barred = {wish.member for wish in member_wishes if wish.cold > 1 or amount > 1}
-        return source, 0, reach, amount, tuple(member_wishes), frozenset((here & allowed) | barred)
+        excluded = frozenset((here & allowed) | barred) if excludes else frozenset[int]()
+        part = owner if self._weighs_pairs else 0
+        give = wishes.chill(task, source) if wait and source != UNASSIGNED else 0
+        key = (source, owner if source == UNASSIGNED else part, reach, amount, *member_wishes, excluded, give)
+        if key not in self._classes:
+            wanted = tuple(member_wishes)
+            self._classes[key] = TaskClass(source, part, reach, amount, wanted, excluded, give=give, wait=wait)
+        self._classes[key].tasks += tasks
 
     def _reach_of_copies(self, blocks: Blocks, tasks: Ints, holders: Ints) -> Ints:
         """Return for each existing copy the set of blocks that may have it instead."""
@@ -460,37 +432,31 @@ class _Standbys:
             others = [member for member in self.copies[task] if member != holder]
             return blocks.of(task, self._state.owner[task], others, moves=True)
 
-        return _per_class(_numbered(self._pattern[tasks], kinds), np.arange(len(tasks)), reach)
+        return per_class(numbered(self._pattern[tasks], kinds), np.arange(len(tasks)), reach)
 
-    def _reach_of_missing(self, blocks: Blocks, slots: _Slots) -> Ints:
+    def _reach_of_missing(self, blocks: Blocks, tasks: Ints, kind: int | None) -> Ints:
         """Return for each missing copy the set of blocks that may have it."""
-        tasks = np.array(slots.tasks, np.int64)
-        return _per_class(
+        return per_class(
             self._pattern[tasks],
             tasks,
-            lambda task: blocks.of(task, self._state.owner[task], self.copies[task], kind=slots.kind),
+            lambda task: blocks.of(task, self._state.owner[task], self.copies[task], kind=kind),
         )
 
     # These methods choose, for the exchange, among tasks and members that are alike for it.
 
     def _pairs_of(self, owner: int) -> Counter[int]:
         """Return how many copies of an owner's tasks each member has."""
-        if self._by_owner is None:
-            owners = self._owner[self._task]
-            order = np.argsort(owners, kind="stable")
-            self._by_owner = owners[order], self._holder[order]
-        pairs = self._pairs.get(owner)
-        if pairs is None:
-            owners, holders = self._by_owner
-            start, end = np.searchsorted(owners, [owner, owner + 1]).tolist()
-            pairs = self._pairs[owner] = Counter(holders[start:end].tolist())
-        return pairs
+        if owner not in self._pairs:
+            self._pairs[owner] = Counter(self._holder[self._owners == owner].tolist())
+        return self._pairs[owner]
 
     def suits(self, move: Move) -> bool | None:
         """Say whether a member suits a copy. It does not if it has the task already, or many of the owner's copies."""
         task, source, target = move
         if source != UNASSIGNED and task in self._busy:
             return None
+        if target == UNASSIGNED:
+            return True
         if target == self._state.owner[task] or target in self.copies[task]:
             return None
         owner = self._state.owner[task]
@@ -499,6 +465,8 @@ class _Standbys:
     def note(self, move: Move) -> None:
         """Move a copy to a member from another."""
         task, source, target = move
+        if source == target:
+            return  # It goes on waiting.
         self._busy.add(task)
         pairs = self._pairs_of(self._state.owner[task])
         pairs[source] -= 1
@@ -508,29 +476,3 @@ class _Standbys:
             left.append(target)
             left.sort()
         self.copies[task] = tuple(left)
-
-
-def _there(member: int) -> Wish:
-    return Wish(member, move=0, warming=0, unready=0, cold=0, restore=0, previous=0)
-
-
-def _numbered(*columns: Ints) -> Ints:
-    """Return a number for each row, the same where all columns agree. The numbers sort as the columns do, in turn."""
-    order = np.lexsort(columns[::-1])
-    rows = np.stack(columns)[:, order]
-    numbers = np.zeros(len(order), np.int64)
-    numbers[order[1:]] = np.cumsum(np.any(rows[:, 1:] != rows[:, :-1], axis=0))
-    return numbers
-
-
-def _split_by(values: Ints, numbers: Ints) -> Iterator[Ints]:
-    """Return the values of each number, in their order."""
-    order = np.argsort(numbers, kind="stable")
-    starts = np.unique(numbers[order], return_index=True)[1]
-    yield from np.split(values[order], starts[1:]) if len(values) else ()
-
-
-def _per_class(numbers: Ints, values: Ints, answer: Callable[[int], int]) -> Ints:
-    """Compute the answer once for each number, from the first of its values, and return it for all its values."""
-    _, first, place = np.unique(numbers, return_index=True, return_inverse=True)
-    return np.array([answer(value) for value in values[first].tolist()], np.int64)[place]

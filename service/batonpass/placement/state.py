@@ -49,9 +49,9 @@ class PlacementState:
         mean = np.mean([self.capacity[member] for member in self.eligible] or [1.0])
         self.width = np.array(self.capacity, float) / mean
         self.shares = whole_shares(self.capacity)
-        self.limit = [_limit(member.max_tasks) for member in members]
-        self.stateful_limit = [_limit(member.max_stateful) for member in members]
-        self.limited = any(min(self.limit[member], self.stateful_limit[member]) < UNLIMITED for member in self.eligible)
+        self.limit = _limits([member.max_tasks for member in members])
+        self.stateful_limit = _limits([member.max_stateful for member in members])
+        self.limited = bool((np.minimum(self.limit, self.stateful_limit)[self.eligible] < UNLIMITED).any())
         oldest = min((members[member].topology_epoch for member in self.eligible), default=0)
         self.restricted = request.table.newest_epoch > oldest
         self.stateful: Marks = np.array(request.table.stateful, np.bool_)
@@ -78,8 +78,8 @@ class PlacementState:
         return [float(load) for load in np.bincount(owners[some], weights, minlength=len(self.capacity))]
 
 
-def _limit(count: int | None) -> int:
-    return UNLIMITED if count is None else min(count, UNLIMITED)
+def _limits(counts: Iterable[int | None]) -> Ints:
+    return np.array([UNLIMITED if count is None else min(count, UNLIMITED) for count in counts], np.int64)
 
 
 class Wishes:

@@ -23,7 +23,7 @@ class Tags:
         kinds: the number of kinds. With one kind, tags decide nothing.
     """
 
-    __slots__ = ("_apart", "_size", "_tiers", "_values", "kind", "kinds")
+    __slots__ = ("_size", "_tiers", "_values", "kind", "kinds")
 
     def __init__(self, members: Sequence[PlacementMember], opened: Sequence[int], keys: Sequence[str]) -> None:
         telling = [key for key in keys if 1 < len({members[index].tags.get(key) for index in opened}) < len(opened)]
@@ -34,7 +34,6 @@ class Tags:
         self._values = list(number)
         self._size = Counter(self.kind[index] for index in opened)
         self._tiers: dict[tuple[int, ...], Tiers] = {}
-        self._apart: dict[tuple[int, tuple[int, ...]], bool] = {}
 
     def tiers(self, copies: tuple[int, ...]) -> Tiers:
         """Return the kinds that can hold one more copy, best first, beside copies on the kinds ``copies`` (sorted)."""
@@ -49,14 +48,6 @@ class Tags:
                     by_score.setdefault(score, []).append(kind)
             known = tuple(tuple(by_score[score]) for score in sorted(by_score))
             self._tiers[copies] = known
-        return known
-
-    def apart(self, owner: int, standbys: tuple[int, ...]) -> bool:
-        """Say whether standbys of these kinds (sorted) are as far from each other and from the owner as possible."""
-        known = self._apart.get((owner, standbys))
-        if known is None:
-            known = self._all_differ((owner, *standbys)) or self._can_order((owner,), standbys)
-            self._apart[owner, standbys] = known
         return known
 
     def is_free(self, copies: Sequence[int]) -> bool:
@@ -81,18 +72,11 @@ class Tags:
             ways = longer[:: -(-len(longer) // most)]
         return ways
 
-    def is_new(self, kind: int, copies: Sequence[int]) -> bool:
-        """Say whether a kind differs in every key from all of these kinds."""
-        values = self._values
-        return not any(
-            value == other for copy in copies for value, other in zip(values[kind], values[copy], strict=True)
-        )
+    def are_apart(self, copies: tuple[int, ...], rest: tuple[int, ...]) -> bool:
+        """Say whether the rest, beside copies of these kinds (sorted), are as far from each other as possible.
 
-    def _all_differ(self, copies: Sequence[int]) -> bool:
-        return all(self.is_new(kind, copies[:place]) for place, kind in enumerate(copies))
-
-    def _can_order(self, copies: tuple[int, ...], rest: tuple[int, ...]) -> bool:
-        """Say whether the rest can be added one by one so that each is among the best at its turn."""
+        That is so if they can be added one by one so that each is among the best at its turn.
+        """
         if not rest:
             return True
         if len({*copies}) == self.kinds:
@@ -101,6 +85,6 @@ class Tags:
             return all(taken[kind] <= self._size[kind] for kind in rest)
         for kind in {kind for tier in self.tiers(copies)[:1] for kind in tier}.intersection(rest):
             place = rest.index(kind)
-            if self._can_order(tuple(sorted((*copies, kind))), rest[:place] + rest[place + 1 :]):
+            if self.are_apart(tuple(sorted((*copies, kind))), rest[:place] + rest[place + 1 :]):
                 return True
         return False

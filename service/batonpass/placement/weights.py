@@ -6,7 +6,6 @@ import numpy as np
 
 from batonpass.placement.actives import Kind, place_part
 from batonpass.placement.amounts import Amounts, Room
-from batonpass.placement.flow import Ints
 from batonpass.placement.quotas import Quotas
 from batonpass.placement.state import PlacementState
 from batonpass.placement.types import NO_STATE, UNASSIGNED
@@ -39,7 +38,7 @@ def place_weighted(state: PlacementState, kind: Kind) -> int:
             # No other task weighs the same, so the amounts leave no choice.
             state.owner[tasks[0]] = int(counts.argmax())
             continue
-        quota = Quotas(counts.tolist(), [False] * len(counts), 0)
+        quota = Quotas(counts.tolist(), [False] * len(counts))
         place_part(state, kind.of(state, tasks, counts), quota, overflow=bool(lacking))
     return forced + len(kind.orphans) + amounts.fewest_moves()
 
@@ -82,22 +81,18 @@ class _Sorts:
         self._allowed = state.may_be_target[:-1, None] & (epochs[:, None] >= -sorts[0])
         self._home = np.where(np.isin(kind.tasks, kind.orphans), UNASSIGNED, state.home[kind.tasks])
         self._place_of = {task: place for place, task in enumerate(kind.tasks.tolist())}
-        load = np.array(kind.load or [0.0] * len(epochs))
+        load = np.array(kind.load)
         for task, member in state.request.bound.items():
             load[member] += table.weight[task] if state.stateful[task] == kind.stateful else 0.0
         self._room = Room(load, np.array(state.capacity), np.array(kind.most) - kind.have)
-
-    def _count(self, homes: Ints) -> Ints:
-        counts = np.zeros((len(self._room.load) + 1, len(self._weight)), np.int64)
-        np.add.at(counts, (homes, self.sort), 1)
-        return counts
 
     def amounts(self, warm: dict[int, int], under_way: dict[int, int]) -> Amounts:
         """Return how many of each sort every member should have, if tasks begin where they are warm or under way.
 
         A task goes where it is warm only as long as that is below the member's quota.
         """
-        counts = self._count(self._home)
+        counts = np.zeros((len(self._room.load) + 1, len(self._weight)), np.int64)
+        np.add.at(counts, (self._home, self.sort), 1)
         amounts = Amounts(self._weight, self._allowed, self._room, counts[:-1], counts[-1])
         for task, member in {**warm, **under_way}.items():
             sort, home = int(self.sort[self._place_of[task]]), int(self._home[self._place_of[task]])

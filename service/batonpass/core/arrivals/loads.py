@@ -10,7 +10,7 @@ from typing import Final
 
 from batonpass.core.handover.decision_draft import DecisionDraft
 from batonpass.core.state.ids import TaskId
-from batonpass.core.state.loads import SmoothedLoad, begun, has_left, least_load, step_of
+from batonpass.core.state.loads import LEAST, SmoothedLoad, begun, has_left, least_load, step_of, weight_of_new
 from batonpass.core.state.model import ActiveState, Member, Role
 from batonpass.core.state.policy import BalanceBy
 from batonpass.core.state.records import LoadsMeasured
@@ -54,10 +54,10 @@ def read_loads(draft: DecisionDraft) -> None:
     if 0 <= now_ms - draft.soft.loads_read_ms < half_life_ms // READ_SHARE:
         return
     draft.soft = draft.soft._replace(loads_read_ms=now_ms)
-    least, averages = least_load(group.loads), dict[TaskId, float]()
+    least, median, averages = least_load(group.loads), weight_of_new(group.loads) or LEAST, dict[TaskId, float]()
     for member_id, member_soft in draft.soft.members.items():
         for task_id, load in member_soft.loads.items():
-            average = load.until(now_ms, half_life_ms).average
+            average = load.until(now_ms, half_life_ms).counted(median)
             task = group.tasks.get(task_id)
             if average is not None and task is not None and task.owner == member_id:
                 averages[task_id] = average

@@ -20,6 +20,10 @@ LEAST_SHARE: Final = 0.01
 """A load below a hundredth of the average task's counts as that: what is next to nothing may jump as it likes."""
 LEAST: Final = 0.000_001
 LOAD_MAX: Final = 1_000_000.0
+DOUBTED_BELOW: Final = 0.25
+"""What a member says of a task is doubted if it is less than this share of what was said where the task was before."""
+JUDGED_AFTER: Final = 3
+"""After so many half-lives an average has an eighth of what was recorded before, so what was said is known."""
 _MEASURED_FROM: Final = 0.5
 
 
@@ -27,29 +31,47 @@ class SmoothedLoad(NamedTuple):
     """The average of the loads that were said of one task, up to ``at_ms``; ``last`` goes on until the next is said.
 
     ``total`` is the sum of them, each with its weight, and ``known`` the sum of the weights: below 1 while the task was
-    not observed for long.
+    not observed for long. ``before`` is what was recorded when this member began to say anything of it, at
+    ``since_ms``, and 0 once the member is believed.
     """
 
     total: float
     known: float
     at_ms: int
     last: float
+    before: float = 0.0
+    since_ms: int = 0
 
     def until(self, now_ms: int, half_life_ms: int) -> SmoothedLoad:
         """Return the average up to now, if what was said last has gone on."""
         kept = 0.5 ** (max(0, now_ms - self.at_ms) / half_life_ms)
         total, known = self.total * kept + self.last * (1 - kept), self.known * kept + (1 - kept)
-        return SmoothedLoad(total, known, max(now_ms, self.at_ms), self.last)
+        is_judged = now_ms - self.since_ms >= JUDGED_AFTER * half_life_ms
+        before = 0.0 if is_judged and total >= known * self.before * DOUBTED_BELOW else self.before
+        return self._replace(total=total, known=known, at_ms=max(now_ms, self.at_ms), before=before)
 
     @property
     def average(self) -> float | None:
         """The average; None before the task was observed for ``load_half_life_ms``."""
         return self.total / self.known if self.known >= _MEASURED_FROM else None
 
+    def counted(self, median: float) -> float | None:
+        """Return the load that counts: the average; or, if it is doubted, what was recorded before, if that is nearer.
+
+        Of two members that say so different things of one task, it is not known which is wrong. The load that is nearer
+        to the ``median`` of all tasks is the more likely one.
+        """
+        average = self.average
+        if average is None or average >= self.before * DOUBTED_BELOW:
+            return average
+        return self.before if self.before / median < median / max(average, LEAST) else average
+
 
 def begun(recorded: float | None, now_ms: int, load: float) -> SmoothedLoad:
     """Return what the first report of a task begins, from its recorded load if it has one."""
-    return SmoothedLoad(0.0, 0.0, now_ms, load) if recorded is None else SmoothedLoad(recorded, 1.0, now_ms, load)
+    if recorded is None:
+        return SmoothedLoad(0.0, 0.0, now_ms, load)
+    return SmoothedLoad(recorded, 1.0, now_ms, load, recorded, now_ms)
 
 
 def step_of(average: float, least: float) -> float:

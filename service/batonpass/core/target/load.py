@@ -8,12 +8,12 @@ restore reads more than its move is worth.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
 from batonpass.core.handover.availability import Availability
 from batonpass.core.handover.decision_draft import DecisionDraft
-from batonpass.core.handover.state_size import lag_at_start
 from batonpass.core.handover.view import View
 from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.model import Group
@@ -26,19 +26,19 @@ from batonpass.core.target.retarget import TargetPlan, plan_target, record_of, t
 from batonpass.core.target.targets import build_request
 from batonpass.placement.flow import Solver
 from batonpass.placement.place import place
-from batonpass.placement.types import UNASSIGNED, Placed, PlacementRequest
+from batonpass.placement.types import UNASSIGNED, PlacementRequest
 
 WITHIN: Final = 0.1
 """How far above the average a member may stay. A step of a load is as large, so less than this is not known."""
 RESTORED_PER_SECOND: Final = 20_000
 """The exchange rate: a restore of so many records costs a member as much as one second of all its load."""
-_TRIES: Final = 3
 _AS_HOT: Final = 1 + 1e-9
 
 
 def by_measured(group: Group) -> Group:
     """Return the group as if its tasks weighed what was measured."""
-    return replace(group, table=build_table(group.topology, group.loads))
+    is_so = group.config.balance_by is BalanceBy.MEASURED
+    return group if is_so else replace(group, table=build_table(group.topology, group.loads))
 
 
 def loads_by_member(group: Group) -> dict[MemberId, float]:
@@ -130,64 +130,62 @@ def plan_for_load(view: View, solver: Solver) -> TargetPlan | None:
 
 
 def _worthwhile(view: View, solver: Solver) -> dict[int, int]:
-    """Return the tasks that should move for load, with the member to which each does, by their indexes."""
-    request, config = replace(build_request(view), balance_held=False), view.config
-    index_of, bound = view.group.table.index_of, dict(request.bound)
-    for one in view.group.load_moves:
-        if one.at_ms + config.load_cooldown_ms > view.now_ms and one.task in index_of:
-            bound.setdefault(index_of[one.task], request.home[index_of[one.task]])
-    bound = {task: member for task, member in bound.items() if member != UNASSIGNED}
-    chosen: dict[int, int] = {}
-    for _ in range(_TRIES):
-        free = replace(request, bound=bound)
-        chosen, refused = _choose(view, free, place(free, solver))
-        if not refused:
-            break
-        bound = {**bound, **{task: request.home[task] for task in refused}}
-    return chosen
+    """Return the tasks that should move for load, with the member to which each does, by their indexes.
+
+    What is not worth a restore from nothing stays, unless another member has state of it. A restore of unknown size
+    counts as none.
+    """
+    request, group = replace(build_request(view), balance_held=False), view.group
+    home, size, index_of, ms = request.home, request.state_size, group.table.index_of, group.config.load_cooldown_ms
+    _, average = _loads(request)
+
+    def repays(task: int, records: int) -> bool:
+        """Say whether a move, until the next one, takes more off a member than the restore of so many records costs."""
+        off = request.table.weight[task] / request.members[home[task]].capacity * ms / 1_000
+        return records * average <= off * RESTORED_PER_SECOND
+
+    large = [task for task in request.table.stateful_indexes if not repays(task, size.get(task, 0))]
+    warm = request.warmth(large, range(len(request.members)))
+    stay = [task for task in large if warm.get(task, {}).keys() <= {home[task]}]
+    stay += [index_of[one.task] for one in group.load_moves if one.at_ms + ms > view.now_ms and one.task in index_of]
+    bound = {**{task: home[task] for task in stay if home[task] != UNASSIGNED}, **request.bound}
+    moves = {
+        task: to
+        for task, to in enumerate(place(replace(request, bound=bound), solver).owner)
+        if UNASSIGNED not in (to, home[task]) and to != home[task] and task not in bound
+        if request.members[home[task]].may_be_target
+        if repays(task, warm[task][to].lag if to in warm.get(task, ()) else size.get(task, 0))
+    }
+    return _choose(request, moves, min(WITHIN, group.config.load_imbalance))
 
 
-def _choose(view: View, request: PlacementRequest, placed: Placed) -> tuple[dict[int, int], list[int]]:
-    """Return which moves of placement cool the hottest members, and those of them that are not worth their restore."""
-    weight, home, members = request.table.weight, request.home, request.members
-    load = [0.0] * (len(members) + 1)
-    for task, member in enumerate(home):
-        load[member] += weight[task]
-    stays = [index for index, member in enumerate(members) if member.may_be_target]
-    capacity = [member.capacity for member in members]
-    average = sum(load[index] for index in stays) / sum(capacity[index] for index in stays)
-    bound_of_heat = average * (1 + min(WITHIN, view.config.load_imbalance))
-    moves: defaultdict[int, list[int]] = defaultdict(list)
-    for task, owner in enumerate(placed.owner):
-        if owner not in (UNASSIGNED, home[task]) and home[task] in stays and task not in request.bound:
-            moves[home[task]].append(task)
+def _loads(request: PlacementRequest) -> tuple[list[float], float]:
+    """Return the load of each member, and the average per capacity of those that may be targets."""
+    load = [0.0] * (len(request.members) + 1)
+    for weight, member in zip(request.table.weight, request.home, strict=True):
+        load[member] += weight
+    stays = [index for index, member in enumerate(request.members) if member.may_be_target]
+    return load, sum(load[index] for index in stays) / sum(request.members[index].capacity for index in stays)
+
+
+def _choose(request: PlacementRequest, moves: Mapping[int, int], within: float) -> dict[int, int]:
+    """Return which of the moves, from the hottest member each time, bring members to within so much of the average."""
+    weight, home, (load, average) = request.table.weight, request.home, _loads(request)
+    capacity = [member.capacity for member in request.members]
+    left: defaultdict[int, list[int]] = defaultdict(list)
+    for task in moves:
+        left[home[task]].append(task)
     chosen: dict[int, int] = {}
-    refused: list[int] = []
-    while hot := [member for member in moves if load[member] > bound_of_heat * capacity[member]]:
+    most = average * (1 + within)
+    while hot := [member for member, tasks in left.items() if tasks and load[member] > most * capacity[member]]:
         source = max(hot, key=lambda member: (load[member] / capacity[member], -member))
         excess = load[source] - average * capacity[source]
-        task = min(moves[source], key=lambda task: (abs(excess - weight[task]), task))
-        to = placed.owner[task]
-        moves[source].remove(task)
-        if not moves[source]:
-            del moves[source]
-        if (load[to] + weight[task]) / capacity[to] > load[source] / capacity[source] * _AS_HOT:
-            continue  # What would make room for it there is not worth it, or rests.
-        if not _repays(view, request, task, to, weight[task] / (average * capacity[source])):
-            refused.append(task)
-            continue
-        chosen[task] = to
-        load[source] -= weight[task]
-        load[to] += weight[task]
-    return chosen, refused
-
-
-def _repays(view: View, request: PlacementRequest, task: int, to: int, share: float) -> bool:
-    """Say whether a move takes more off a member, until its task may move again, than the restore costs.
-
-    ``share`` is what it takes off, as a share of an average member's load. A restore of unknown size counts as none.
-    """
-    found = view.group.tasks[view.group.table.ids[task]]
-    is_restored = view.is_stateful(found.id)
-    records = lag_at_start(view, found, MemberId(request.members[to].id)) if is_restored else 0
-    return (records or 0) <= share * RESTORED_PER_SECOND * view.config.load_cooldown_ms / 1_000
+        task = min(left[source], key=lambda task: (abs(excess - weight[task]), task))
+        left[source].remove(task)
+        to = moves[task]
+        # Otherwise what would make room for it there is not worth it, or rests.
+        if (load[to] + weight[task]) / capacity[to] <= load[source] / capacity[source] * _AS_HOT:
+            chosen[task] = to
+            load[source] -= weight[task]
+            load[to] += weight[task]
+    return chosen

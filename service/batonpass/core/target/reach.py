@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from batonpass.core.handover.copies import TaskPlan
 from batonpass.core.handover.copy_capacity import CopyCapacity
 from batonpass.core.handover.planner import plan_without_slots
-from batonpass.core.handover.room import has_limit, has_limits
+from batonpass.core.handover.room import has_limits
 from batonpass.core.handover.view import View
 from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.model import ActiveState, Group, Member, Target, Task
@@ -25,16 +25,16 @@ from batonpass.core.state.reasons import Held
 
 
 class Reachability(NamedTuple):
-    """Which part of a target the group can reach.
+    """Which part of a target the group cannot reach, or not yet.
 
-    ``unreachable`` are the tasks that wait for room in vain, in order. ``in_their_way`` are the tasks that run without
-    a target for lack of room. ``may_free_up``: some tasks wait for room that may still come free, so the group has to
-    be examined again when nothing else is under way.
+    ``kept`` has the targets with which tasks stay as they are, because no room will come free for them. ``full`` has
+    the member that each of them waits for in vain. ``may_free_up``: some tasks wait for room that may still come free,
+    so the group has to be examined again when nothing else is under way.
     """
 
-    unreachable: tuple[TaskPlan, ...] = ()
+    kept: Mapping[TaskId, Target]
+    full: Mapping[TaskId, MemberId]
     may_free_up: bool = False
-    in_their_way: tuple[TaskPlan, ...] = ()
 
 
 _LASTING: Final = (None, Held.NO_CAPACITY, Held.STALE_TOPOLOGY, Held.NO_ELIGIBLE_MEMBER, Held.PARKED)
@@ -59,19 +59,30 @@ def find_unreachable(view: View, changes: Mapping[TaskId, Target]) -> Reachabili
     While moves are held in the whole group, nothing is judged: the group is placed anew once they go on.
     """
     if not has_limits(view.group) or view.why_moves_are_held(for_balance=True) is not None:
-        return Reachability()
+        return Reachability({}, {})
     view = with_targets(view, changes)
-    group, index_of = view.group, view.group.table.index_of
-    concerned = {task_id for task_id in (*group.unsettled, *changes) if task_id in index_of}
+    concerned = {task_id for task_id in (*view.group.unsettled, *changes) if task_id in view.group.table.index_of}
     task_plans, copy_capacity = plan_without_slots(view, concerned)
     asked = [request for plan in task_plans for request in plan.requests]
-    refused = tuple([plan for plan in task_plans if _is_refused(plan, copy_capacity)])
-    if not refused and copy_capacity.allows_all(asked):
-        return Reachability()
+    full = {plan.task.id: member_id for plan in task_plans if (member_id := _full_for(plan, copy_capacity))}
+    if not full and copy_capacity.allows_all(asked):
+        return Reachability({}, {})
     is_any_allowed = any(copy_capacity.allows(request.member_id, request.task.id) for request in asked)
     if is_any_allowed or any(_is_under_way(view, plan) for plan in task_plans):
-        return Reachability(may_free_up=True)
-    return Reachability(refused, in_their_way=tuple([plan for plan in task_plans if _runs_without_target(group, plan)]))
+        return Reachability({}, {}, may_free_up=True)
+    tasks = [plan.task for plan in task_plans]
+    in_their_way = {task.id for task in tasks if task.target.owner is None and _has_lasting_owner(view, task)}
+    kept: dict[TaskId, Target] = {}
+    for task in tasks:
+        if task.id not in full and task.id not in in_their_way:
+            continue
+        # A task without an owner, or on a leaving member, is not part of a ring: its move makes no room for others, and
+        # there is room where it should go, unless a task that runs without a target takes that room.
+        if _has_lasting_owner(view, task):
+            kept[task.id] = target_where_it_is(view, task)
+        elif task.owner is None and in_their_way:
+            kept[task.id] = Target(waiting_reason=Held.NO_CAPACITY.value)
+    return Reachability(kept, {task_id: member_id for task_id, member_id in full.items() if task_id in kept})
 
 
 def with_targets(view: View, changes: Mapping[TaskId, Target]) -> View:
@@ -82,16 +93,12 @@ def with_targets(view: View, changes: Mapping[TaskId, Target]) -> View:
     return View(then, view.soft, view.now_ms, view.policy, as_if_complete=view.as_if_complete)
 
 
-def _is_refused(plan: TaskPlan, copy_capacity: CopyCapacity) -> bool:
-    """Say whether a task finds no room where it should go. Without a target it waits for another member to leave."""
+def _full_for(plan: TaskPlan, copy_capacity: CopyCapacity) -> MemberId | None:
+    """Return the full member that a task waits for. Without a target it waits for another member to leave."""
     if plan.task.target.owner is not None and plan.choice.held is Held.NO_CAPACITY:
-        return True
-    return any(not copy_capacity.allows(request.member_id, request.task.id) for request in plan.requests)
-
-
-def _runs_without_target(group: Group, plan: TaskPlan) -> bool:
-    owner = plan.task.owner
-    return owner is not None and plan.task.target.owner is None and stays_present(group.members[owner])
+        return plan.task.target.owner
+    refused = [one.member_id for one in plan.requests if not copy_capacity.allows(one.member_id, one.task.id)]
+    return refused[0] if refused else None
 
 
 def _is_under_way(view: View, plan: TaskPlan) -> bool:
@@ -107,40 +114,18 @@ def _is_under_way(view: View, plan: TaskPlan) -> bool:
     return plan.copies != holders or not all(view.copy(task, holder).is_caught_up for holder in holders)
 
 
-def stays_present(member: Member) -> bool:
+def _has_lasting_owner(view: View, task: Task) -> bool:
+    return task.owner is not None and _stays(view.group.members[task.owner])
+
+
+def _stays(member: Member) -> bool:
     """Say whether a member is there, and neither drains nor is suspected."""
     return member.drain is None and not member.suspected and member.away_until_ms is None
 
 
-def full_member_of(plan: TaskPlan, members: Mapping[MemberId, Member]) -> MemberId | None:
-    """Return the full member that a stuck task waits for."""
-    asked = [request.member_id for request in plan.requests if has_limit(members[request.member_id])]
-    return asked[0] if asked else plan.task.target.owner
-
-
-def targets_kept(view: View, reachability: Reachability) -> dict[TaskId, Target]:
-    """Return, by task, the targets with which unreachable tasks stay as they are."""
-    kept: dict[TaskId, Target] = {}
-    for plan in (*reachability.unreachable, *reachability.in_their_way):
-        target = target_where_it_is(view, plan)
-        if target is None and plan.task.owner is None and reachability.in_their_way:
-            target = Target(waiting_reason=Held.NO_CAPACITY.value)
-        if target is not None:
-            kept[plan.task.id] = target
-    return kept
-
-
-def target_where_it_is(view: View, plan: TaskPlan) -> Target | None:
-    """Return the target with which a stuck task stays where it is; None if it cannot stay for good.
-
-    The task keeps its owner, and as many of its standbys as are wanted. A member that is leaving is no target. A task
-    without an owner, or on a leaving member, is not part of a ring: its move makes no room for others, and there is
-    room where it should go, unless a task that runs without a target takes that room.
-    """
-    task, owner = plan.task, plan.task.owner
-    if owner is None or not stays_present(view.group.members[owner]):
-        return None
+def target_where_it_is(view: View, task: Task) -> Target:
+    """Return the target with which a task keeps its owner, and as many of its standbys as are wanted."""
     wanted = view.config.num_standby_replicas if view.is_stateful(task.id) else 0
-    held = [member_id for member_id in task.holders if stays_present(view.group.members[member_id])]
+    held = [member_id for member_id in task.holders if _stays(view.group.members[member_id])]
     held.sort(key=lambda member_id: (member_id not in task.target.standbys, member_id))
-    return Target(owner, tuple(sorted(held[:wanted])))
+    return Target(task.owner, tuple(sorted(held[:wanted])))

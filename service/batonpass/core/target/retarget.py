@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -13,7 +13,7 @@ from batonpass.core.state.model import Group, Target
 from batonpass.core.state.reasons import Held, NoChange, Reason, Why
 from batonpass.core.state.records import HEARD_AGAIN, TargetPlaced
 from batonpass.core.state.topology import is_ready
-from batonpass.core.target.reach import find_unreachable, full_member_of, targets_kept
+from batonpass.core.target.reach import find_unreachable
 from batonpass.core.target.targets import build_request, last_resorts, target_changes
 from batonpass.placement.flow import PlacementError, Solver
 from batonpass.placement.place import place
@@ -28,7 +28,7 @@ class TargetPlan:
 
     Attributes:
         request: the request to placement.
-        placed: its answer.
+        placed: its answer, without the moves that are not made.
         changes: the tasks whose target changes.
         unreachable: the tasks that stay although placement would move them, each with the full member that has no room
             for it.
@@ -38,7 +38,7 @@ class TargetPlan:
     request: PlacementRequest
     placed: Placed
     changes: Mapping[TaskId, Target]
-    unreachable: Mapping[TaskId, MemberId | None]
+    unreachable: Mapping[TaskId, MemberId]
     may_free_up: bool
 
 
@@ -53,18 +53,17 @@ def plan_target(view: View, solver: Solver, moves: Mapping[int, int] | None = No
         request = replace(request, bound={**stay, **request.bound, **moves})
     placed = last_resorts(view, request, place(request, solver))
     changes = target_changes(view, request, placed)
-    reachability = find_unreachable(view, changes)
-    kept = targets_kept(view, reachability)
+    kept, full, may_free_up = find_unreachable(view, changes)
     for task_id, target in kept.items():
-        task = view.group.tasks[task_id]
         changes.pop(task_id, None)
-        if target != task.target:
+        if target != view.group.tasks[task_id].target:
             changes[task_id] = target
-    members = view.group.members
-    unreachable = {
-        plan.task.id: full_member_of(plan, members) for plan in reachability.unreachable if plan.task.id in kept
-    }
-    return TargetPlan(request, placed, changes, unreachable, reachability.may_free_up)
+    if full:
+        why = dict(placed.why)
+        not_made = [task for task in map(view.group.table.index_of.__getitem__, full) if why.pop(task, None)]
+        made = placed.moves - sum([request.table.stateful[task] for task in not_made])
+        placed = replace(placed, why=why, moves=made, lower_bound=min(placed.lower_bound, made))
+    return TargetPlan(request, placed, changes, full, may_free_up)
 
 
 def try_to_plan(view: View, solver: Solver, plan: Callable[[View, Solver], T]) -> T | str:
@@ -120,12 +119,10 @@ def place_now(draft: DecisionDraft) -> None:
 
 
 def record_of(draft: DecisionDraft, target_plan: TargetPlan) -> TargetPlaced:
-    """Return the record of a target, without the moves that are not made."""
+    """Return the record of a target."""
     group, placed, changes = draft.group, target_plan.placed, target_plan.changes
-    moves = placed.moves - _moves_not_made(draft, placed, target_plan.unreachable)
-    lower_bound = min(placed.lower_bound, moves) if target_plan.unreachable else placed.lower_bound
     generation = group.generation + (1 if changes else 0)
-    return TargetPlaced(generation, group.group_epoch, draft.now_ms, changes, moves, lower_bound)
+    return TargetPlaced(generation, group.group_epoch, draft.now_ms, changes, placed.moves, placed.lower_bound)
 
 
 def _note_missing(draft: DecisionDraft, request: PlacementRequest, changes: Mapping[TaskId, Target]) -> None:
@@ -155,16 +152,6 @@ def _keep(draft: DecisionDraft, problem: str) -> None:
         draft.record(TargetPlaced(group.generation, group.group_epoch, draft.now_ms, {}, failed=detail))
 
 
-def _moves_not_made(draft: DecisionDraft, placed: Placed, unreachable: Collection[TaskId]) -> int:
-    """Return how many of the moves that placement counted are not made."""
-    table = draft.group.table
-    return sum(
-        table.stateful[task_index]
-        for task_index in map(table.index_of.__getitem__, unreachable)
-        if task_index in placed.why
-    )
-
-
 def _why_bound(group: Group, task: TaskId, target: MemberId | None) -> Why:
     """Return why a bound task has another target."""
     if group.pins.get(task) == target:
@@ -174,20 +161,20 @@ def _why_bound(group: Group, task: TaskId, target: MemberId | None) -> Why:
 
 def _explain(draft: DecisionDraft, target_plan: TargetPlan) -> None:
     """Add why targets change, and why some pins and moves of placement are not followed."""
-    group, changes, unreachable = draft.group, target_plan.changes, target_plan.unreachable
+    group, changes = draft.group, target_plan.changes
     takers = [member.id for member in target_plan.request.members if member.may_be_target]
     ids = group.table.ids
     draft.reasons += [
         Reason(_why_bound(group, task, changes[task][0]) if why is Moves.PINNED else Why(why), task, changes[task][0])
         for task_index, why in target_plan.placed.why.items()
-        if (task := ids[task_index]) in changes and task not in unreachable
+        if (task := ids[task_index]) in changes
     ]
     for task, pin in sorted(group.pins.items()):
         # While its member drains or is missing, a pin is suspended and needs no room.
         is_in_force = pin in takers
         if is_in_force and task in group.table.index_of and group.table.index_of[task] not in target_plan.request.bound:
             draft.explain(Held.NO_CAPACITY, task, pin, "it is pinned there, and there is no room for it")
-    for task, full in unreachable.items():
+    for task, full in target_plan.unreachable.items():
         draft.explain(
             Held.NO_CAPACITY, task, full, "it stays as it is: there is no room for it, and none will come free there"
         )

@@ -160,20 +160,6 @@ def _fill_settled(view: View, number: Mapping[MemberId, int]) -> tuple[list[int]
 class _Constraints:
     """What binds placement: tasks on their way, pinned ones, and those that failed or stalled lately."""
 
-    __slots__ = (
-        "_marked",
-        "_member_softs",
-        "_members",
-        "_number",
-        "_ordered",
-        "_tasks",
-        "_view",
-        "avoided",
-        "bound",
-        "previous",
-        "warming",
-    )
-
     def __init__(self, view: View, members: list[Member], number: Mapping[MemberId, int]) -> None:
         self._view = view
         self._members = {member.id: member for member in members}
@@ -274,21 +260,15 @@ class _Constraints:
         """Point every task that avoids its target to the least loaded other member, if that is better than staying."""
         if not self.avoided:
             return
-        table = self._view.group.table
-        load = [0.0] * len(members)
-        for task_index in table.stateful_indexes:
-            if home[task_index] != UNASSIGNED:
-                load[home[task_index]] += table.weight[task_index] / members[home[task_index]].capacity
+        load = self._loads(home)
         for task_index, avoided in sorted(self.avoided.items()):
-            weight, at = table.weight[task_index], home[task_index]
-            ranked = sorted(
-                (load[index] + weight / members[index].capacity, index)
-                for index in range(len(members))
-                if members[index].may_be_target and index not in (avoided, at)
-            )
-            if at != UNASSIGNED and ranked and ranked[0][0] < load[at] + weight / members[at].capacity:
-                self.previous[task_index] = self.warming[task_index] = ranked[0][1]
-                load[ranked[0][1]] = ranked[0][0]
+            weight, at = self._view.group.table.weight[task_index], home[task_index]
+            free = [index for index, member in enumerate(members) if member.may_be_target and index != avoided]
+            levels = {index: (load[index] + weight) / members[index].capacity for index in (*free, at)}
+            best = min(levels, key=lambda index: (levels[index], index != at, index))
+            if at not in (UNASSIGNED, best):
+                self.previous[task_index] = self.warming[task_index] = best
+                load[best] += weight
 
     def avoid_failed(self, members: list[PlacementMember], home: list[int]) -> None:
         """Bind tasks that failed lately to the member that runs them now, and those that cannot run to another one.
