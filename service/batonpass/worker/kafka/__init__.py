@@ -21,10 +21,11 @@ from batonpass.worker.kafka.stores import (
     Store,
     StoreClosed,
     StoreFailed,
+    StoreInTransaction,
     in_memory,
 )
 from batonpass.worker.kafka.subtopology import Process, Subtopology
-from batonpass.worker.kafka.transaction import Context, StoreInTransaction
+from batonpass.worker.kafka.transaction import Context
 from batonpass.worker.kafka.typed import KeyValueStore, Record, State, Table, Timer, Topic
 
 __all__ = [

@@ -31,8 +31,8 @@ from aiokafka.errors import (
 from aiokafka.structs import OffsetAndMetadata
 
 from batonpass.core.state.ids import split_task_id
-from batonpass.worker.kafka.changelog import TOPICS_LOOK_S, Changelog, CommitLost
-from batonpass.worker.kafka.clients import CLOSE_DELAY_S, CLOSE_TIMEOUT_S, Clients, Prepared, Terms
+from batonpass.worker.kafka.changelog import TOPICS_LOOK_S, Changelog
+from batonpass.worker.kafka.clients import CLOSE_DELAY_S, CLOSE_TIMEOUT_S, Clients, OffsetGone, Prepared, Terms
 from batonpass.worker.kafka.commits import metadata_of
 from batonpass.worker.kafka.connection import in_words
 from batonpass.worker.kafka.failed_records import PassedOver, cause, headers, where
@@ -41,7 +41,7 @@ from batonpass.worker.kafka.options import Step
 from batonpass.worker.kafka.reading import GONE_S, HELD_BACK_S, place_of
 from batonpass.worker.kafka.stores import StoreFailed, TaskState, progress
 from batonpass.worker.kafka.subtopology import Subtopology
-from batonpass.worker.kafka.topics import MissingPartition, Said, TopicsMissing
+from batonpass.worker.kafka.topics import MissingPartition, Said
 from batonpass.worker.kafka.transaction import BatchRefused, Context, RecordTooLarge
 from batonpass.worker.kafka.wall_clock import WallClock
 from batonpass.worker.measured_load import BusyTime, LoadMeter
@@ -104,15 +104,11 @@ def _place(record: ConsumerRecord) -> tuple[str, int, int]:
 
 def _is_its_own(error: Exception) -> bool:
     """Say whether a record may be to blame for an error: what the cluster, or a store, does is none of its doing."""
-    return not isinstance(error, (KafkaError, StoreFailed)) or isinstance(error, RecordTooLarge)
+    return not isinstance(error, (KafkaError, StoreFailed))
 
 
 class ChangelogShort(Exception):
     """The changelog ends before the place up to which the task's last owner wrote."""
-
-
-class OffsetsGone(Exception):
-    """There is state, but no offset says which input it covers: to begin anywhere would count wrong."""
 
 
 @dataclass(slots=True)
@@ -172,14 +168,13 @@ class Active:
         """Work until told to stop. The last transaction is committed, unless this call is cancelled.
 
         Raises:
-            TopicsMissing: when a topic was missing for too long.
-            KafkaError: when a right is missing for as long, or the task cannot run although the cluster answers.
+            KafkaError: when a topic (`MissingPartition`) or a right was missing for too long, or the task cannot run
+                although the cluster answers.
             RecordTooLarge: when a record is larger than its topic takes.
             ChangelogRefused: when a changelog may forget what a store needs.
             ChangelogShort: when the changelog has lost what the last owner wrote.
             RecordRefused: when the changelog has a record that no store can take.
-            OffsetsGone: when there is state, and no committed offset.
-            OffsetGone: when the committed offset is not in the input any more.
+            OffsetGone: when the committed offset is not in the input any more, or there is state and none.
             StoreFailed: when a store failed.
             Exception: what the worker's own code raised.
         """
@@ -193,16 +188,12 @@ class Active:
                 self._task.producer_fenced()
                 await self._task.stop_requested()
                 return
-            except RecordTooLarge:
-                raise
             except KafkaError as error:
                 now = time.monotonic()
                 lacking_since = (
                     (lacking_since or now) if isinstance(error, (MissingPartition, *RIGHTS_MISSING)) else None
                 )
                 if lacking_since is not None and now - lacking_since > self._options.missing_topic_ms / 1_000:
-                    if isinstance(error, MissingPartition):
-                        raise TopicsMissing(str(error)) from error
                     raise
                 if self._is_unable(now):
                     raise
@@ -301,11 +292,8 @@ class Active:
                 if not has_ended_own and time.monotonic() - moved_at > OWN_S and self._task.may_begin:
                     has_ended_own = True
                     await self._in_time(clients.producer.end_own(changelog.partitions), clients)
-                if left <= NEAR:
-                    # A broker that throttles this client by its quota answers so late that the whole handover waits.
-                    await changelog.restore_by(clients.lent_input(), ends)
-                else:
-                    await changelog.restore_some(ends)
+                # A broker that throttles this client by its quota answers so late that the whole handover waits.
+                await changelog.restore_some(ends, over=clients.lent_input() if left <= NEAR else None)
         finally:
             self.restored += changelog.records_read - before
         if self._task.stopping:
@@ -368,22 +356,22 @@ class Active:
         means that the cluster has dropped the group's offsets, or that the group has another name now.
 
         Raises:
-            CommitLost: when commits were lost; the state is then to be restored.
-            OffsetsGone: when no offset is committed, or none any more, and there is state.
+            KafkaError: when commits were lost; the state is then to be restored.
+            OffsetGone: when no offset is committed, or none any more, and there is state.
         """
         lost = [f"{part}: {found.get(part)}, after {mine}" for part, mine in self._committed.items()
                 if (found.get(part) or 0) < mine]  # fmt: skip
         if lost and self._changelog is not None:
             self._committed.clear()
             await self._changelog.forget()
-            raise CommitLost(f"committed offsets went back ({', '.join(lost)}): the state is restored from scratch")
+            raise KafkaError(f"committed offsets went back ({', '.join(lost)}): the state is restored from scratch")
         has_state = any(next(iter(store.scan()), None) is not None for store in self._state.stores.values())
         none = [one for one, offset in found.items() if offset is None]
         # A source that was added never had one.
         gone = none if len(none) == len(found) else [one for one in none if one.topic in clients.committed_ids]
         if has_state and gone:
             partitions = ", ".join(f"{one.topic}-{one.partition}" for one in sorted(gone))
-            raise OffsetsGone(
+            raise OffsetGone(
                 f"group {self._group} has no committed offset of {partitions}, and its state is not empty: commit the "
                 "offsets up to which the state counts, or empty the changelog to begin anew"
             )
@@ -594,7 +582,7 @@ class Active:
         finally:
             await given_up(running)
 
-    async def _limited(self, clients: Clients, refused: BatchRefused) -> KafkaError:
+    async def _limited(self, clients: Clients, refused: BatchRefused) -> Exception:
         """Have the next try write batches that the topic takes; return the error that begins it, or ends all tries."""
         limit = await clients.largest_message(refused.topic)
         least = refused.largest + BATCH_ADDS
@@ -605,7 +593,8 @@ class Active:
                 "what a batch adds (max.message.bytes)"
             )
         self._limits[refused.topic] = batch_bytes = limit or max(least, clients.batch_bytes // 2)
-        return KafkaError(f"{refused.args[0]}: it goes on with batches of at most {batch_bytes} bytes")
+        goes_on: Exception = KafkaError(f"{refused.args[0]}: it goes on with batches of at most {batch_bytes} bytes")
+        return goes_on
 
     async def _fill(
         self, context: Context, clients: Clients, inputs: Inputs, stopping: asyncio.Future[Any]

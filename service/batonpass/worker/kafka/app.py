@@ -18,8 +18,8 @@ It is made of a `KafkaRuntime` and a `Member`, which may be used without it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, TypeVar, Unpack, overload
 
@@ -337,31 +337,15 @@ class App:
             options=self.options,
         )
         given["on_disk"] = await runtime.on_disk()
-        with self._exposed(runtime):
-            async with Member(url, self.group, runtime, **given) as member:
-                await member.run()
-
-    @contextmanager
-    def _exposed(self, runtime: KafkaRuntime) -> Iterator[None]:
-        """Have Prometheus find what a worker counts for as long as the block lasts.
-
-        Raises:
-            OSError: when the port is taken.
-        """
-        if self._metrics_port is None:
-            yield
-            return
-        REGISTRY.register(runtime.metrics)
-        try:
-            server, thread = start_http_server(self._metrics_port)
-            try:
-                yield
-            finally:
-                server.shutdown()
-                server.server_close()
-                thread.join()
-        finally:
-            REGISTRY.unregister(runtime.metrics)
+        async with AsyncExitStack() as stack:
+            if self._metrics_port is not None:
+                REGISTRY.register(runtime.metrics)
+                stack.callback(REGISTRY.unregister, runtime.metrics)
+                server, thread = start_http_server(self._metrics_port)
+                for end in (thread.join, server.server_close, server.shutdown):
+                    stack.callback(end)
+            member = await stack.enter_async_context(Member(url, self.group, runtime, **given))
+            await member.run()
 
     async def _have_topics(self, parts: Mapping[str, Subtopology], connection: KafkaConnection) -> dict[str, int]:
         """Return how many partitions each topic has, once those that the job makes are there."""

@@ -39,6 +39,7 @@ _CHOICES = {
     "offset_gone": ("fail", "earliest", "latest"),
     "changelog_short": ("fail", "run"),
 }
+_OF_AIOKAFKA = ("input_options", "changelog_options", "producer_options")
 _LEAST = {
     "commit_interval_ms": 0,
     "records_max": 1,
@@ -75,6 +76,7 @@ class ActiveOptions:
     in threads. ``clock`` gives milliseconds since 1970, by which the age of state is measured.
 
     Raises:
+        TypeError: for options of aiokafka's that are no mapping.
         ValueError: for a number that means nothing, or a choice that there is not.
     """
 
@@ -109,6 +111,11 @@ class ActiveOptions:
         for name, choices in _CHOICES.items():
             if getattr(self, name) not in choices:
                 raise ValueError(f"{name} is one of {', '.join(choices)}, and not {getattr(self, name)!r}")
+        for name in _OF_AIOKAFKA:
+            if not isinstance(getattr(self, name), Mapping):
+                raise TypeError(
+                    f"{name} maps keyword arguments of aiokafka to values; it is {getattr(self, name)!r}: leave it out for none"
+                )
         if not callable(self.on_error):
             self._checked(self.on_error)
 
