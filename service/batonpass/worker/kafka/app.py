@@ -69,8 +69,9 @@ class App:
     ``url`` names the coordinators (BATONPASS_URL), ``token`` is shown to them (BATONPASS_TOKEN), ``connection`` is the
     cluster (BATONPASS_KAFKA_BOOTSTRAP and the variables for logging in). ``instance_id`` (BATONPASS_INSTANCE) is this
     worker's name over restarts. ``folder`` (BATONPASS_STATE, else ``state``) keeps the state, in a folder for each
-    instance id. ``config`` has settings of the group, which count when this declares it. At ``metrics_port``, of every
-    interface, Prometheus finds what this worker counts. All further keywords are those of `Member`.
+    instance id. ``config`` has settings of the group, which count when this declares it. At ``metrics_port``
+    (BATONPASS_METRICS_PORT), of every interface, Prometheus finds what this worker counts. All further keywords are
+    those of `Member`.
     """
 
     def __init__(  # noqa: PLR0913 - all but the group may be left out
@@ -338,10 +339,14 @@ class App:
         )
         given["on_disk"] = await runtime.on_disk()
         async with AsyncExitStack() as stack:
-            if self._metrics_port is not None:
+            if (port := self._metrics_port or variable("BATONPASS_METRICS_PORT")) is not None:
                 REGISTRY.register(runtime.metrics)
                 stack.callback(REGISTRY.unregister, runtime.metrics)
-                server, thread = start_http_server(self._metrics_port)
+                try:
+                    server, thread = start_http_server(int(port))
+                except (OSError, ValueError, OverflowError) as error:
+                    error.add_note(f"{port} is to be the port for metrics: each worker on a host has its own")
+                    raise
                 for end in (thread.join, server.server_close, server.shutdown):
                     stack.callback(end)
             member = await stack.enter_async_context(Member(url, self.group, runtime, **given))

@@ -313,7 +313,7 @@ class Context:
 
         It has to be awaited: the transaction fails otherwise. Without ``partition``, the key's hash says which
         (murmur2, as Java's producer has it), or chance without a key. ``timestamp_ms`` is in milliseconds since 1970;
-        None: now.
+        None: now. ``headers`` are pairs of a name and bytes, or a mapping.
 
         Raises:
             TypeError: when key or value is not what the topic says, or a header is no name with bytes.
