@@ -487,7 +487,7 @@ async def test_a_group_of_another_topology_is_refused_with_both_values(world: Wo
 async def test_a_port_for_metrics_that_cannot_be_had_is_named(
     world: World, monkeypatch: pytest.MonkeyPatch, port: str
 ) -> None:
-    with socket.create_server(("0.0.0.0", 0)) as taken:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
         monkeypatch.setenv("BATONPASS_METRICS_PORT", str(taken.getsockname()[1]) if port == "taken" else port)
         with pytest.raises((OSError, ValueError)) as refused:
             await adding(world).run_async()

@@ -32,12 +32,12 @@ from batonpass.worker.declaring import declare
 from batonpass.worker.kafka.app_driver import AppTest
 from batonpass.worker.kafka.connection import KafkaConnection, in_words
 from batonpass.worker.kafka.metadata import partition_counts
-from batonpass.worker.kafka.options import ActiveOptions
+from batonpass.worker.kafka.options import ActiveOptions, check_count
 from batonpass.worker.kafka.runtime import KafkaRuntime
 from batonpass.worker.kafka.serdes import Serde
 from batonpass.worker.kafka.steps import TIMERS, Call, Steps
 from batonpass.worker.kafka.stores import OpenStore, RocksStore
-from batonpass.worker.kafka.subtopology import Subtopology, check_count, check_job, check_partitions, check_process
+from batonpass.worker.kafka.subtopology import Subtopology, check_job, check_partitions, check_process
 from batonpass.worker.kafka.topics import MissingPartition
 from batonpass.worker.kafka.transaction import Context
 from batonpass.worker.kafka.typed import Record, State, Table, Timer, Topic

@@ -52,6 +52,16 @@ _LEAST = {
 }
 
 
+def check_count(name: str, count: object, least: int = 1) -> None:
+    """Refuse what is no whole number from ``least`` on.
+
+    Raises:
+        ValueError: naming it.
+    """
+    if not isinstance(count, int) or isinstance(count, bool) or count < least:
+        raise ValueError(f"{name} is a whole number from {least} on, and not {count!r}")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActiveOptions:
     """How actives work. Durations are milliseconds.
@@ -105,9 +115,7 @@ class ActiveOptions:
     def __post_init__(self) -> None:
         """Refuse a number that means nothing, and a choice that there is not."""
         for name, least in _LEAST.items():
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < least:
-                raise ValueError(f"{name} is a whole number from {least} on, and not {value!r}")
+            check_count(name, getattr(self, name), least)
         for name, choices in _CHOICES.items():
             if getattr(self, name) not in choices:
                 raise ValueError(f"{name} is one of {', '.join(choices)}, and not {getattr(self, name)!r}")

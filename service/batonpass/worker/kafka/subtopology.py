@@ -9,6 +9,7 @@ from functools import partial
 from types import FunctionType, MethodType
 from typing import TYPE_CHECKING
 
+from batonpass.worker.kafka.options import check_count
 from batonpass.worker.kafka.topics import MissingPartition
 from batonpass.worker.kafka.wall_clock import ByClock
 
@@ -150,16 +151,6 @@ def _check_names(where: str, names: object) -> None:
             raise ValueError(f"{where} has an empty name")
         if names.count(name) > 1:
             raise ValueError(f"{where} names {name} more than once")
-
-
-def check_count(name: str, count: object) -> None:
-    """Refuse what is no whole number from 1 on.
-
-    Raises:
-        ValueError: naming it.
-    """
-    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
-        raise ValueError(f"{name} is a whole number from 1 on, and not {count!r}")
 
 
 def check_process(process: object, *arguments: str) -> None:
