@@ -37,7 +37,6 @@ from batonpass.worker.kafka.commits import metadata_of
 from batonpass.worker.kafka.connection import in_words
 from batonpass.worker.kafka.failed_records import PassedOver, cause, headers, where
 from batonpass.worker.kafka.inputs import Batches, Inputs
-from batonpass.worker.kafka.options import Step
 from batonpass.worker.kafka.reading import GONE_S, HELD_BACK_S, place_of
 from batonpass.worker.kafka.stores import StoreFailed, TaskState, progress
 from batonpass.worker.kafka.subtopology import Subtopology
@@ -227,23 +226,18 @@ class Active:
         try:
             if not await self._lease_holds():
                 return
-            self._observe(Step.GRANTED)
             await clients.fence()
-            self._observe(Step.FENCED_OTHERS)
             await self._restore(clients)
             if not await self._lease_holds():
                 return
-            self._observe(Step.CHECKED_LEASE)
             found = await clients.find_input()
             self._heed_remade(clients)
             await self._check_commits(clients, found)
-            self._observe(Step.READ_OFFSETS)
             if self._changelog is not None:
                 self._changelog.pause()
             self._has_run = True
             self._task.running()
             log.info("%r runs", self._task)
-            self._observe(Step.RUNNING)
             await self._busy.of(self._process(clients))
             close_after_s = CLOSE_DELAY_S
         finally:
@@ -280,7 +274,6 @@ class Active:
             ends = await asking
         finally:
             await given_up(asking)
-        self._observe(Step.READ_END)
         before, began_at, began = changelog.records_read, time.monotonic(), dict(self._state.positions)
         said, least, moved_at, has_ended_own = Said(), math.inf, time.monotonic(), False
         try:
@@ -304,7 +297,6 @@ class Active:
         self._counts.restored_records += read
         self._counts.restore_seconds += took_s
         log.info("%r has restored %d records in %.2f s, from %s up to %s", self._task, read, took_s, began, dict(ends))
-        self._observe(Step.RESTORED)
 
     def _what_it_waits_for(self, changelog: Changelog, ends: Mapping[str, int], moved_at: float, said: Said) -> str:
         """Return in words why a restore stands still, and log it; empty while it does not."""
@@ -486,18 +478,15 @@ class Active:
         producer = clients.producer
         context = Context(self._state, self._part.changelogs, producer, self._changelogs)
         await self._in_time(producer.begin_transaction(), clients)
-        self._observe(Step.BEGUN)
         try:
             now_ms = self._options.clock()
             was_due = await self._wall_clock.call(now_ms, context)
             offsets = await self._fill(context, clients, inputs, stopping)
-            self._observe(Step.PROCESSED)
             if offsets or was_due:
                 # One after the other: a broker that is to check a transaction twice at once gives up the first check.
                 await self._in_time(context.flush(), clients)
                 # Also where the worker's own code went on after an error of a store.
                 self._state.raise_if_failed()
-                self._observe(Step.WRITTEN)
                 if not self._task.may_process:
                     # The transaction is left open: the next owner ends it.
                     await self._task.stop_requested()
@@ -506,7 +495,6 @@ class Active:
                     await self._in_time(
                         producer.send_offsets_to_transaction(self._with_ids(clients, offsets), self._group), clients
                     )
-                self._observe(Step.OFFSETS_SENT)
             await self._in_time(producer.commit_transaction(), clients)
         except BatchRefused as refused:
             raise await self._limited(clients, refused) from refused
@@ -528,7 +516,6 @@ class Active:
         self._committed |= offsets
         self._wall_clock.passed(now_ms)
         self._count(inputs.done())
-        self._observe(Step.COMMITTED)
         producer.raise_if_unanswered()
 
     async def _renew_offsets(self, clients: Clients, offsets: Mapping[TopicPartition, int]) -> None:
@@ -692,6 +679,3 @@ class Active:
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._task.stop_requested()
-
-    def _observe(self, step: Step) -> None:
-        self._options.observe(self._task.id, step)

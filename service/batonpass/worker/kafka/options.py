@@ -1,11 +1,10 @@
-"""The options of actives, and the steps that an observer sees."""
+"""The options of actives."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -15,23 +14,6 @@ OnError = Callable[["ConsumerRecord", Exception], str]
 """Says what becomes of a record that could not be processed: ``retry``, ``skip`` or ``dead-letter``."""
 
 ON_ERROR = ("retry", "skip", "dead-letter")
-
-
-class Step(StrEnum):
-    """How far an active has come, in order; the steps from ``begun`` on repeat with each transaction."""
-
-    GRANTED = "granted"
-    FENCED_OTHERS = "fenced-others"
-    READ_END = "read-end"
-    RESTORED = "restored"
-    CHECKED_LEASE = "checked-lease"
-    READ_OFFSETS = "read-offsets"
-    RUNNING = "running"
-    BEGUN = "begun"
-    PROCESSED = "processed"
-    WRITTEN = "written"
-    OFFSETS_SENT = "offsets-sent"
-    COMMITTED = "committed"
 
 
 _CHOICES = {
@@ -80,10 +62,10 @@ class ActiveOptions:
     With ``connect_ahead`` a copy keeps the connections ready that it would need as an active, about four, so that its
     promotion does not wait for them. A copy's age is compared with the changelog's own ``delete.retention.ms``, or with
     ``delete_retention_ms`` if the cluster does not tell it. A changelog that is not compacted is refused unless
-    ``uncompacted_changelogs``. The rest are keyword arguments of aiokafka's clients. ``observe`` is called with each
-    step; it must return at once. ``load`` is called with a task and the share of time in which it kept the event loop
-    busy, and returns what is reported as its load (protocol 4.11): another number where the work is done elsewhere, as
-    in threads. ``clock`` gives milliseconds since 1970, by which the age of state is measured.
+    ``uncompacted_changelogs``. The rest are keyword arguments of aiokafka's clients. ``load`` is called with a task and
+    the share of time in which it kept the event loop busy, and returns what is reported as its load (protocol 4.11):
+    another number where the work is done elsewhere, as in threads. ``clock`` gives milliseconds since 1970, by which
+    the age of state is measured.
 
     Raises:
         TypeError: for options of aiokafka's that are no mapping.
@@ -108,7 +90,6 @@ class ActiveOptions:
     input_options: Mapping[str, Any] = field(default_factory=dict)
     changelog_options: Mapping[str, Any] = field(default_factory=dict)
     producer_options: Mapping[str, Any] = field(default_factory=dict)
-    observe: Callable[[str, Step], None] = lambda _task, _step: None
     load: Callable[[str, float], float] = lambda _task, busy: busy
     clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000
 
