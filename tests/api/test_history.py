@@ -118,8 +118,8 @@ async def test_a_task_explains_itself(api: Api) -> None:
         {
             "what": "warmup",
             "member": "m2",
-            "instance_id": None,
-            "endpoint": None,
+            "instance_id": "orders-1",
+            "endpoint": "http://m2",
             "until": None,
             "eta_ms": 8_875,
             "detail": "810 records behind",
