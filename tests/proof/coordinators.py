@@ -14,16 +14,6 @@ import httpx2 as httpx
 
 from batonpass.sockets import free_port
 
-READY = """
-import sys
-import batonpass.bootstrap
-from batonpass.__main__ import main
-sys.stdin.readline()
-sys.argv = ["batonpass", "serve"]
-main()
-"""
-"""`batonpass serve`, which has imported what it needs before it is told to begin."""
-
 
 class CoordinatorProcess:
     """`batonpass serve` on a database, always under the same URL."""
@@ -41,7 +31,6 @@ class CoordinatorProcess:
             "BATONPASS_LEASE_RENEWAL_MS": "300",
         } | settings
         self._process: asyncio.subprocess.Process | None = None
-        self._next: asyncio.subprocess.Process | None = None
 
     @property
     def pid(self) -> int:
@@ -51,21 +40,12 @@ class CoordinatorProcess:
 
     async def start(self, *, wait_s: float = 30) -> None:
         """Start it; with ``wait_s`` return when it is ready."""
-        self._process, self._next = self._next or await self._made("-m", "batonpass", "serve"), None
-        if self._process.stdin is not None:
-            self._process.stdin.write(b"\n")
+        with self._log.open("ab") as lines:
+            self._process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "batonpass", "serve", env=os.environ | self._settings, stdout=lines, stderr=lines
+            )
         if wait_s:
             await self.ready(wait_s)
-
-    async def prepare(self) -> None:
-        """Have the process that is started next import what it needs meanwhile."""
-        self._next = await self._made("-c", READY, stdin=asyncio.subprocess.PIPE)
-
-    async def _made(self, *command: str, stdin: int | None = None) -> asyncio.subprocess.Process:
-        with self._log.open("ab") as lines:
-            return await asyncio.create_subprocess_exec(
-                sys.executable, *command, env=os.environ | self._settings, stdin=stdin, stdout=lines, stderr=lines
-            )
 
     async def ready(self, wait_s: float = 30) -> None:
         """Wait until it says that it is ready."""

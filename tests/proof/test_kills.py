@@ -29,7 +29,6 @@ async def test_kills_at_random_points_under_load_break_no_law_and_lose_no_genera
     for _ in range(5):
         await workers.join()
     for number in range(KILLS):
-        await coordinator.prepare()
         churning = asyncio.create_task(workers.churn())
         await asyncio.sleep(fate.uniform(0.2, 1.2))
         await coordinator.kill()
