@@ -13,10 +13,10 @@ from typing import Any
 
 from batonpass.worker import kafka
 from batonpass.worker.declaring import NotDeclared
-from batonpass.worker.kafka.active import ChangelogShort, OffsetsGone
+from batonpass.worker.kafka.active import ChangelogShort
 from batonpass.worker.kafka.changelog import RecordRefused
 from batonpass.worker.kafka.clients import OffsetGone
-from batonpass.worker.kafka.topics import ChangelogRefused, MissingPartition, TopicsMissing
+from batonpass.worker.kafka.topics import ChangelogRefused, MissingPartition
 from batonpass.worker.kafka.transaction import RecordTooLarge
 from batonpass.worker.testing import Fleet
 
@@ -41,13 +41,11 @@ CHAPTERS: dict[str, tuple[Any, ...]] = {
     "Errors": (
         NotDeclared,
         MissingPartition,
-        TopicsMissing,
         ChangelogRefused,
         ChangelogShort,
         RecordRefused,
         RecordTooLarge,
         OffsetGone,
-        OffsetsGone,
         kafka.StoreFailed,
         kafka.StoreClosed,
     ),
@@ -87,8 +85,12 @@ def _members(owner: type) -> Iterator[str]:
         if isinstance(thing, property):
             yield f"**`{name}`**: {_prose(function)}"
         else:
-            yield _signature(("await " if inspect.iscoroutinefunction(function) else "") + name, function)
+            yield _signature(("await " if _is_awaited(function) else "") + name, function)
             yield _prose(function)
+
+
+def _is_awaited(function: Any) -> bool:
+    return inspect.iscoroutinefunction(function) or "Coroutine" in str(function.__annotations__.get("return"))
 
 
 def _signature(name: str, thing: Any) -> str:

@@ -115,7 +115,15 @@ async def test_a_task_explains_itself(api: Api) -> None:
     body = (await api.call("GET", f"/orders/tasks/{task}/explain")).json()
     assert (body["state"], body["owner"], body["target"]) == ("warming", "m1", "m2")
     assert body["waits_for"] == [
-        {"what": "warmup", "member": "m2", "until": None, "eta_ms": 8_875, "detail": "810 records behind"}
+        {
+            "what": "warmup",
+            "member": "m2",
+            "instance_id": "orders-1",
+            "endpoint": "http://m2",
+            "until": None,
+            "eta_ms": 8_875,
+            "detail": "810 records behind",
+        }
     ]
     assert body["last_run"]["member"] == "m1"
     placed = body["last_placement"]

@@ -48,6 +48,17 @@ def test_members_that_went_keep_their_names(server: Canned) -> None:
     assert "0_1 waits for the lease of orders-9." in server.run("explain", "orders").stdout
 
 
+def test_a_member_without_an_instance_is_called_by_its_endpoint(server: Canned) -> None:
+    one = "0c9d4f2e-1111-4222-8333-abcdefabcdef"
+    member = MEMBERS[0] | {"member_id": one, "instance_id": None, "endpoint": "http://10.0.0.7:9000"}
+    budgets = {slots: {"used": 0, "limit": 2} for slots in ("warmups", "drain_warmups")}
+    explained = EXPLAINED | {"budgets": budgets, "sentences": ["It moves.", f"0_1 waits for {one}."]}
+    server.on("GET", "/v1/groups/orders/explain", (200, explained))
+    server.on("GET", "/v1/groups/orders/members", (200, {"members": [member], "next": None}))
+    server.on("GET", "/v1/groups/orders/events", (200, {"events": []}))
+    assert "0_1 waits for http://10.0.0.7:9000." in server.run("explain", "orders").stdout
+
+
 @pytest.mark.parametrize(("at_most_ms", "words"), [(2_400, "up to 2.4 s"), (None, "at least 223 ms")])
 def test_how_long_nobody_ran_a_task_is_told_as_exactly_as_it_is_known(at_most_ms: int | None, words: str) -> None:
     run = RUN | {"gap_ms": 223, "gap_is_lower_bound": True, "gap_at_most_ms": at_most_ms}

@@ -18,7 +18,7 @@ from tests.waiting import until
 from tests.worker.children import forked
 
 from batonpass.worker import Options
-from batonpass.worker.forked import close_all_in_children, close_in_children
+from batonpass.worker.forked import close_in_children
 from batonpass.worker.http_calls import HttpCalls
 from batonpass.worker.protocol import Request, RequestKind
 
@@ -108,26 +108,6 @@ def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
         yield here, there
 
 
-def test_a_number_that_stands_for_something_else_by_now_is_left_alone() -> None:
-    with pair() as (closed, _), pair() as (other, _):
-        close_in_children(number := closed.detach())
-        os.dup2(other.fileno(), number)
-        try:
-            with forked(lambda: stat.S_ISSOCK(os.fstat(number).st_mode)) as seen:
-                assert seen()
-        finally:
-            os.close(number)
-
-
-def test_the_number_of_a_closed_copy_stays_taken() -> None:
-    """An object that was copied with it may close it once more."""
-    with pair() as (here, _):
-        close_in_children(number := here.fileno())
-        with forked(lambda: os.path.samestat(os.fstat(number), Path(os.devnull).stat())) as seen:
-            assert seen()
-        assert stat.S_ISSOCK(os.fstat(number).st_mode)
-
-
 class Owner:
     """Has a socket, and later another one."""
 
@@ -139,10 +119,33 @@ class Owner:
         return [one.fileno() for one in self.sockets]
 
 
+def test_the_number_of_a_closed_copy_stays_taken() -> None:
+    """An object that was copied with it may close it once more."""
+    with pair() as (here, _):
+        owner, number = Owner(here), here.fileno()
+        close_in_children(owner, Owner.descriptors)
+        with forked(lambda: os.path.samestat(os.fstat(number), Path(os.devnull).stat())) as seen:
+            assert seen()
+        assert stat.S_ISSOCK(os.fstat(number).st_mode)
+
+
+def test_a_number_that_stands_for_something_else_by_now_is_left_alone() -> None:
+    with pair() as (closed, _), pair() as (other, _):
+        owner, number = Owner(closed), closed.fileno()
+        close_in_children(owner, Owner.descriptors)
+        closed.close()
+        os.dup2(other.fileno(), number)
+        try:
+            with forked(lambda: stat.S_ISSOCK(os.fstat(number).st_mode)) as seen:
+                assert seen()
+        finally:
+            os.close(number)
+
+
 def test_all_that_an_owner_has_at_the_fork_is_closed_and_the_owner_is_not_kept_alive() -> None:
     with pair() as (first, first_end), pair() as (second, second_end):
         owner = Owner(first)
-        close_all_in_children(owner, Owner.descriptors)
+        close_in_children(owner, Owner.descriptors)
         owner.sockets.append(second)
         with forked():
             first.close()

@@ -336,5 +336,5 @@ async def test_lost_state_is_reported_and_restored_anew() -> None:
             member.lost(copy)
             await asyncio.sleep(5)
             assert (await coordinator.describe("orders"))["at_rest"] is False
-            member.progress(copy, Progress(position=END, end_offset=END))
+            member.tasks[copy].report(END, END)
             await scene.rest()

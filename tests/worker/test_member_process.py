@@ -141,11 +141,9 @@ def test_a_restarted_worker_goes_on_from_its_disk_and_nothing_moves(url: str, tm
         assert steady.stop() == 0
 
 
-def test_a_second_interrupt_within_a_second_gives_up_the_place(url: str, tmp_path: Path) -> None:
-    with worker(url, tmp_path, "w0") as first, worker(url, tmp_path, "w1") as second:
+def test_a_worker_that_is_to_leave_for_good_gives_up_its_place(url: str, tmp_path: Path) -> None:
+    with worker(url, tmp_path, "w0") as first, worker(url, tmp_path, "w1", "--leave") as second:
         wait_until(lambda: state_of(url)["at_rest"] and len(second.running()) == 1)
-        second.process.send_signal(signal.SIGINT)
-        time.sleep(0.2)
         assert second.stop(signal.SIGINT) == 0
         wait_until(lambda: first.running() == {"0_0", "0_1"}, within_s=10)
         assert state_of(url)["members"] == 1

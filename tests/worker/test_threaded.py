@@ -14,10 +14,7 @@ WITHOUT_THREADS = {
     "ended": "`wait` waits for it",
     "hurry": "`run` does it at a second signal",
     **dict.fromkeys(("holdings", "tasks", "unfinished"), "a callback is given its task"),
-    **dict.fromkeys(
-        ("running", "failed", "lost", "producer_fenced", "input_lag", "load", "progress", "may_begin"),
-        "the task has it",
-    ),
+    "lost": "the task has it",
 }
 """Names of `Member` that `ThreadedMember` has not, with what is there instead."""
 

@@ -42,7 +42,7 @@ async def names_of(context: ClientContext, group: str) -> Names:
     for event in page["events"]:
         names.learn_from(event)
     for one in members:
-        names.learn(one["member_id"], one.get("instance_id"))
+        names.learn(one["member_id"], one.get("instance_id") or one.get("endpoint"))
     return names
 
 

@@ -292,8 +292,8 @@ def task_explanation_body(group: Group, found: TaskExplanation) -> dict[str, Any
         "to": found.to,
         "why": found.why.value,
         "held_back": held_back_body(found.held),
-        "copies": [_copy_body(one) for one in found.copies],
-        "waits_for": [_wait_body(one) for one in found.waits],
+        "copies": [_copy_body(group, one) for one in found.copies],
+        "waits_for": [_wait_body(group, one) for one in found.waits],
         "stopped": _stop_body(task.handover.stop),
         "pin": task.marks.pin,
         "parked": task.marks.parked,
@@ -315,9 +315,9 @@ def _failure_body(group: Group, failure: Failure) -> dict[str, Any]:
     }
 
 
-def _copy_body(copy: CopyStatus) -> dict[str, Any]:
+def _copy_body(group: Group, copy: CopyStatus) -> dict[str, Any]:
     return {
-        "member": copy.member_id,
+        **_who(group, copy.member_id),
         "role": copy.role,
         "readiness": copy.readiness,
         "lag": copy.lag,
@@ -328,10 +328,20 @@ def _copy_body(copy: CopyStatus) -> dict[str, Any]:
     }
 
 
-def _wait_body(wait: Wait) -> dict[str, Any]:
+def _who(group: Group, member_id: MemberId | None) -> dict[str, Any]:
+    """Return a member with what tells people which process it is: its instance, and the address that it gave."""
+    known = None if member_id is None else group.members.get(member_id)
+    return {
+        "member": member_id,
+        "instance_id": None if known is None else known.instance_id,
+        "endpoint": None if known is None else known.endpoint,
+    }
+
+
+def _wait_body(group: Group, wait: Wait) -> dict[str, Any]:
     return {
         "what": wait.what.value,
-        "member": wait.member_id,
+        **_who(group, wait.member_id),
         "until": time_of(wait.until_ms),
         "eta_ms": wait.eta_ms,
         "detail": wait.detail,
@@ -368,8 +378,8 @@ def group_explanation_body(group: Group, found: GroupExplanation, *, limit: int)
             "drain_warmups": found.drain_warmups._asdict(),
             "warmups_per_member": {"limit": found.per_member_limit, "full": list(found.full_members)},
         },
-        "members": [_obstacle_body(one) for one in found.obstacles],
-        "waiting": [_waiting_body(one) for one in found.waiting],
+        "members": [_obstacle_body(group, one) for one in found.obstacles],
+        "waiting": [_waiting_body(group, one) for one in found.waiting],
         "waiting_total": found.waiting_total,
     }
 
@@ -387,9 +397,9 @@ def _load_body(group: Group, load: LoadStatus | None) -> dict[str, Any] | None:
     }
 
 
-def _obstacle_body(one: Obstacle) -> dict[str, Any]:
+def _obstacle_body(group: Group, one: Obstacle) -> dict[str, Any]:
     return {
-        "member": one.member_id,
+        **_who(group, one.member_id),
         "what": one.what,
         "tasks": one.tasks,
         "since": time_of(one.since_ms),
@@ -398,12 +408,12 @@ def _obstacle_body(one: Obstacle) -> dict[str, Any]:
     }
 
 
-def _waiting_body(one: WaitingTask) -> dict[str, Any]:
+def _waiting_body(group: Group, one: WaitingTask) -> dict[str, Any]:
     return {
         "task": one.task,
         "state": one.state.value,
         "held_back": held_back_body(one.held),
-        "waits_for": [_wait_body(wait) for wait in one.waits],
+        "waits_for": [_wait_body(group, wait) for wait in one.waits],
     }
 
 

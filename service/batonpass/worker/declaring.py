@@ -8,21 +8,14 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
-from urllib.parse import quote
 
-import httpx2 as httpx
-
-from batonpass.http_clients import http_client, json_object
-from batonpass.worker.http_calls import base_urls
+from batonpass.client import ApiError, CoordinatorClient, Refused, path
 from batonpass.worker.options import Options
 
 log = logging.getLogger("batonpass.worker")
 
 PATIENCE_S: Final = 60.0
 """How long a start waits for a coordinator that answers; then the program ends, for what runs it to start it again."""
-
-AGAIN_S: Final = 1.0
-NOT_NOW: Final = frozenset({429, 502, 503, 504})
 
 
 class NotDeclared(Exception):
@@ -46,63 +39,56 @@ async def declare(
         ConnectionError: when no coordinator answers within `PATIENCE_S`.
         ValueError: when a URL is none.
     """
-    bases = base_urls(urls)
     topology: dict[str, object] = {"subtopologies": list(subtopologies)}
     if options.topology_epoch is not None:
         topology["epoch"] = options.topology_epoch
-    client = http_client(bases, verify=options.tls, headers=options.headers, transport=options.transport, timeout=10)
+    token = options.token() if callable(options.token) else options.token
+    client = CoordinatorClient(
+        ",".join(urls),
+        token.strip() if token else None,
+        patience_s=0,
+        trusted=options.tls,
+        transport=options.transport,
+    )
     async with client:
-        calls = _Calls(client, [f"{base}/v1/groups/{quote(group, safe='')}" for base in bases], options)
-        answer = await calls.ask("GET")
-        if answer.status_code == 404:
-            answer = await calls.ask("PUT", {"topology": topology, "config": dict(config)})
-            if answer.status_code == 428:
+        try:
+            declared = await _ask(client, "GET", group, options)
+            if declared is None:
+                asked = {"topology": topology, "config": dict(config)}
+                if await _ask(client, "PUT", group, options, asked) is not None:
+                    log.info("declared group %s: %s", group, json.dumps(topology))
+                    return
                 # Another worker was faster.
-                answer = await calls.ask("GET")
-            elif answer.is_success:
-                log.info("declared group %s: %s", group, json.dumps(topology))
-                return
-    if not answer.is_success:
-        raise NotDeclared(f"group {group} cannot be declared: {_why(answer)}")
-    _compare(group, subtopologies, answer.json()["topology"], options.topology_epoch)
+                declared = await _ask(client, "GET", group, options)
+        except ApiError as error:
+            raise NotDeclared(f"group {group} cannot be declared: {error}") from error
+    _compare(group, subtopologies, declared["topology"], options.topology_epoch)
 
 
-class _Calls:
-    """Calls to the group's resource at one of several coordinators."""
+async def _ask(client: CoordinatorClient, method: str, group: str, options: Options, body: object = None) -> Any:
+    """Return what a coordinator says of the group; None when it is not there yet, or there already.
 
-    def __init__(self, client: httpx.AsyncClient, urls: Sequence[str], options: Options) -> None:
-        self._client = client
-        self._urls = urls
-        token = options.token() if callable(options.token) else options.token
-        self._headers = {"authorization": f"Bearer {token.strip()}"} if token else {}
-
-    async def ask(self, method: str, body: object = None) -> httpx.Response:
-        """Return the first answer of a coordinator that can answer now.
-
-        Raises:
-            ConnectionError: when none can for `PATIENCE_S`.
-        """
-        until = time.monotonic() + PATIENCE_S
-        while True:
-            why = ""
-            for url in self._urls:
-                try:
-                    answer = await self._client.request(method, url, json=body, headers=self._headers)
-                except httpx.TransportError as error:
-                    why = f"{url}: {str(error) or repr(error)}"
-                else:
-                    if answer.status_code not in NOT_NOW:
-                        return answer
-                    why = f"{url}: {_why(answer)}"
+    Raises:
+        ApiError: when it is refused.
+        ConnectionError: when no coordinator can answer for `PATIENCE_S`.
+    """
+    until = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            said = await client.call(
+                method, path("groups", group), body=body, headers=options.headers, is_repeatable=True
+            )
+        except ApiError as error:
+            if isinstance(error, Refused) and error.kind in {"unknown-group", "precondition-required"}:
+                return None
+            if not error.is_passing:
+                raise
             if time.monotonic() > until:
-                raise ConnectionError(f"no coordinator has answered for {PATIENCE_S:.0f} s ({why})")
-            log.warning("no coordinator answers (%s)", why)
-            await asyncio.sleep(AGAIN_S)
-
-
-def _why(answer: httpx.Response) -> str:
-    problem = json_object(answer)
-    return str(problem.get("detail") or problem.get("title") or f"status {answer.status_code}")
+                raise ConnectionError(f"no coordinator has answered for {PATIENCE_S:.0f} s ({error})") from error
+            log.warning("no coordinator answers: %s", error)
+            await asyncio.sleep(error.again_s)
+        else:
+            return said.body
 
 
 def _compare(

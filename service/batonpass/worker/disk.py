@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
 
-from batonpass.worker.protocol import Instruction, MemberProtocol, Phase
-
-if TYPE_CHECKING:
-    from batonpass.worker.clock import Clock
-    from batonpass.worker.tasks import Callbacks
+from batonpass.worker.protocol import Phase
+from batonpass.worker.tasks import Callbacks, Driver
 
 log = logging.getLogger("batonpass.worker")
 
@@ -26,20 +21,12 @@ class Disk:
     holds.
     """
 
-    def __init__(
-        self,
-        machine: MemberProtocol,
-        callbacks: Callbacks,
-        *,
-        delay_ms: int,
-        clock: Clock,
-        turn: Callable[[Callable[[int], Iterable[Instruction]]], None],
-    ) -> None:
-        self._machine = machine
+    def __init__(self, driver: Driver, callbacks: Callbacks, *, delay_ms: int) -> None:
+        self._machine = driver.machine
+        self._clock = driver.clock
+        self._turn = driver.turn
         self._callbacks = callbacks
         self._delay_ms = delay_ms
-        self._clock = clock
-        self._turn = turn
         self._unused_since: dict[str, int] = {}
         self._removing: dict[str, asyncio.Event] = {}
 

@@ -17,7 +17,6 @@ from weakref import WeakKeyDictionary
 
 Owner = TypeVar("Owner")
 
-_single: dict[int, os.stat_result] = {}
 _owners: WeakKeyDictionary[object, Callable[..., Iterable[int]]] = WeakKeyDictionary()
 _forks = 0
 
@@ -27,20 +26,10 @@ def forks() -> int:
     return _forks
 
 
-def close_in_children(descriptor: int) -> None:
-    """Have an open socket closed in every child that is forked from now on; nobody has to say when it is closed here.
+def close_in_children(owner: Owner, descriptors: Callable[[Owner], Iterable[int]]) -> None:
+    """Have all sockets closed that an owner has when a child is forked. The owner is not kept alive by this.
 
-    Raises:
-        OSError: when it is not open.
-    """
-    # Once it is closed here, its number may stand for something else, but not for the same file.
-    _single[descriptor] = os.fstat(descriptor)
-
-
-def close_all_in_children(owner: Owner, descriptors: Callable[[Owner], Iterable[int]]) -> None:
-    """Do the same with all sockets that an owner has when a child is forked. The owner is not kept alive by this.
-
-    ``descriptors`` is called in the child, and has to return at once.
+    ``descriptors`` is called in the child, and has to return at once; a socket that is closed has the number -1.
     """
     _owners[owner] = descriptors
 
@@ -50,29 +39,18 @@ def _count() -> None:
     _forks += 1
 
 
-def _close_single() -> None:
-    copies = {descriptor for descriptor, opened in _single.items() if _is_still(descriptor, opened)}
-    _single.clear()
-    _close(copies)
-
-
-def _close_of_owners() -> None:
-    copies = {one for owner, descriptors in list(_owners.items()) for one in descriptors(owner)}
+def _close_all() -> None:
+    copies: set[int] = set()
+    for owner, descriptors in list(_owners.items()):
+        # An error of one does not keep the others open.
+        with suppress(Exception):
+            copies.update(descriptors(owner))
     _owners.clear()
-    _close(copies)
-
-
-def _is_still(descriptor: int, opened: os.stat_result) -> bool:
-    try:
-        return os.path.samestat(os.fstat(descriptor), opened)
-    except OSError:
-        return False
+    _close({descriptor for descriptor in copies if descriptor >= 0})
 
 
 def _close(copies: set[int]) -> None:
     """Close them, and let their numbers stand for the null device."""
-    # A socket that is closed already has the number -1.
-    copies = {descriptor for descriptor in copies if descriptor >= 0}
     if not copies:
         return
     for descriptor in copies:
@@ -86,7 +64,4 @@ def _close(copies: set[int]) -> None:
         os.close(null)
 
 
-# Each by itself, so that an error of one does not keep the others from their work.
-os.register_at_fork(after_in_parent=_count)
-os.register_at_fork(after_in_child=_close_single)
-os.register_at_fork(after_in_child=_close_of_owners)
+os.register_at_fork(after_in_parent=_count, after_in_child=_close_all)

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import httpx2 as httpx
 import msgspec
 
+from batonpass.client import urls_in
 from batonpass.http_clients import http_client
 from batonpass.worker.forked import close_in_children, forks
 from batonpass.worker.options import Options
@@ -45,10 +46,10 @@ class HttpCalls:
         """Use these base URLs in their order. One text may name several, with commas between them.
 
         Raises:
-            ValueError: when one of them is not an http or https URL, or there is none, or the proxy that the
+            ValueError: when one of them cannot be the URL of a coordinator, or there is none, or the proxy that the
                 environment names for one of them cannot be used.
         """
-        self._urls = base_urls(urls)
+        self._urls = urls_in(",".join(urls))
         self._group = group
         self._token = options.token
         self._answer_bytes_max = options.answer_bytes_max
@@ -158,34 +159,18 @@ async def _keep_from_children(forks_before: int, event: str, about: Mapping[str,
     Raises:
         httpx.ConnectError: when a child was forked meanwhile: it may have a copy that is not closed.
     """
-    if event.endswith((".connect_tcp.complete", ".connect_unix_socket.complete")):
+    if event.endswith((".connect_tcp.complete", ".connect_unix_socket.complete", ".start_tls.complete")):
         stream = about["return_value"]
-        if (socket := stream.get_extra_info("socket")) is None:
-            # A transport of the worker's own may go over something else.
-            return
-        close_in_children(socket.fileno())
+        close_in_children(stream, _descriptors)
         if forks() != forks_before:
             await stream.aclose()
             raise httpx.ConnectError("this process was forked while it connected")
 
 
-def base_urls(urls: Sequence[str]) -> list[str]:
-    """Return the URLs that these texts name, with commas between those of one text.
-
-    Raises:
-        ValueError: when one of them is not an http or https URL, or there is none.
-    """
-    found = [_base(part.strip()) for url in urls for part in url.split(",") if part.strip()]
-    if not found:
-        raise ValueError("a member needs the URL of at least one coordinator")
-    return found
-
-
-def _base(url: str) -> str:
-    parsed = httpx.URL(url)
-    if parsed.scheme not in {"http", "https"} or not parsed.host or " " in url:
-        raise ValueError(f"{url!r} is not the http or https URL of a coordinator")
-    return url.rstrip("/")
+def _descriptors(stream: Any) -> list[int]:
+    socket = stream.get_extra_info("socket")
+    # A transport of the worker's own may go over something else.
+    return [] if socket is None else [socket.fileno()]
 
 
 def _body(answer: httpx.Response, content: bytes) -> Mapping[str, object] | None:

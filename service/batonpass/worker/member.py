@@ -27,7 +27,6 @@ from batonpass.worker.protocol import (
     Joined,
     LeaveMode,
     MemberProtocol,
-    Offsets,
     Phase,
     Problem,
     ProblemSeen,
@@ -50,7 +49,7 @@ from batonpass.worker.protocol import (
 )
 from batonpass.worker.signals import ended_by_signals, handled
 from batonpass.worker.task_runner import TaskRunner, Terms
-from batonpass.worker.tasks import Callbacks, Task
+from batonpass.worker.tasks import Callbacks, Driver, Task
 
 log = logging.getLogger("batonpass.worker")
 
@@ -112,21 +111,13 @@ class Member:
         self._machine = MemberProtocol(given, given.new_member_id, on_disk=given.on_disk, replaces=given.replaces)
         self._http = HttpCalls([url] if isinstance(url, str) else url, group, given)
         self._runners: dict[str, TaskRunner] = {}
-        self._disk = Disk(
-            self._machine,
-            self._callbacks,
-            delay_ms=given.state_cleanup_delay_ms,
-            clock=self._clock,
-            turn=self._turn,
-        )
+        driver = Driver(self._machine, self._clock, self._turn)
+        self._disk = Disk(driver, self._callbacks, delay_ms=given.state_cleanup_delay_ms)
         self._terms = Terms(
             self._callbacks,
+            driver,
             stop_deadline_s=given.stop_deadline_ms / 1_000,
             retry_failed_s=given.retry_failed_ms / 1_000,
-            stopped=self._stopped,
-            demoted=self._demoted,
-            failed=self.failed,
-            again=self._tried_again,
             removed=self._disk.removed,
         )
         self._join_problem: Problem | None = None
@@ -303,37 +294,9 @@ class Member:
 
     # --- what the worker says ----------------------------------------------------------------------------------------
 
-    def progress(self, task: Task | str, progress: Progress) -> None:
-        """Report the progress of a copy, or of an active that restores."""
-        self._turn(lambda now: self._machine.copy_progress(_id(task), progress, now_ms=now))
-
-    def running(self, task: Task | str) -> None:
-        """Report that an active has restored and processes."""
-        self._turn(lambda now: self._machine.task_running(_id(task), now_ms=now))
-
-    def failed(self, task: Task | str, detail: str) -> None:
-        """Report that an active cannot process; a ready copy elsewhere takes over."""
-        self._turn(lambda now: self._machine.task_failed(_id(task), detail, now_ms=now))
-
     def lost(self, task: Task | str) -> None:
         """Report that a task's state is gone, of any role or on disk; an active must have stopped processing."""
         self._turn(lambda now: self._machine.state_lost(_id(task), now_ms=now))
-
-    def producer_fenced(self, task: Task | str) -> None:
-        """Report that an active's producer was fenced: it is stopped without a commit."""
-        self._turn(lambda now: self._machine.producer_fenced(_id(task), now_ms=now))
-
-    def input_lag(self, task: Task | str, lag: int) -> None:
-        """Report how many input records wait for an active; it is shown to people and decides nothing."""
-        self._turn(lambda now: self._machine.input_lag(_id(task), lag, now_ms=now))
-
-    def load(self, task: Task | str, load: float) -> None:
-        """Report how much of one unit of capacity an active uses, in the unit of its group (protocol 4.11).
-
-        Raises:
-            TypeError, ValueError: when it is no number from 0 to 1,000,000.
-        """
-        self._turn(lambda now: self._machine.load(_id(task), load, now_ms=now))
 
     def drain(self, *, deadline_ms: int | None = None) -> None:
         """Ask the coordinator to hand over every task; the status `drained` says when that is done."""
@@ -383,11 +346,6 @@ class Member:
     def may_process(self, task: Task | str) -> bool:
         """Whether an active may write now: ask before every output and every commit."""
         return self._machine.may_process(_id(task), self._clock())
-
-    def may_begin(self, task: Task | str) -> bool:
-        """Whether an active may begin to write now: it may process, and the lease holds."""
-        now_ms = self._clock()
-        return self._machine.may_process(_id(task), now_ms) and not self._machine.lease_is_over(now_ms)
 
     # --- the machine, turn by turn ----------------------------------------------------------------------------------
 
@@ -471,15 +429,12 @@ class Member:
                 self._runner(task).end(commit=True)
             case RoleChanged(task, role):
                 self._runner(task).rename(role)
-            case StartStandby(task) | StartWarmup(task):
-                role = Role.STANDBY if isinstance(each, StartStandby) else Role.WARMUP
-                self._runner(task).begin(self._task(task, role))
-            case StartActive(task, token, restore_to):
-                self._runner(task).begin(self._task(task, Role.ACTIVE).granted(token, restore_to))
-            case PromoteCopy(task, token, restore_to):
-                runner = self._runner(task)
-                was = runner.task.role if runner.task is not None else None
-                runner.begin(self._task(task, Role.ACTIVE, was).granted(token, restore_to))
+            case StartStandby(task):
+                self._runner(task).begin(Role.STANDBY)
+            case StartWarmup(task):
+                self._runner(task).begin(Role.WARMUP)
+            case StartActive(task, token, restore_to) | PromoteCopy(task, token, restore_to):
+                self._runner(task).begin(Role.ACTIVE, token, restore_to)
             case Joined(member_id):
                 self._join_problem = None
                 log.info("joined as %s", member_id)
@@ -503,25 +458,11 @@ class Member:
         except Exception:
             log.exception("a callback raised")
 
-    def _task(self, task_id: str, role: Role, was: Role | None = None) -> Task:
-        return self._callbacks.task_type(task_id, role, self, was=was)
-
     def _runner(self, task_id: str) -> TaskRunner:
         self._disk.used(task_id)
-        runner = self._runners.get(task_id)
-        if runner is None:
-            runner = TaskRunner(task_id, self._terms, lambda role, was: self._task(task_id, role, was))
-            self._runners[task_id] = runner
-        return runner
-
-    def _stopped(self, task: str, final: Offsets | None) -> None:
-        self._turn(lambda now: self._machine.task_stopped(task, now_ms=now, final_position=final))
-
-    def _demoted(self, task: str, final: Offsets | None) -> None:
-        self._turn(lambda now: self._machine.task_demoted(task, now_ms=now, final_position=final))
-
-    def _tried_again(self, task: str) -> None:
-        self._turn(lambda now: self._machine.task_restoring(task, now_ms=now))
+        if task_id not in self._runners:
+            self._runners[task_id] = TaskRunner(task_id, self._terms)
+        return self._runners[task_id]
 
 
 def member_lifespan(

@@ -12,7 +12,6 @@ import asyncio
 import contextlib
 import fcntl
 import json
-import signal
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -21,9 +20,9 @@ from pathlib import Path
 
 from batonpass.terminal import log_to_stderr, say, say_on_stderr
 from batonpass.variables import variable
-from batonpass.worker.member import Member
+from batonpass.worker.member import JoinRefused, Member
 from batonpass.worker.options import Exit, fresh_member_id
-from batonpass.worker.protocol import Offsets, OnLeaseLost, Problem, Progress, RequestKind, Role, Status
+from batonpass.worker.protocol import Offsets, OnLeaseLost, Phase, Problem, Progress, RequestKind, Role, Status
 from batonpass.worker.tasks import Callbacks, Revocation, Task
 
 EXIT_REFUSED = 1
@@ -36,9 +35,6 @@ LEAST_STEP_S = 0.005
 KEEP_S = 1.0
 RECORD_BYTES = 100
 """The size of a simulated record on the simulated disk."""
-
-SECOND_SIGNAL_S = 1.0
-"""How long a first interrupt waits for a second one, which asks to leave for good."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +88,12 @@ class Saved:
         unfinished = self.path.with_suffix(".new")
         unfinished.write_text(whole)
         unfinished.replace(self.path)
+
+    async def keep(self) -> None:
+        """Write the file again and again, until this is cancelled."""
+        while True:
+            self.write()
+            await asyncio.sleep(KEEP_S)
 
 
 class SimulatedCallbacks(Callbacks):
@@ -194,15 +196,16 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def member_of(asked: argparse.Namespace, saved: Saved, callbacks: Callbacks) -> Member:
-    """Return the member that the command line describes.
+async def work(asked: argparse.Namespace) -> int:
+    """Be a worker until told to stop; return the exit code.
 
     It replaces the run that the folder remembers: this process alone holds the folder.
     """
-    changelog = Changelog(asked.rate, asked.growth, asked.size)
-    end = changelog.end()
+    changelog, saved = Changelog(asked.rate, asked.growth, asked.size), Saved.read(asked.folder)
+    callbacks = SimulatedCallbacks(changelog, saved, prints=asked.json)
+    begin, end = changelog.begin(), changelog.end()
     token_file: Path | None = asked.token_file
-    return Member(
+    member = Member(
         asked.url,
         asked.group,
         callbacks,
@@ -216,65 +219,24 @@ def member_of(asked: argparse.Namespace, saved: Saved, callbacks: Callbacks) -> 
         on_disk={
             task: Progress(position=position, end_offset=end)
             for task, position in saved.positions.items()
-            if position >= changelog.begin()
+            if position >= begin
         },
         on_exit=Exit.LEAVE if asked.leave else Exit.RESTART,
         exit_timeout_ms=10_000,
     )
-
-
-async def work(asked: argparse.Namespace, saved: Saved) -> int:
-    """Be a worker until told to stop; return the exit code."""
-    callbacks = SimulatedCallbacks(Changelog(asked.rate, asked.growth, asked.size), saved, prints=asked.json)
-    member = member_of(asked, saved, callbacks)
-    asked_to_go: asyncio.Queue[signal.Signals] = asyncio.Queue()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, asked_to_go.put_nowait, number)
-    saving = asyncio.ensure_future(_save(member, saved))
-    going = asyncio.ensure_future(_going(asked_to_go, member))
-    ending = asyncio.ensure_future(_life(member, callbacks))
+    saving = asyncio.ensure_future(saved.keep())
     try:
-        await asyncio.wait((going, ending), return_when=asyncio.FIRST_COMPLETED)
-        if ending.done() and (refusal := ending.exception()) is not None:
-            say_on_stderr(f"batonpass: {refusal}")
-            return EXIT_REFUSED
-        how = going.result() if going.done() else member.options.exit
-        await member.exit(how)
-        reason = await member.ended()
-        callbacks.say("gone", reason=reason)
-        return EXIT_TAKEN_OVER if ending.done() and not going.done() else 0
+        async with member:
+            callbacks.say("joined", member=member.member_id)
+            reason = await member.run()
+    except JoinRefused as refusal:
+        say_on_stderr(f"batonpass: {refusal}")
+        return EXIT_REFUSED
     finally:
-        for each in (saving, going, ending):
-            each.cancel()
-        await member.close()
-        saved.member_id = member.member_id or saved.member_id
+        saving.cancel()
         saved.write()
-
-
-async def _life(member: Member, callbacks: SimulatedCallbacks) -> str:
-    member.start()
-    await member.joined()
-    callbacks.say("joined", member=member.member_id)
-    return await member.ended()
-
-
-async def _going(asked_to_go: asyncio.Queue[signal.Signals], member: Member) -> Exit:
-    """Wait for a signal; return how to exit. Two interrupts mean to leave for good."""
-    first = await asked_to_go.get()
-    if first is signal.SIGINT:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(SECOND_SIGNAL_S):
-                if await asked_to_go.get() is signal.SIGINT:
-                    return Exit.LEAVE
-    return member.options.exit
-
-
-async def _save(member: Member, saved: Saved) -> None:
-    """Save positions and member id again and again, more often until the member has joined."""
-    while True:
-        saved.member_id = member.member_id or saved.member_id
-        saved.write()
-        await asyncio.sleep(KEEP_S if member.phase.value == "joined" else STEP_S)
+    callbacks.say("gone", reason=reason)
+    return EXIT_TAKEN_OVER if member.phase is Phase.STOPPED else 0
 
 
 @contextlib.contextmanager
@@ -296,10 +258,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     log_to_stderr(variable("BATONPASS_WORKER_LOG") or "WARNING", "%(levelname)s %(message)s")
     try:
         with sole_user_of(asked.folder):
-            return asyncio.run(work(asked, Saved.read(asked.folder)))
+            return asyncio.run(work(asked))
     except BlockingIOError:
         say_on_stderr(f"batonpass: another process works in {asked.folder}")
         return EXIT_REFUSED
+    except KeyboardInterrupt:
+        # Before it has joined; from then on the member handles it.
+        return 130
 
 
 if __name__ == "__main__":

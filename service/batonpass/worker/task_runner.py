@@ -15,35 +15,26 @@ from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
 
 from batonpass.worker.protocol import Offsets, Role
-from batonpass.worker.protocol.types import checked_offsets
-from batonpass.worker.tasks import Callbacks, Revocation, Task
+from batonpass.worker.protocol.types import DETAIL_CHARS_MAX, checked_offsets
+from batonpass.worker.tasks import Callbacks, Driver, Revocation, Task
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 log = logging.getLogger("batonpass.worker")
 
-DETAIL_CHARS_MAX = 500
 RETRY_REVOKE_S = 1.0
 """How long to wait before an `on_revoke` that raised is called again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What all tasks of a member share. Durations are seconds.
-
-    ``stopped`` is called when nothing of a task runs any more, ``demoted`` when it goes on as a copy, ``failed`` when a
-    callback raised, ``again`` when it is about to be called once more. ``removed`` waits until no state of a task is
-    being removed.
-    """
+    """What all tasks of a member share. ``removed`` waits until no state of a task is being removed."""
 
     callbacks: Callbacks
+    driver: Driver
     stop_deadline_s: float
     retry_failed_s: float
-    stopped: Callable[[str, Offsets | None], None]
-    demoted: Callable[[str, Offsets | None], None]
-    failed: Callable[[str, str], None]
-    again: Callable[[str], None]
     removed: Callable[[str], Awaitable[None]]
 
 
@@ -70,10 +61,11 @@ def _in_their_code(error: BaseException) -> BaseException:
 class TaskRunner:
     """Runs the tasks of one id on this member, one after another."""
 
-    def __init__(self, task_id: str, terms: Terms, make: Callable[[Role, Role | None], Task]) -> None:
+    def __init__(self, task_id: str, terms: Terms) -> None:
         self._id = task_id
         self._terms = terms
-        self._make = make
+        self._machine = terms.driver.machine
+        self._turn = terms.driver.turn
         self._orders: deque[Task | _End] = deque()
         self._ending: _End | None = None
         self._abort = asyncio.Event()
@@ -87,9 +79,13 @@ class TaskRunner:
         """Whether nothing of the task runs here."""
         return self.task is None and self._busy is None
 
-    def begin(self, task: Task) -> None:
-        """Begin the task, in place of a copy that is here."""
-        self._put(task)
+    def begin(self, role: Role, fencing_token: int | None = None, restore_to: Offsets | None = None) -> None:
+        """Begin the task, in place of a copy that is here; an active has a token."""
+        was = None if self.task is None else self.task.role
+        self._put(self._make(role, was).granted(fencing_token, restore_to))
+
+    def _make(self, role: Role, was: Role | None) -> Task:
+        return self._terms.callbacks.task_type(self._id, role, self._terms.driver, was=was)
 
     def rename(self, role: Role) -> None:
         """Let a copy go on under another role."""
@@ -168,7 +164,7 @@ class TaskRunner:
                 if task.stopping:
                     return
                 if task.role is Role.ACTIVE:
-                    self._terms.failed(task.id, said[:DETAIL_CHARS_MAX])
+                    task.failed(said[:DETAIL_CHARS_MAX])
             else:
                 return
             try:
@@ -179,7 +175,7 @@ class TaskRunner:
             else:
                 return
             if task.role is Role.ACTIVE:
-                self._terms.again(task.id)
+                self._turn(lambda now: self._machine.task_restoring(task.id, now_ms=now))
 
     def _callback(self, task: Task) -> Coroutine[Any, Any, None]:
         match task.role:
@@ -207,13 +203,11 @@ class TaskRunner:
         if task is not None:
             goes_on = f", and goes on as {end.becomes}" if kept and end.becomes is not None else ""
             log.info("%r has stopped%s%s", task, "" if kept else ", without a commit", goes_on)
-        if task is None:
-            self._terms.stopped(self._id, None)
-        elif kept and end.becomes is not None:
+        if kept and end.becomes is not None:
             self._start(self._make(end.becomes, Role.ACTIVE))
-            self._terms.demoted(self._id, final)
+            self._turn(lambda now: self._machine.task_demoted(self._id, now_ms=now, final_position=final))
         else:
-            self._terms.stopped(self._id, final)
+            self._turn(lambda now: self._machine.task_stopped(self._id, now_ms=now, final_position=final))
 
     async def _revoke(self, task: Task, revocation: Revocation) -> Offsets | None:
         """Call `on_revoke`, and return the final position; without a commit there is none.

@@ -3,44 +3,32 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 from batonpass.core.state.ids import split_task_id
-from batonpass.worker.protocol import Offsets, Problem, Progress, RequestKind, Role, Status
+from batonpass.worker.clock import Clock
+from batonpass.worker.protocol import (
+    Instruction,
+    MemberProtocol,
+    Offsets,
+    Problem,
+    Progress,
+    RequestKind,
+    Role,
+    Status,
+)
 from batonpass.worker.protocol.types import checked_load
 
 
-class ReportSink(Protocol):
-    """The receiver of a task's reports: the member that has the task."""
+@dataclass(frozen=True, slots=True)
+class Driver:
+    """A member's machine and its clock; ``turn`` gives the machine an input, and carries out its instructions."""
 
-    def progress(self, task: str, progress: Progress) -> None:
-        """Called with the progress of a copy, or of an active that restores."""
-
-    def running(self, task: str) -> None:
-        """Called when an active processes."""
-
-    def failed(self, task: str, detail: str) -> None:
-        """Called when an active cannot process."""
-
-    def lost(self, task: str) -> None:
-        """Called when the state of a task is gone."""
-
-    def producer_fenced(self, task: str) -> None:
-        """Called when an active's producer was fenced."""
-
-    def input_lag(self, task: str, lag: int) -> None:
-        """Called with an active's input lag."""
-
-    def load(self, task: str, load: float) -> None:
-        """Called with how much of one unit of capacity an active uses."""
-
-    def may_process(self, task: str) -> bool:
-        """Whether an active may write now."""
-
-    def may_begin(self, task: str) -> bool:
-        """Whether an active may begin to write now."""
+    machine: MemberProtocol
+    clock: Clock
+    turn: Callable[[Callable[[int], Iterable[Instruction]]], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +52,13 @@ class Task:
     far before it processes; None if that is not known. ``fencing_token`` goes with every output of an active.
     """
 
-    def __init__(self, task_id: str, role: Role, reports: ReportSink, *, was: Role | None = None) -> None:
+    def __init__(self, task_id: str, role: Role, driver: Driver, *, was: Role | None = None) -> None:
         self.id = task_id
         self.role = role
         self.was = was
         self.fencing_token: int | None = None
         self.restore_to: Offsets | None = None
-        self._reports = reports
+        self._driver = driver
         self._stopping = asyncio.Event()
         self._returned = asyncio.Event()
         self._ended = False
@@ -81,7 +69,7 @@ class Task:
     def __repr__(self) -> str:
         return f"<Task {self.id} {self.role}>"
 
-    def granted(self, fencing_token: int, restore_to: Offsets | None) -> Task:
+    def granted(self, fencing_token: int | None, restore_to: Offsets | None) -> Task:
         """Add the grant of an active."""
         self.fencing_token, self.restore_to = fencing_token, restore_to
         return self
@@ -122,28 +110,28 @@ class Task:
 
     def progress(self, progress: Progress) -> None:
         """Report progress that is already a `Progress`."""
-        self._say(lambda: self._reports.progress(self.id, progress))
+        self._say(lambda machine, now: machine.copy_progress(self.id, progress, now_ms=now))
 
     def running(self) -> None:
         """Report that the active has restored and processes."""
         self.has_run = True
-        self._say(lambda: self._reports.running(self.id))
+        self._say(lambda machine, now: machine.task_running(self.id, now_ms=now))
 
     def failed(self, detail: str) -> None:
         """Report that the active cannot process; a ready copy elsewhere takes over."""
-        self._say(lambda: self._reports.failed(self.id, detail))
+        self._say(lambda machine, now: machine.task_failed(self.id, detail, now_ms=now))
 
     def lost(self) -> None:
         """Report that the task's state is gone. An active must have stopped processing."""
-        self._say(lambda: self._reports.lost(self.id))
+        self._say(lambda machine, now: machine.state_lost(self.id, now_ms=now))
 
     def producer_fenced(self) -> None:
         """Report that the active's producer was fenced: it is stopped without a commit."""
-        self._say(lambda: self._reports.producer_fenced(self.id))
+        self._say(lambda machine, now: machine.producer_fenced(self.id, now_ms=now))
 
     def input_lag(self, lag: int) -> None:
         """Report how many input records wait; it is shown to people and decides nothing."""
-        self._say(lambda: self._reports.input_lag(self.id, lag))
+        self._say(lambda machine, now: machine.input_lag(self.id, lag, now_ms=now))
 
     def load(self, load: float) -> None:
         """Report how much of one unit of capacity the active uses: tasks are placed by that, where the group says so.
@@ -155,23 +143,23 @@ class Task:
             TypeError, ValueError: when it is no number from 0 to 1,000,000.
         """
         plain, self._says_load = checked_load(load), True
-        self._say(lambda: self._reports.load(self.id, plain))
+        self._say(lambda machine, now: machine.load(self.id, plain, now_ms=now))
 
     def load_measured(self, load: float) -> None:
         """Report what was measured here, unless the worker reports a load itself."""
         if not self._says_load:
-            self._say(lambda: self._reports.load(self.id, load))
+            self._say(lambda machine, now: machine.load(self.id, load, now_ms=now))
 
-    def _say(self, report: Callable[[], None]) -> None:
+    def _say(self, report: Callable[[MemberProtocol, int], Iterable[Instruction]]) -> None:
         if not self._ended:
-            report()
+            self._driver.turn(lambda now: report(self._driver.machine, now))
 
     # --- what it may do ---------------------------------------------------------------------------------------------
 
     @property
     def may_process(self) -> bool:
         """Whether an output or a commit is allowed now: ask before each. False once it must not write any more."""
-        return not self._ended and self._reports.may_process(self.id)
+        return not self._ended and self._driver.machine.may_process(self.id, self._driver.clock())
 
     @property
     def may_begin(self) -> bool:
@@ -180,7 +168,7 @@ class Task:
         It must hold with any ``on_lease_lost``: only a task that runs already may go on past the lease. One that begins
         then would fence its rightful owner.
         """
-        return not self._ended and self._reports.may_begin(self.id)
+        return self.may_process and not self._driver.machine.lease_is_over(self._driver.clock())
 
     @property
     def stopping(self) -> bool:

@@ -14,7 +14,7 @@ import logging
 import queue
 import signal
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar, Unpack, cast
@@ -24,9 +24,19 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 from batonpass.worker.measured_load import ThreadTime, tell_load
 from batonpass.worker.member import Member
 from batonpass.worker.options import Exit, MemberOptions
-from batonpass.worker.protocol import Offsets, Phase, Problem, Progress, RequestKind, Role, Status
+from batonpass.worker.protocol import (
+    Instruction,
+    MemberProtocol,
+    Offsets,
+    Phase,
+    Problem,
+    Progress,
+    RequestKind,
+    Role,
+    Status,
+)
 from batonpass.worker.signals import ended_by_signals, handled
-from batonpass.worker.tasks import Callbacks, ReportSink, Revocation, Task
+from batonpass.worker.tasks import Callbacks, Driver, Revocation, Task
 
 log = logging.getLogger("batonpass.worker")
 
@@ -37,8 +47,8 @@ T = TypeVar("T")
 class ThreadTask(Task):
     """A `Task` for a thread. All its methods may be called from any thread."""
 
-    def __init__(self, task_id: str, role: Role, reports: ReportSink, *, was: Role | None = None) -> None:
-        super().__init__(task_id, role, reports, was=was)
+    def __init__(self, task_id: str, role: Role, driver: Driver, *, was: Role | None = None) -> None:
+        super().__init__(task_id, role, driver, was=was)
         self._loop = asyncio.get_running_loop()
         self._told_to_stop = threading.Event()
         self._has_returned = threading.Event()
@@ -66,7 +76,7 @@ class ThreadTask(Task):
         super().end()
         self._told_to_stop.set()
 
-    def _say(self, report: Callable[[], None]) -> None:
+    def _say(self, report: Callable[[MemberProtocol, int], Iterable[Instruction]]) -> None:
         # A closed loop means that the member is gone.
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(super()._say, report)

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
-from aiokafka.errors import MessageSizeTooLargeError
 from tests.waiting import until
 from tests.worker.kafka.totals import Job, NewTopics, Owner, check_exactly_once, expected, new_job, write
 
 from batonpass.worker.kafka import Context, active
 from batonpass.worker.kafka.changelog import Changelog
+from batonpass.worker.kafka.clients import OffsetGone
+from batonpass.worker.kafka.transaction import RecordTooLarge
 from batonpass.worker.protocol import Role
 
 pytestmark = pytest.mark.needs("kafka")
@@ -100,7 +101,7 @@ async def test_state_without_committed_offsets_is_not_counted_twice(
     other = Owner(dataclasses.replace(job, group=f"{job.group}-moved").runtime(tmp_path / "b", "b"))
     other.hold(TASK, Role.ACTIVE)
     _, run = other.tasks[TASK]
-    with pytest.raises(active.OffsetsGone, match="has no committed offset"):
+    with pytest.raises(OffsetGone, match="has no committed offset"):
         await asyncio.wait_for(run, 30)
     await other.close()
     assert await check_exactly_once(job, 100) == ["a"] * 100
@@ -136,6 +137,6 @@ async def test_a_record_that_is_too_large_is_a_failure(bootstrap: str, new_topic
     owner = Owner(job.runtime(tmp_path, "a", process=boast))
     owner.hold(TASK, Role.ACTIVE)
     _, run = owner.tasks[TASK]
-    with pytest.raises(MessageSizeTooLargeError):
+    with pytest.raises(RecordTooLarge):
         await asyncio.wait_for(run, 30)
     await owner.close()

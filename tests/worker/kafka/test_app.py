@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import socket
 import time
 import traceback
 import uuid
@@ -372,10 +373,13 @@ async def test_another_worker_of_the_job_goes_on_where_the_first_one_stopped(wor
 
 
 @pytest.mark.needs("kafka")
-async def test_a_worker_says_what_it_runs_and_shows_its_metrics(world: World, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_worker_says_what_it_runs_and_shows_its_metrics(
+    world: World, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     caplog.set_level(logging.INFO)
     port = free_port()
-    async with running(adding(world, metrics_port=port)):
+    monkeypatch.setenv("BATONPASS_METRICS_PORT", str(port))
+    async with running(adding(world)):
         await at_rest(world)
         await world.write(world.topic_name("orders"), (b"k", b"1", 1_000))
         await until(lambda: world.has(world.topic_name("totals"), b"1"))
@@ -476,6 +480,18 @@ async def test_a_group_of_another_topology_is_refused_with_both_values(world: Wo
         refused.value
     )
     assert "declare it anew with a higher epoch than" in str(refused.value)
+
+
+@pytest.mark.needs("kafka")
+@pytest.mark.parametrize("port", ["taken", "metrics"])
+async def test_a_port_for_metrics_that_cannot_be_had_is_named(
+    world: World, monkeypatch: pytest.MonkeyPatch, port: str
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        monkeypatch.setenv("BATONPASS_METRICS_PORT", str(taken.getsockname()[1]) if port == "taken" else port)
+        with pytest.raises((OSError, ValueError)) as refused:
+            await adding(world).run_async()
+    assert "each worker on a host has its own" in refused.value.__notes__[0]
 
 
 @pytest.mark.needs("kafka")

@@ -22,7 +22,8 @@ doubled = app.topic("doubled", key=optional(BYTES), value=INT)
 async def add(order: Record[str, int], context: Context, total: State[int]) -> None:
     """Add orders up by key, at their price."""
     total.put(total.get(0) + order.value * (context.store(price_of).get(order.key) or 1))
-    await context.send(totals, total.get(0), key=order.key, headers=[("by", b"add")])
+    headers = {"by": b"add"} if order.value == 2 else [("by", b"add")]
+    await context.send(totals, total.get(0), key=order.key, headers=headers)
     total.set_timer(order.timestamp_ms + 1_000)
     if order.value < 0:
         raise ValueError("less than nothing")
@@ -108,6 +109,19 @@ def test_it_needs_no_loop_of_its_own() -> None:
     assert test.store(sums).get("a") == 1
 
 
+async def test_sends_may_be_gathered() -> None:
+    job = App("gathered")
+    source, output = (job.topic(name, key=TEXT, value=INT) for name in ("source", "output"))
+
+    @job.process(source)
+    async def process(_record: Record[str, int], context: Context) -> None:
+        await asyncio.gather(*(context.send(output, number, key="a") for number in range(3)))
+
+    test = job.test()
+    await test.send(source, 1, key="a", timestamp_ms=1)
+    assert [one.value for one in test.records(output)] == [0, 1, 2]
+
+
 async def refused(what: str) -> str:
     """Return what is said of a job that does something wrong with a record."""
     job = App("refused")
@@ -133,6 +147,10 @@ async def refused(what: str) -> str:
                 state.put(wrong)
             case "store":
                 context.store(sums)
+            case "await":
+                context.send(output, 5, key="a")  # type: ignore[unused-coroutine]
+            case "header":
+                await context.send(output, 5, key="a", headers={"by": wrong})
             case _:
                 await context.send(what, b"1", key=b"a")
 
@@ -148,6 +166,8 @@ async def refused(what: str) -> str:
         ("key", "None cannot be written"),
         ("state", "'five' cannot be written"),
         ("store", "has no store 'sums', only table"),
+        ("await", "a record for topic output was not sent: write `await context.send(...)`"),
+        ("header", "a header is a name and bytes, as in {'trace': b'7'}, and not ('by', 'five')"),
         ("refused-table-changelog", "is a changelog of this job"),
         ("others", "is a changelog of this job"),
     ],

@@ -13,7 +13,7 @@ from tests.worker.kafka.test_reader_and_store import change, ended
 from tests.worker.kafka.totals import NewTopics, Owner, expected, new_job, write
 
 from batonpass.worker.kafka import ActiveOptions, Context, KafkaRuntime, Subtopology
-from batonpass.worker.kafka.active import ChangelogShort, OffsetsGone
+from batonpass.worker.kafka.active import ChangelogShort
 from batonpass.worker.kafka.clients import OffsetGone
 from batonpass.worker.kafka.commits import METADATA_CHARS_MAX, metadata_of, topic_ids_of
 from batonpass.worker.protocol import Role
@@ -137,7 +137,7 @@ async def test_a_source_that_has_lost_its_offset_alone_is_missed(
     c = Owner(runtime(job.source, other, added))
     c.hold(TASK, Role.ACTIVE)
     error = await ended(c)
-    assert isinstance(error, OffsetsGone)
+    assert isinstance(error, OffsetGone)
     assert f"no committed offset of {lost}-0" in str(error)
     assert c.totals() == {b"n": b"25"}
     await c.close()

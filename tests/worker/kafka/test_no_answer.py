@@ -18,7 +18,7 @@ from batonpass.kafka.broker import LocalBroker
 from batonpass.sockets import free_port
 from batonpass.worker.kafka import ActiveOptions, KafkaConnection, KafkaRuntime
 from batonpass.worker.kafka.active import ChangelogShort
-from batonpass.worker.kafka.topics import TopicsMissing
+from batonpass.worker.kafka.topics import MissingPartition
 from batonpass.worker.protocol import Role
 
 pytestmark = pytest.mark.needs("kafka")
@@ -43,7 +43,7 @@ async def test_an_input_that_is_deleted_under_its_task_is_a_failure_and_no_flood
     await until(lambda: a.states == ["running"])
     await delete(job, job.source)
     error = await ended(a)
-    assert isinstance(error, TopicsMissing)
+    assert isinstance(error, MissingPartition)
     assert f"topic {job.source} does not exist" in str(error)
     await a.close()
     lines = Counter(record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING)
@@ -63,7 +63,7 @@ async def test_a_changelog_that_is_deleted_is_a_copy_that_is_not_ready_and_a_fai
     await until(lambda: b.progressed[TASK].remaining() is None)
     assert job.changelog in b.progressed[TASK].detail
     await write(job, 10, first=10)
-    assert isinstance(await asyncio.wait_for(ended(a), 30), TopicsMissing)
+    assert isinstance(await asyncio.wait_for(ended(a), 30), MissingPartition)
     await make(bootstrap, job.changelog)
     a.hold(TASK, Role.ACTIVE)
     assert isinstance(await ended(a), ChangelogShort)
@@ -88,7 +88,7 @@ async def test_a_topic_that_is_gone_is_missed_while_another_of_the_task_is_busy(
             break
         await asyncio.sleep(0.1)
     error = await ended(a)
-    assert isinstance(error, TopicsMissing)
+    assert isinstance(error, MissingPartition)
     assert other in str(error)
     await a.close()
 
@@ -104,7 +104,7 @@ async def test_an_output_that_nobody_named_and_is_gone_is_a_failure_with_its_nam
     await delete(job, job.output)
     await write(job, 10, first=10)
     error = await asyncio.wait_for(ended(a), 60)
-    assert isinstance(error, TopicsMissing)
+    assert isinstance(error, MissingPartition)
     assert job.output in str(error)
     await a.close()
 

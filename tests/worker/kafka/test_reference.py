@@ -6,7 +6,7 @@ from tests import worker_reference
 
 from batonpass.worker import kafka
 
-ELSEWHERE = {"StoreClosed", "Step", "OpenStore", "Process", "ReadableStore"}
+ELSEWHERE = {"StoreClosed", "OpenStore", "Process", "ReadableStore"}
 """In other entries, or told by the names of their values alone."""
 
 

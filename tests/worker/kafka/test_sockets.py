@@ -5,7 +5,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from tests.kafka.cluster import NewTopics
 from tests.worker.children import connections, forked
 
-from batonpass.worker.kafka.sockets import close_in_children
+from batonpass.worker.kafka.metadata import adopt
 
 pytestmark = pytest.mark.needs("kafka")
 
@@ -19,8 +19,8 @@ async def test_a_child_has_no_connection_of_a_client_that_said_so_and_the_client
         AIOKafkaProducer(bootstrap_servers=bootstrap) as producer,
         AIOKafkaConsumer(topic, bootstrap_servers=bootstrap, auto_offset_reset="earliest") as consumer,
     ):
-        close_in_children(producer.client)
-        close_in_children(consumer._client)
+        adopt(producer.client)
+        adopt(consumer._client)
         await producer.send_and_wait(topic, b"one")
         assert (await consumer.getone()).value == b"one"
         assert connections(port) > before

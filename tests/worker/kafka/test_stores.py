@@ -14,7 +14,15 @@ from typing import Any
 import pytest
 from aiokafka import ConsumerRecord
 
-from batonpass.worker.kafka import Context, KafkaConnection, KafkaRuntime, RocksMemory, Subtopology, stores
+from batonpass.worker.kafka import (
+    Context,
+    KafkaConnection,
+    KafkaRuntime,
+    RocksMemory,
+    StoreInTransaction,
+    Subtopology,
+    stores,
+)
 from batonpass.worker.kafka.changelog import is_too_old
 from batonpass.worker.kafka.stores import (
     KEEP_LEVEL_MS,
@@ -26,7 +34,6 @@ from batonpass.worker.kafka.stores import (
     StoreFailed,
     progress,
 )
-from batonpass.worker.kafka.transaction import StoreInTransaction
 from batonpass.worker.protocol import Progress
 
 KINDS: dict[str, Callable[[Path], Store]] = {"memory": lambda _: MemoryStore(), "rocks": RocksStore}

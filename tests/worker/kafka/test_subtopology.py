@@ -1,6 +1,5 @@
 """A job that would count wrong is refused, with what to do: when it is put together, or before a task of it runs."""
 
-import asyncio
 import dataclasses
 from collections.abc import Mapping
 from functools import partial
@@ -74,6 +73,11 @@ REFUSED: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
         "__call__' is no coroutine function",
     ),
     "a part of one": ({"process": partial(blocking)}, TypeError, "'blocking' is no coroutine function"),
+    "a lambda, which may forget to return what is to be awaited": (
+        {"process": lambda *given: count(*given)},  # noqa: PLW0108 - what is refused
+        TypeError,
+        "and no lambda (functools.partial binds arguments)",
+    ),
     "a function that yields": ({"process": yielding}, TypeError, "'yielding' is no coroutine function"),
     "nothing to call": ({"process": None}, TypeError, "cannot be called"),
 }
@@ -87,7 +91,7 @@ def test_a_subtopology_that_cannot_be_meant_is_refused(case: str) -> None:
     assert says in str(refused.value)
 
 
-@pytest.mark.parametrize("process", [count, partial(count), Counter().process, Counter(), lambda *_: asyncio.sleep(0)])
+@pytest.mark.parametrize("process", [count, partial(count), Counter().process, Counter()])
 def test_whatever_can_be_awaited_processes(process: Process) -> None:
     assert Subtopology(sources=("clicks",), process=process).process is process
 
@@ -144,6 +148,14 @@ def test_partitions_have_to_fit(counts: dict[str, int], *, copartitioned: bool, 
 def test_a_number_that_means_nothing_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=f"{next(iter(wrong))} is a whole number from "):
         ActiveOptions(**wrong)
+
+
+@pytest.mark.parametrize("name", ["input_options", "changelog_options", "producer_options"])
+def test_options_of_aiokafka_are_a_mapping_or_left_out(name: str) -> None:
+    with pytest.raises(
+        TypeError, match=f"{name} maps keyword arguments of aiokafka to values; it is None: leave it out"
+    ):
+        ActiveOptions(**{name: None})  # type: ignore[arg-type]
 
 
 @pytest.mark.needs("kafka")

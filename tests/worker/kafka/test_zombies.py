@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 from tests.waiting import until
 from tests.worker.kafka.totals import Job, NewTopics, Owner, check_exactly_once, expected, in_words, new_job, write
-from tests.worker.kafka.zombie import LEASE_LEFT_S
+from tests.worker.kafka.zombie import LEASE_LEFT_S, STEPS
 
-from batonpass.worker.kafka import Step
 from batonpass.worker.protocol import Role
 
 pytestmark = pytest.mark.needs("kafka")
@@ -20,7 +19,7 @@ TASK = "0_0"
 COUNT = 60
 
 
-async def start_zombie(job: Job, folder: Path, step: Step) -> asyncio.subprocess.Process:
+async def start_zombie(job: Job, folder: Path, step: str) -> asyncio.subprocess.Process:
     """Start a process that stops itself at a step, and wait until it has."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "tests.worker.kafka.zombie",
@@ -48,9 +47,9 @@ async def own(owner: Owner) -> None:
         await owner.give_up(TASK, commit=False)
 
 
-@pytest.mark.parametrize("step", list(Step))
+@pytest.mark.parametrize("step", list(STEPS))
 async def test_a_zombie_neither_writes_nor_loses(
-    bootstrap: str, new_topic: NewTopics, tmp_path: Path, step: Step
+    bootstrap: str, new_topic: NewTopics, tmp_path: Path, step: str
 ) -> None:
     """Whatever step it stopped at, each input record counts once, in outputs, changelog and the owner's store."""
     # The steps are those of protocol 8.3.
@@ -77,9 +76,9 @@ async def test_a_zombie_neither_writes_nor_loses(
     states = json.loads(output)["states"]
     # Between the look at the lease and the fencing nothing can hold it up: it fences its successor, sees that its lease
     # is over, and the successor takes the task again under its newer token.
-    assert owner.states.count("fenced") == (1 if step is Step.GRANTED else 0)
-    if step in {Step.GRANTED, Step.FENCED_OTHERS, Step.READ_END, Step.RESTORED}:
+    assert owner.states.count("fenced") == (1 if step == "granted" else 0)
+    if step in {"granted", "fenced-others", "read-end", "restored"}:
         assert "running" not in states
     assert set(owners[COUNT:]) == {"owner"}
     # Its second transaction was to come, so where it had committed the first one, that one stands.
-    assert ("zombie" in owners) == (step is Step.COMMITTED)
+    assert ("zombie" in owners) == (step == "committed")

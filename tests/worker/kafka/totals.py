@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import cast
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
 
@@ -25,8 +26,8 @@ from batonpass.worker.kafka import (
     RocksStore,
     Subtopology,
 )
-from batonpass.worker.protocol import Progress, Role
-from batonpass.worker.tasks import Revocation, Task
+from batonpass.worker.protocol import MemberProtocol, Progress, Role
+from batonpass.worker.tasks import Driver, Revocation, Task
 
 NewTopics = Callable[..., Awaitable[str]]
 
@@ -162,7 +163,7 @@ async def check_exactly_once(job: Job, count: int, *, partition: int = 0) -> lis
 
 @dataclass
 class Owner:
-    """A member without a group: the test says what it may hold. It keeps what its tasks report."""
+    """A member's machine without a group: the test says what it may hold. It keeps what its tasks report."""
 
     runtime: KafkaRuntime
     may: bool = True
@@ -174,42 +175,46 @@ class Owner:
     input_lags: dict[str, int] = field(default_factory=dict)
     loads: dict[str, list[float]] = field(default_factory=dict)
 
-    def progress(self, task: str, progress: Progress) -> None:
+    def turn(self, report: Callable[[int], object]) -> None:
+        """Take a report of a task."""
+        report(0)
+
+    def copy_progress(self, task: str, progress: Progress, *, now_ms: int) -> None:
         """Keep how far a copy has come."""
         self.progressed[task] = progress
 
-    def running(self, task: str) -> None:
+    def task_running(self, task: str, *, now_ms: int) -> None:
         """Keep that a task runs."""
         self.states.append("running")
 
-    def failed(self, task: str, detail: str) -> None:
+    def task_failed(self, task: str, detail: str, *, now_ms: int) -> None:
         """Keep that a task failed."""
         self.states.append("failed")
 
-    def lost(self, task: str) -> None:
+    def state_lost(self, task: str, *, now_ms: int) -> None:
         """Keep that a state is gone."""
         self.states.append("lost")
 
-    def producer_fenced(self, task: str) -> None:
+    def producer_fenced(self, task: str, *, now_ms: int) -> None:
         """Keep that a producer was fenced."""
         self.states.append("fenced")
         self.fenced.set()
 
-    def load(self, task: str, load: float) -> None:
+    def load(self, task: str, load: float, *, now_ms: int) -> None:
         """Keep the loads."""
         self.loads.setdefault(task, []).append(load)
 
-    def input_lag(self, task: str, lag: int) -> None:
+    def input_lag(self, task: str, lag: int, *, now_ms: int) -> None:
         """Keep the input lag."""
         self.input_lags[task] = lag
 
-    def may_process(self, task: str) -> bool:
+    def may_process(self, task: str, now_ms: int) -> bool:
         """Whether the task may write."""
         return self.may
 
-    def may_begin(self, task: str) -> bool:
-        """Whether the task may begin to write."""
-        return self.may and self.lease
+    def lease_is_over(self, now_ms: int) -> bool:
+        """Whether nothing may begin."""
+        return not self.lease
 
     def hold(self, task_id: str, role: Role, *, restore_to: int | None = None) -> Task:
         """Begin a task in a role, in place of the copy that is here."""
@@ -219,7 +224,8 @@ class Owner:
             before.ask_to_stop()
             run.cancel()
             was = before.role
-        task = Task(task_id, role, self, was=was)
+        driver = Driver(cast("MemberProtocol", self), clock=lambda: 0, turn=self.turn)
+        task = Task(task_id, role, driver, was=was)
         if role is Role.ACTIVE:
             task.granted(1, restore_to)
         begin = self.runtime.on_active if role is Role.ACTIVE else self.runtime.on_standby

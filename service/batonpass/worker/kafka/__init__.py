@@ -9,7 +9,7 @@ what is asked of it, `reading` what it means when a read brings nothing.
 from batonpass.worker.kafka.app import App
 from batonpass.worker.kafka.app_driver import AppTest
 from batonpass.worker.kafka.connection import KafkaConnection
-from batonpass.worker.kafka.options import ActiveOptions, Step
+from batonpass.worker.kafka.options import ActiveOptions
 from batonpass.worker.kafka.runtime import KafkaRuntime
 from batonpass.worker.kafka.serdes import BYTES, INT, JSON, TEXT, Serde, json_of, msgpack_of, optional
 from batonpass.worker.kafka.stores import (
@@ -21,10 +21,11 @@ from batonpass.worker.kafka.stores import (
     Store,
     StoreClosed,
     StoreFailed,
+    StoreInTransaction,
     in_memory,
 )
 from batonpass.worker.kafka.subtopology import Process, Subtopology
-from batonpass.worker.kafka.transaction import Context, StoreInTransaction
+from batonpass.worker.kafka.transaction import Context
 from batonpass.worker.kafka.typed import KeyValueStore, Record, State, Table, Timer, Topic
 
 __all__ = [
@@ -48,7 +49,6 @@ __all__ = [
     "RocksStore",
     "Serde",
     "State",
-    "Step",
     "Store",
     "StoreClosed",
     "StoreFailed",

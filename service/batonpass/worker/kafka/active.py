@@ -31,17 +31,16 @@ from aiokafka.errors import (
 from aiokafka.structs import OffsetAndMetadata
 
 from batonpass.core.state.ids import split_task_id
-from batonpass.worker.kafka.changelog import TOPICS_LOOK_S, Changelog, CommitLost
-from batonpass.worker.kafka.clients import CLOSE_DELAY_S, CLOSE_TIMEOUT_S, Clients, Prepared, Terms
+from batonpass.worker.kafka.changelog import TOPICS_LOOK_S, Changelog
+from batonpass.worker.kafka.clients import CLOSE_DELAY_S, CLOSE_TIMEOUT_S, Clients, OffsetGone, Prepared, Terms
 from batonpass.worker.kafka.commits import metadata_of
 from batonpass.worker.kafka.connection import in_words
 from batonpass.worker.kafka.failed_records import PassedOver, cause, headers, where
 from batonpass.worker.kafka.inputs import Batches, Inputs
-from batonpass.worker.kafka.options import Step
 from batonpass.worker.kafka.reading import GONE_S, HELD_BACK_S, place_of
 from batonpass.worker.kafka.stores import StoreFailed, TaskState, progress
 from batonpass.worker.kafka.subtopology import Subtopology
-from batonpass.worker.kafka.topics import MissingPartition, Said, TopicsMissing
+from batonpass.worker.kafka.topics import MissingPartition, Said
 from batonpass.worker.kafka.transaction import BatchRefused, Context, RecordTooLarge
 from batonpass.worker.kafka.wall_clock import WallClock
 from batonpass.worker.measured_load import BusyTime, LoadMeter
@@ -104,15 +103,11 @@ def _place(record: ConsumerRecord) -> tuple[str, int, int]:
 
 def _is_its_own(error: Exception) -> bool:
     """Say whether a record may be to blame for an error: what the cluster, or a store, does is none of its doing."""
-    return not isinstance(error, (KafkaError, StoreFailed)) or isinstance(error, RecordTooLarge)
+    return not isinstance(error, (KafkaError, StoreFailed))
 
 
 class ChangelogShort(Exception):
     """The changelog ends before the place up to which the task's last owner wrote."""
-
-
-class OffsetsGone(Exception):
-    """There is state, but no offset says which input it covers: to begin anywhere would count wrong."""
 
 
 @dataclass(slots=True)
@@ -172,14 +167,13 @@ class Active:
         """Work until told to stop. The last transaction is committed, unless this call is cancelled.
 
         Raises:
-            TopicsMissing: when a topic was missing for too long.
-            KafkaError: when a right is missing for as long, or the task cannot run although the cluster answers.
+            KafkaError: when a topic (`MissingPartition`) or a right was missing for too long, or the task cannot run
+                although the cluster answers.
             RecordTooLarge: when a record is larger than its topic takes.
             ChangelogRefused: when a changelog may forget what a store needs.
             ChangelogShort: when the changelog has lost what the last owner wrote.
             RecordRefused: when the changelog has a record that no store can take.
-            OffsetsGone: when there is state, and no committed offset.
-            OffsetGone: when the committed offset is not in the input any more.
+            OffsetGone: when the committed offset is not in the input any more, or there is state and none.
             StoreFailed: when a store failed.
             Exception: what the worker's own code raised.
         """
@@ -193,16 +187,12 @@ class Active:
                 self._task.producer_fenced()
                 await self._task.stop_requested()
                 return
-            except RecordTooLarge:
-                raise
             except KafkaError as error:
                 now = time.monotonic()
                 lacking_since = (
                     (lacking_since or now) if isinstance(error, (MissingPartition, *RIGHTS_MISSING)) else None
                 )
                 if lacking_since is not None and now - lacking_since > self._options.missing_topic_ms / 1_000:
-                    if isinstance(error, MissingPartition):
-                        raise TopicsMissing(str(error)) from error
                     raise
                 if self._is_unable(now):
                     raise
@@ -236,23 +226,18 @@ class Active:
         try:
             if not await self._lease_holds():
                 return
-            self._observe(Step.GRANTED)
             await clients.fence()
-            self._observe(Step.FENCED_OTHERS)
             await self._restore(clients)
             if not await self._lease_holds():
                 return
-            self._observe(Step.CHECKED_LEASE)
             found = await clients.find_input()
             self._heed_remade(clients)
             await self._check_commits(clients, found)
-            self._observe(Step.READ_OFFSETS)
             if self._changelog is not None:
                 self._changelog.pause()
             self._has_run = True
             self._task.running()
             log.info("%r runs", self._task)
-            self._observe(Step.RUNNING)
             await self._busy.of(self._process(clients))
             close_after_s = CLOSE_DELAY_S
         finally:
@@ -289,7 +274,6 @@ class Active:
             ends = await asking
         finally:
             await given_up(asking)
-        self._observe(Step.READ_END)
         before, began_at, began = changelog.records_read, time.monotonic(), dict(self._state.positions)
         said, least, moved_at, has_ended_own = Said(), math.inf, time.monotonic(), False
         try:
@@ -301,11 +285,8 @@ class Active:
                 if not has_ended_own and time.monotonic() - moved_at > OWN_S and self._task.may_begin:
                     has_ended_own = True
                     await self._in_time(clients.producer.end_own(changelog.partitions), clients)
-                if left <= NEAR:
-                    # A broker that throttles this client by its quota answers so late that the whole handover waits.
-                    await changelog.restore_by(clients.lent_input(), ends)
-                else:
-                    await changelog.restore_some(ends)
+                # A broker that throttles this client by its quota answers so late that the whole handover waits.
+                await changelog.restore_some(ends, over=clients.lent_input() if left <= NEAR else None)
         finally:
             self.restored += changelog.records_read - before
         if self._task.stopping:
@@ -316,7 +297,6 @@ class Active:
         self._counts.restored_records += read
         self._counts.restore_seconds += took_s
         log.info("%r has restored %d records in %.2f s, from %s up to %s", self._task, read, took_s, began, dict(ends))
-        self._observe(Step.RESTORED)
 
     def _what_it_waits_for(self, changelog: Changelog, ends: Mapping[str, int], moved_at: float, said: Said) -> str:
         """Return in words why a restore stands still, and log it; empty while it does not."""
@@ -368,22 +348,22 @@ class Active:
         means that the cluster has dropped the group's offsets, or that the group has another name now.
 
         Raises:
-            CommitLost: when commits were lost; the state is then to be restored.
-            OffsetsGone: when no offset is committed, or none any more, and there is state.
+            KafkaError: when commits were lost; the state is then to be restored.
+            OffsetGone: when no offset is committed, or none any more, and there is state.
         """
         lost = [f"{part}: {found.get(part)}, after {mine}" for part, mine in self._committed.items()
                 if (found.get(part) or 0) < mine]  # fmt: skip
         if lost and self._changelog is not None:
             self._committed.clear()
             await self._changelog.forget()
-            raise CommitLost(f"committed offsets went back ({', '.join(lost)}): the state is restored from scratch")
+            raise KafkaError(f"committed offsets went back ({', '.join(lost)}): the state is restored from scratch")
         has_state = any(next(iter(store.scan()), None) is not None for store in self._state.stores.values())
         none = [one for one, offset in found.items() if offset is None]
         # A source that was added never had one.
         gone = none if len(none) == len(found) else [one for one in none if one.topic in clients.committed_ids]
         if has_state and gone:
             partitions = ", ".join(f"{one.topic}-{one.partition}" for one in sorted(gone))
-            raise OffsetsGone(
+            raise OffsetGone(
                 f"group {self._group} has no committed offset of {partitions}, and its state is not empty: commit the "
                 "offsets up to which the state counts, or empty the changelog to begin anew"
             )
@@ -498,18 +478,15 @@ class Active:
         producer = clients.producer
         context = Context(self._state, self._part.changelogs, producer, self._changelogs)
         await self._in_time(producer.begin_transaction(), clients)
-        self._observe(Step.BEGUN)
         try:
             now_ms = self._options.clock()
             was_due = await self._wall_clock.call(now_ms, context)
             offsets = await self._fill(context, clients, inputs, stopping)
-            self._observe(Step.PROCESSED)
             if offsets or was_due:
                 # One after the other: a broker that is to check a transaction twice at once gives up the first check.
                 await self._in_time(context.flush(), clients)
                 # Also where the worker's own code went on after an error of a store.
                 self._state.raise_if_failed()
-                self._observe(Step.WRITTEN)
                 if not self._task.may_process:
                     # The transaction is left open: the next owner ends it.
                     await self._task.stop_requested()
@@ -518,7 +495,6 @@ class Active:
                     await self._in_time(
                         producer.send_offsets_to_transaction(self._with_ids(clients, offsets), self._group), clients
                     )
-                self._observe(Step.OFFSETS_SENT)
             await self._in_time(producer.commit_transaction(), clients)
         except BatchRefused as refused:
             raise await self._limited(clients, refused) from refused
@@ -540,7 +516,6 @@ class Active:
         self._committed |= offsets
         self._wall_clock.passed(now_ms)
         self._count(inputs.done())
-        self._observe(Step.COMMITTED)
         producer.raise_if_unanswered()
 
     async def _renew_offsets(self, clients: Clients, offsets: Mapping[TopicPartition, int]) -> None:
@@ -594,7 +569,7 @@ class Active:
         finally:
             await given_up(running)
 
-    async def _limited(self, clients: Clients, refused: BatchRefused) -> KafkaError:
+    async def _limited(self, clients: Clients, refused: BatchRefused) -> Exception:
         """Have the next try write batches that the topic takes; return the error that begins it, or ends all tries."""
         limit = await clients.largest_message(refused.topic)
         least = refused.largest + BATCH_ADDS
@@ -605,7 +580,8 @@ class Active:
                 "what a batch adds (max.message.bytes)"
             )
         self._limits[refused.topic] = batch_bytes = limit or max(least, clients.batch_bytes // 2)
-        return KafkaError(f"{refused.args[0]}: it goes on with batches of at most {batch_bytes} bytes")
+        goes_on: Exception = KafkaError(f"{refused.args[0]}: it goes on with batches of at most {batch_bytes} bytes")
+        return goes_on
 
     async def _fill(
         self, context: Context, clients: Clients, inputs: Inputs, stopping: asyncio.Future[Any]
@@ -703,6 +679,3 @@ class Active:
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._task.stop_requested()
-
-    def _observe(self, step: Step) -> None:
-        self._options.observe(self._task.id, step)

@@ -18,8 +18,8 @@ It is made of a `KafkaRuntime` and a `Member`, which may be used without it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, TypeVar, Unpack, overload
 
@@ -32,12 +32,12 @@ from batonpass.worker.declaring import declare
 from batonpass.worker.kafka.app_driver import AppTest
 from batonpass.worker.kafka.connection import KafkaConnection, in_words
 from batonpass.worker.kafka.metadata import partition_counts
-from batonpass.worker.kafka.options import ActiveOptions
+from batonpass.worker.kafka.options import ActiveOptions, check_count
 from batonpass.worker.kafka.runtime import KafkaRuntime
 from batonpass.worker.kafka.serdes import Serde
 from batonpass.worker.kafka.steps import TIMERS, Call, Steps
 from batonpass.worker.kafka.stores import OpenStore, RocksStore
-from batonpass.worker.kafka.subtopology import Subtopology, check_count, check_job, check_partitions, check_process
+from batonpass.worker.kafka.subtopology import Subtopology, check_job, check_partitions, check_process
 from batonpass.worker.kafka.topics import MissingPartition
 from batonpass.worker.kafka.transaction import Context
 from batonpass.worker.kafka.typed import Record, State, Table, Timer, Topic
@@ -69,8 +69,9 @@ class App:
     ``url`` names the coordinators (BATONPASS_URL), ``token`` is shown to them (BATONPASS_TOKEN), ``connection`` is the
     cluster (BATONPASS_KAFKA_BOOTSTRAP and the variables for logging in). ``instance_id`` (BATONPASS_INSTANCE) is this
     worker's name over restarts. ``folder`` (BATONPASS_STATE, else ``state``) keeps the state, in a folder for each
-    instance id. ``config`` has settings of the group, which count when this declares it. At ``metrics_port``, of every
-    interface, Prometheus finds what this worker counts. All further keywords are those of `Member`.
+    instance id. ``config`` has settings of the group, which count when this declares it. At ``metrics_port``
+    (BATONPASS_METRICS_PORT), of every interface, Prometheus finds what this worker counts. All further keywords are
+    those of `Member`.
     """
 
     def __init__(  # noqa: PLR0913 - all but the group may be left out
@@ -337,31 +338,19 @@ class App:
             options=self.options,
         )
         given["on_disk"] = await runtime.on_disk()
-        with self._exposed(runtime):
-            async with Member(url, self.group, runtime, **given) as member:
-                await member.run()
-
-    @contextmanager
-    def _exposed(self, runtime: KafkaRuntime) -> Iterator[None]:
-        """Have Prometheus find what a worker counts for as long as the block lasts.
-
-        Raises:
-            OSError: when the port is taken.
-        """
-        if self._metrics_port is None:
-            yield
-            return
-        REGISTRY.register(runtime.metrics)
-        try:
-            server, thread = start_http_server(self._metrics_port)
-            try:
-                yield
-            finally:
-                server.shutdown()
-                server.server_close()
-                thread.join()
-        finally:
-            REGISTRY.unregister(runtime.metrics)
+        async with AsyncExitStack() as stack:
+            if (port := self._metrics_port or variable("BATONPASS_METRICS_PORT")) is not None:
+                REGISTRY.register(runtime.metrics)
+                stack.callback(REGISTRY.unregister, runtime.metrics)
+                try:
+                    server, thread = start_http_server(int(port))
+                except (OSError, ValueError, OverflowError) as error:
+                    error.add_note(f"{port} is to be the port for metrics: each worker on a host has its own")
+                    raise
+                for end in (thread.join, server.server_close, server.shutdown):
+                    stack.callback(end)
+            member = await stack.enter_async_context(Member(url, self.group, runtime, **given))
+            await member.run()
 
     async def _have_topics(self, parts: Mapping[str, Subtopology], connection: KafkaConnection) -> dict[str, int]:
         """Return how many partitions each topic has, once those that the job makes are there."""

@@ -23,16 +23,14 @@ from aiokafka import ConsumerRecord, TopicPartition
 from batonpass.core.state.ids import task_id
 from batonpass.worker.kafka.failed_records import headers, where
 from batonpass.worker.kafka.options import ActiveOptions
-from batonpass.worker.kafka.stores import MemoryStore, TaskState
+from batonpass.worker.kafka.stores import MemoryStore, StoreInTransaction, TaskState
 from batonpass.worker.kafka.subtopology import Subtopology
-from batonpass.worker.kafka.transaction import Context, StoreInTransaction
-from batonpass.worker.kafka.typed import KeyValueStore, Record, Table, Topic
+from batonpass.worker.kafka.transaction import Context
+from batonpass.worker.kafka.typed import Headers, KeyValueStore, Record, Table, Topic, pairs_of
 from batonpass.worker.kafka.wall_clock import WallClock
 
 K = TypeVar("K")
 V = TypeVar("V")
-
-Headers = Sequence[tuple[str, bytes]]
 
 
 class MemoryTopics:
@@ -58,10 +56,15 @@ class MemoryTopics:
 
     def send(self, topic: Topic[K, V], value: V, key: K, timestamp_ms: int, headers: Headers) -> None:
         """Write a record to a topic."""
-        self.append(topic.name, topic.key.dump(key), topic.value.dump(value), timestamp_ms, headers)
+        self.append(topic.name, topic.key.dump(key), topic.value.dump(value), timestamp_ms, pairs_of(headers))
 
     def append(
-        self, topic: str, key: bytes | None, value: bytes | None, timestamp_ms: int, headers: Headers
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp_ms: int,
+        headers: Sequence[tuple[str, bytes]],
     ) -> ConsumerRecord:
         """Write a record in bytes, and return it."""
         log = self.logs[topic]

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
-from aiokafka.errors import KafkaError, OffsetOutOfRangeError
+from aiokafka.errors import OffsetOutOfRangeError
 
 from batonpass.worker.kafka.connection import KafkaConnection, disconnect, to_its_end
 from batonpass.worker.kafka.metadata import topic_ids
@@ -43,10 +43,6 @@ def is_too_old(level_ms: int, deletions_kept_ms: float, now_ms: int) -> bool:
     if deletions_kept_ms == math.inf:
         return False
     return not -CLOCK_STEP_MS <= now_ms - level_ms <= deletions_kept_ms * AGE_SHARE
-
-
-class CommitLost(KafkaError):  # type: ignore[misc]  # aiokafka has no types
-    """The cluster acknowledged a commit and lost it, or the committed offsets were set back."""
 
 
 class RecordRefused(Exception):
@@ -241,31 +237,23 @@ class Changelog:
             store.apply([(record.key, record.value) for record in records], position)
             self.records_read += len(records)
 
-    async def restore_some(self, ends: Mapping[str, int], seconds: float = 0.2) -> None:
+    async def restore_some(
+        self, ends: Mapping[str, int], seconds: float = 0.2, *, over: AIOKafkaConsumer | None = None
+    ) -> None:
         """Read until every store has everything before ``ends``, or the time is over.
+
+        ``over`` is another consumer, whose connection no quota for restoring slows down. It must not look for positions
+        by itself; it is assigned to the changelogs for that, and stays so.
 
         Raises:
             Exception: as `step`.
         """
+        if over is not None and over.assignment() != self._topics.keys():
+            over.assign(list(self._topics))
         stop_at = time.monotonic() + seconds
         while self.missing(ends) and time.monotonic() < stop_at:
             # A read that brings only a transaction's marker moves the position, but does not return for it.
-            await self.step(timeout_ms=RESTORE_LOOK_MS)
-
-    async def restore_by(self, other: AIOKafkaConsumer, ends: Mapping[str, int], seconds: float = 0.2) -> None:
-        """Do what ``restore_some`` does over another consumer's connection, which no quota for restoring slows down.
-
-        The other consumer, which must not look for positions by itself, is assigned to the changelogs for that, and
-        stays so.
-
-        Raises:
-            Exception: as `step`.
-        """
-        if other.assignment() != self._topics.keys():
-            other.assign(list(self._topics))
-        stop_at = time.monotonic() + seconds
-        while self.missing(ends) and time.monotonic() < stop_at:
-            await self._read(other, RESTORE_LOOK_MS)
+            await (self.step(RESTORE_LOOK_MS) if over is None else self._read(over, RESTORE_LOOK_MS))
 
     async def forget(self) -> None:
         """Wipe the stores and disconnect; the next `open` reads from the beginning of the changelogs.

@@ -47,7 +47,10 @@ Close = Callable[[], Awaitable[None]]
 
 
 class OffsetGone(Exception):
-    """The committed offset is not in the input any more: to go on anywhere would skip records, or count them twice."""
+    """The input has not got the committed offset any more, or there is state and no offset that says what is in it.
+
+    To go on anywhere would skip records, or count them twice.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import asyncio
 import base64
 import random
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from io import BytesIO
 from typing import Any
 
@@ -19,7 +19,7 @@ from aiokafka.protocol.api import Request, RequestStruct, Response
 from aiokafka.protocol.metadata import MetadataRequest
 from aiokafka.protocol.types import Boolean, CompactArray, CompactString, Int16, Int32, Schema, TaggedFields
 
-from batonpass.worker.kafka.sockets import close_in_children
+from batonpass.worker.forked import close_in_children
 
 AWAY_PAUSE_S = 0.5
 """How long a client waits after none of its brokers has answered, and the addresses it began with neither."""
@@ -74,7 +74,14 @@ def adopt(client: AIOKafkaClient) -> None:
     It is a `MetadataClient`, and its connections are closed in children that this process forks.
     """
     client.__class__ = MetadataClient
-    close_in_children(client)
+    close_in_children(client, _descriptors)
+
+
+def _descriptors(client: AIOKafkaClient) -> Iterator[int]:
+    for connection in list(client._conns.values()):  # noqa: SLF001 - aiokafka (0.14) shows them nowhere
+        writer = connection._writer  # noqa: SLF001
+        if writer is not None and not writer.is_closing():
+            yield writer.get_extra_info("socket").fileno()
 
 
 async def partition_counts(client: AIOKafkaClient, topics: Iterable[str]) -> dict[str, int]:

@@ -1,11 +1,10 @@
-"""The options of actives, and the steps that an observer sees."""
+"""The options of actives."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -17,28 +16,12 @@ OnError = Callable[["ConsumerRecord", Exception], str]
 ON_ERROR = ("retry", "skip", "dead-letter")
 
 
-class Step(StrEnum):
-    """How far an active has come, in order; the steps from ``begun`` on repeat with each transaction."""
-
-    GRANTED = "granted"
-    FENCED_OTHERS = "fenced-others"
-    READ_END = "read-end"
-    RESTORED = "restored"
-    CHECKED_LEASE = "checked-lease"
-    READ_OFFSETS = "read-offsets"
-    RUNNING = "running"
-    BEGUN = "begun"
-    PROCESSED = "processed"
-    WRITTEN = "written"
-    OFFSETS_SENT = "offsets-sent"
-    COMMITTED = "committed"
-
-
 _CHOICES = {
     "start": ("earliest", "latest"),
     "offset_gone": ("fail", "earliest", "latest"),
     "changelog_short": ("fail", "run"),
 }
+_OF_AIOKAFKA = ("input_options", "changelog_options", "producer_options")
 _LEAST = {
     "commit_interval_ms": 0,
     "records_max": 1,
@@ -49,6 +32,16 @@ _LEAST = {
     "max_task_idle_ms": 0,
     "delete_retention_ms": 1,
 }
+
+
+def check_count(name: str, count: object, least: int = 1) -> None:
+    """Refuse what is no whole number from ``least`` on.
+
+    Raises:
+        ValueError: naming it.
+    """
+    if not isinstance(count, int) or isinstance(count, bool) or count < least:
+        raise ValueError(f"{name} is a whole number from {least} on, and not {count!r}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,12 +62,13 @@ class ActiveOptions:
     With ``connect_ahead`` a copy keeps the connections ready that it would need as an active, about four, so that its
     promotion does not wait for them. A copy's age is compared with the changelog's own ``delete.retention.ms``, or with
     ``delete_retention_ms`` if the cluster does not tell it. A changelog that is not compacted is refused unless
-    ``uncompacted_changelogs``. The rest are keyword arguments of aiokafka's clients. ``observe`` is called with each
-    step; it must return at once. ``load`` is called with a task and the share of time in which it kept the event loop
-    busy, and returns what is reported as its load (protocol 4.11): another number where the work is done elsewhere, as
-    in threads. ``clock`` gives milliseconds since 1970, by which the age of state is measured.
+    ``uncompacted_changelogs``. The rest are keyword arguments of aiokafka's clients. ``load`` is called with a task and
+    the share of time in which it kept the event loop busy, and returns what is reported as its load (protocol 4.11):
+    another number where the work is done elsewhere, as in threads. ``clock`` gives milliseconds since 1970, by which
+    the age of state is measured.
 
     Raises:
+        TypeError: for options of aiokafka's that are no mapping.
         ValueError: for a number that means nothing, or a choice that there is not.
     """
 
@@ -96,19 +90,21 @@ class ActiveOptions:
     input_options: Mapping[str, Any] = field(default_factory=dict)
     changelog_options: Mapping[str, Any] = field(default_factory=dict)
     producer_options: Mapping[str, Any] = field(default_factory=dict)
-    observe: Callable[[str, Step], None] = lambda _task, _step: None
     load: Callable[[str, float], float] = lambda _task, busy: busy
     clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000
 
     def __post_init__(self) -> None:
         """Refuse a number that means nothing, and a choice that there is not."""
         for name, least in _LEAST.items():
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < least:
-                raise ValueError(f"{name} is a whole number from {least} on, and not {value!r}")
+            check_count(name, getattr(self, name), least)
         for name, choices in _CHOICES.items():
             if getattr(self, name) not in choices:
                 raise ValueError(f"{name} is one of {', '.join(choices)}, and not {getattr(self, name)!r}")
+        for name in _OF_AIOKAFKA:
+            if not isinstance(getattr(self, name), Mapping):
+                raise TypeError(
+                    f"{name} maps keyword arguments of aiokafka to values; it is {getattr(self, name)!r}: leave it out for none"
+                )
         if not callable(self.on_error):
             self._checked(self.on_error)
 

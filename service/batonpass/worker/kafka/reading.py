@@ -7,7 +7,7 @@ import time
 from collections.abc import Collection
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
-from aiokafka.errors import KafkaError
+from aiokafka.errors import KafkaTimeoutError
 
 from batonpass.worker.kafka.topics import MissingPartition
 
@@ -30,10 +30,6 @@ def place_of(consumer: AIOKafkaConsumer, partition: TopicPartition) -> int | Non
     return state.position if state.has_valid_position else None
 
 
-class NoAnswer(KafkaError):  # type: ignore[misc]  # aiokafka has no types
-    """The broker of a partition has not answered for a while."""
-
-
 class Reading:
     """Sees what the answers say to a consumer's reads of some partitions."""
 
@@ -51,7 +47,7 @@ class Reading:
         """Look at what the last read has brought, which is records of the partitions in ``came``.
 
         Raises:
-            NoAnswer: when a broker has not answered for `SILENT_S`.
+            KafkaTimeoutError: when a broker has not answered for `SILENT_S`.
             MissingPartition: when a partition does not exist any more.
         """
         now = time.monotonic()
@@ -64,7 +60,9 @@ class Reading:
             elif now - at > GONE_S and not self._exists(partition):
                 raise MissingPartition(f"{partition.topic} has no partition {partition.partition} any more")
             elif now - at > self._silent_s:
-                raise NoAnswer(f"no answer about {partition.topic}-{partition.partition} for {self._silent_s:.0f} s")
+                raise KafkaTimeoutError(
+                    f"no answer about {partition.topic}-{partition.partition} for {self._silent_s:.0f} s"
+                )
             self._note_open(partition, now)
 
     def _has_more(self, partition: TopicPartition) -> bool:

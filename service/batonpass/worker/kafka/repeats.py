@@ -3,41 +3,26 @@
 from __future__ import annotations
 
 import logging
-import time
 from weakref import WeakSet
 
-EVERY_S = 30.0
-LINES_MAX = 1_000
+from batonpass.worker.kafka.topics import Said
 
 _users: WeakSet[object] = WeakSet()
 
 
 class Repeats(logging.Filter):
-    """Lets the same line of a logger pass once in `EVERY_S`, with how many there were in between."""
+    """Lets the same line of a logger pass once in half a minute."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._seen: dict[str, tuple[float, int]] = {}
+        self._said = Said()
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether the line is written: warnings now and then, and all where somebody looks for mistakes, at DEBUG."""
-        logger = logging.getLogger(record.name)
-        if not _users or logger.isEnabledFor(logging.DEBUG):
+        if not _users or logging.getLogger(record.name).isEnabledFor(logging.DEBUG):
             return True
-        if record.levelno < logging.WARNING:
-            # A dozen lines for each task that begins, between the two that say what it does.
-            return False
-        line, now = record.getMessage(), time.monotonic()
-        at, held = self._seen.get(line, (-EVERY_S, 0))
-        if now - at < EVERY_S:
-            self._seen[line] = (at, held + 1)
-            return False
-        if len(self._seen) >= LINES_MAX:
-            self._seen.clear()
-        self._seen[line] = (now, 0)
-        if held:
-            record.msg, record.args = f"{line} (and {held} times since it was last written)", ()
-        return True
+        # Below that there are a dozen lines for each task that begins, between the two that say what it does.
+        return record.levelno >= logging.WARNING and self._said.is_news(record.getMessage())
 
 
 def write_once(user: object) -> None:

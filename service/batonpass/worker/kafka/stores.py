@@ -14,6 +14,7 @@ removed when it is closed, and begun anew from its changelog.
 from __future__ import annotations
 
 import functools
+import heapq
 import json
 import logging
 import re
@@ -460,6 +461,43 @@ class TaskStore:
     def _failed(self, error: Exception) -> StoreFailed:
         self.has_failed = True
         return StoreFailed(f"{self._name}: {str(error) or repr(error)}")
+
+
+class StoreInTransaction:
+    """A store with changes that are not committed yet: this transaction sees them at once, others after the commit."""
+
+    def __init__(self, store: ReadableStore) -> None:
+        self._store = store
+        self.changes: dict[bytes, bytes | None] = {}
+
+    def get(self, key: bytes) -> bytes | None:
+        """Return the value of a key as this transaction has it, or None."""
+        if key in self.changes:
+            return self.changes[key]
+        return self._store.get(key)
+
+    def put(self, key: bytes, value: bytes) -> None:
+        """Set the value of a key.
+
+        Raises:
+            TypeError: when one of them is not bytes, which no changelog takes.
+        """
+        self.changes[checked_bytes(key)] = checked_bytes(value)
+
+    def delete(self, key: bytes) -> None:
+        """Remove a key.
+
+        Raises:
+            TypeError: when it is not bytes.
+        """
+        self.changes[checked_bytes(key)] = None
+
+    def scan(self, prefix: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+        """Yield the keys that begin with ``prefix`` with their values, in order, as this transaction has them."""
+        changed = dict(self.changes)
+        kept = ((key, value) for key, value in self._store.scan(prefix) if key not in changed)
+        new = sorted((key, value) for key, value in changed.items() if value is not None and key.startswith(prefix))
+        return heapq.merge(kept, new)
 
 
 class TaskState:

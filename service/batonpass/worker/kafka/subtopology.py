@@ -9,6 +9,7 @@ from functools import partial
 from types import FunctionType, MethodType
 from typing import TYPE_CHECKING
 
+from batonpass.worker.kafka.options import check_count
 from batonpass.worker.kafka.topics import MissingPartition
 from batonpass.worker.kafka.wall_clock import ByClock
 
@@ -152,20 +153,8 @@ def _check_names(where: str, names: object) -> None:
             raise ValueError(f"{where} names {name} more than once")
 
 
-def check_count(name: str, count: object) -> None:
-    """Refuse what is no whole number from 1 on.
-
-    Raises:
-        ValueError: naming it.
-    """
-    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
-        raise ValueError(f"{name} is a whole number from 1 on, and not {count!r}")
-
-
 def check_process(process: object, *arguments: str) -> None:
     """Refuse what cannot be awaited, or be called with these arguments.
-
-    A lambda or an object may return something that can be awaited; its calls show that.
 
     Raises:
         TypeError: saying what to write instead.
@@ -179,18 +168,16 @@ def check_process(process: object, *arguments: str) -> None:
         # An object is called by what its class says.
         function = inspect.getattr_static(function, "__call__", function)
     function = getattr(function, "__func__", function)
-    is_plain = isinstance(function, FunctionType) and function.__name__ != "<lambda>"
-    if (is_plain and not inspect.iscoroutinefunction(function)) or inspect.isasyncgenfunction(function):
+    name = getattr(function, "__qualname__", function)
+    # What is no function, such as one that was compiled, may return something that can be awaited.
+    if isinstance(function, FunctionType) and not inspect.iscoroutinefunction(function):
         raise TypeError(
-            f"process {getattr(function, '__qualname__', function)!r} is no coroutine function: write `async def`, without "
-            "`yield`, and give work that blocks to asyncio.to_thread"
+            f"process {name!r} is no coroutine function: write `async def`, without `yield`, and no lambda "
+            "(functools.partial binds arguments); give work that blocks to asyncio.to_thread"
         )
-    if not arguments:
-        return
     try:
         inspect.signature(process).bind(*arguments)
     except TypeError:
         raise TypeError(
-            f"{getattr(function, '__qualname__', function)!r} is called with {', '.join(arguments)}, and does not take "
-            f"these {len(arguments)} arguments"
+            f"{name!r} is called with {', '.join(arguments)}, and does not take these {len(arguments)} arguments"
         ) from None

@@ -13,7 +13,8 @@ import heapq
 import math
 import struct
 from collections.abc import Iterator
-from typing import Protocol
+
+from batonpass.worker.kafka.stores import StoreInTransaction
 
 _NOW = b"n"
 _OWNER = b"o"
@@ -25,30 +26,10 @@ _DUE = struct.Struct(">qq")
 LATEST_MS = (1 << 63) - 1
 
 
-class ByteStore(Protocol):
-    """A store of bytes in a transaction."""
-
-    def get(self, key: bytes) -> bytes | None:
-        """Return the value of a key, or None."""
-        ...
-
-    def put(self, key: bytes, value: bytes) -> None:
-        """Set the value of a key."""
-        ...
-
-    def delete(self, key: bytes) -> None:
-        """Remove a key."""
-        ...
-
-    def scan(self, prefix: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
-        """Yield keys with their values, in order."""
-        ...
-
-
 class Timers:
     """The timers of one task, as the present transaction has them. Each owner, a name in bytes, has one at most."""
 
-    def __init__(self, store: ByteStore) -> None:
+    def __init__(self, store: StoreInTransaction) -> None:
         self._store = store
         now = store.get(_NOW)
         self.now_ms = -1 if now is None else int(_TIME.unpack(now)[0])

@@ -36,10 +36,6 @@ class MissingPartition(KafkaError):  # type: ignore[misc]  # aiokafka has no typ
         return ", ".join(map(str, self.args))
 
 
-class TopicsMissing(Exception):
-    """Topics were missing for so long that the task counts as failed."""
-
-
 class ChangelogRefused(Exception):
     """A topic's settings let it forget what a store needs; the message names the setting."""
 

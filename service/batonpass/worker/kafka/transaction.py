@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import heapq
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+import inspect
+from collections.abc import Collection, Coroutine, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar, overload
 
@@ -19,9 +19,9 @@ from aiokafka.errors import (
 
 from batonpass.worker.kafka.connection import in_time, to_its_end
 from batonpass.worker.kafka.metadata import adopt
-from batonpass.worker.kafka.stores import ReadableStore, TaskState, checked_bytes
+from batonpass.worker.kafka.stores import StoreInTransaction, TaskState
 from batonpass.worker.kafka.topics import MissingPartition, look_up
-from batonpass.worker.kafka.typed import KeyValueStore, Table, Topic
+from batonpass.worker.kafka.typed import Headers, KeyValueStore, Table, Topic, pairs_of
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -191,48 +191,8 @@ class Producer(AIOKafkaProducer):  # type: ignore[misc]  # aiokafka has no types
         await self._message_accumulator.flush_for_commit()
 
 
-class StoreInTransaction:
-    """A store with changes that are not committed yet: this transaction sees them at once, others after the commit."""
-
-    def __init__(self, store: ReadableStore) -> None:
-        self._store = store
-        self.changes: dict[bytes, bytes | None] = {}
-
-    def get(self, key: bytes) -> bytes | None:
-        """Return the value of a key as this transaction has it, or None."""
-        if key in self.changes:
-            return self.changes[key]
-        return self._store.get(key)
-
-    def put(self, key: bytes, value: bytes) -> None:
-        """Set the value of a key.
-
-        Raises:
-            TypeError: when one of them is not bytes, which no changelog takes.
-        """
-        self.changes[checked_bytes(key)] = checked_bytes(value)
-
-    def delete(self, key: bytes) -> None:
-        """Remove a key.
-
-        Raises:
-            TypeError: when it is not bytes.
-        """
-        self.changes[checked_bytes(key)] = None
-
-    def scan(self, prefix: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
-        """Yield the keys that begin with ``prefix`` with their values, in order, as this transaction has them."""
-        changed = dict(self.changes)
-        kept = ((key, value) for key, value in self._store.scan(prefix) if key not in changed)
-        new = sorted((key, value) for key, value in changed.items() if value is not None and key.startswith(prefix))
-        return heapq.merge(kept, new)
-
-
-class RecordTooLarge(MessageSizeTooLargeError):  # type: ignore[misc]  # aiokafka has no types
+class RecordTooLarge(Exception):
     """A record is larger than its topic takes, or than this producer sends. To try again does not make it smaller."""
-
-    def __str__(self) -> str:
-        return ", ".join(map(str, self.args))
 
 
 class BatchRefused(KafkaError):  # type: ignore[misc]  # aiokafka has no types
@@ -271,6 +231,7 @@ class Context:
         self._stores = {name: StoreInTransaction(state.stores[topic]) for name, topic in names.items()}
         self._topics = dict(names)
         self._changelogs = {*names.values(), *changelogs}
+        self._sending: list[tuple[str, Coroutine[Any, Any, None]]] = []
         self._sent: list[tuple[str, asyncio.Future[object]]] = []
         self._largest: dict[str, int] = {}
         self._ends: dict[str, int] = {}
@@ -317,44 +278,45 @@ class Context:
         return store if isinstance(name, str) else KeyValueStore(name, store)
 
     @overload
-    async def send(
+    def send(
         self,
         topic: str,
         value: bytes | None,
         *,
         key: bytes | None = None,
         partition: int | None = None,
-        headers: Sequence[tuple[str, bytes]] = (),
+        headers: Headers = (),
         timestamp_ms: int | None = None,
-    ) -> None: ...
+    ) -> Coroutine[Any, Any, None]: ...
     @overload
-    async def send(
+    def send(
         self,
         topic: Topic[K, V],
         value: V,
         *,
         key: K,
         partition: int | None = None,
-        headers: Sequence[tuple[str, bytes]] = (),
+        headers: Headers = (),
         timestamp_ms: int | None = None,
-    ) -> None: ...
-    async def send(
+    ) -> Coroutine[Any, Any, None]: ...
+    def send(
         self,
         topic: str | Topic[Any, Any],
         value: Any,
         *,
         key: Any = None,
         partition: int | None = None,
-        headers: Sequence[tuple[str, bytes]] = (),
+        headers: Headers = (),
         timestamp_ms: int | None = None,
-    ) -> None:
+    ) -> Coroutine[Any, Any, None]:
         """Write an output; readers of committed records see it together with the rest of the transaction, or never.
 
-        Without ``partition``, the key's hash says which (murmur2, as Java's producer has it), or chance without a key.
-        ``timestamp_ms`` is in milliseconds since 1970; None: now.
+        It has to be awaited: the transaction fails otherwise. Without ``partition``, the key's hash says which
+        (murmur2, as Java's producer has it), or chance without a key. ``timestamp_ms`` is in milliseconds since 1970;
+        None: now. ``headers`` are pairs of a name and bytes, or a mapping.
 
         Raises:
-            TypeError: when key or value is not what the topic says.
+            TypeError: when key or value is not what the topic says, or a header is no name with bytes.
             ValueError: when the topic is a changelog of the job.
             RecordTooLarge: when it is larger than the producer sends.
             KafkaError: when the producer cannot accept it.
@@ -363,7 +325,10 @@ class Context:
             value, key, topic = topic.value.dump(value), topic.key.dump(key), topic.name
         if topic in self._changelogs:
             raise ValueError(f"{topic} is a changelog of this job: only the store's own changes may be in there")
-        await self._send(topic, value, key=key, partition=partition, headers=list(headers), timestamp_ms=timestamp_ms)
+        where = {"key": key, "partition": partition, "headers": pairs_of(headers), "timestamp_ms": timestamp_ms}
+        sending = self._send(topic, value, **where)
+        self._sending.append((topic, sending))
+        return sending
 
     def announce(self) -> None:
         """Tell the cluster which changelogs will be written to, before anything waits for that."""
@@ -374,15 +339,21 @@ class Context:
         """Write the stores' changes to their changelogs and wait until everything is written.
 
         Raises:
+            TypeError: when a call of `send` was not awaited.
             RecordTooLarge: when a record is larger than the producer sends.
             BatchRefused: when a topic does not take so large a batch.
             KafkaError: when any of it was not written.
         """
+        for topic, sending in self._sending:
+            if inspect.getcoroutinestate(sending) == inspect.CORO_CREATED:
+                sending.close()
+                raise TypeError(f"a record for topic {topic} was not sent: write `await context.send(...)`")
         last: dict[str, asyncio.Future[object]] = {}
         for name, store in self._stores.items():
             topic = self._topics[name]
             for key, value in store.changes.items():
-                last[topic] = await self._send(topic, value, key=key, partition=self.partition)
+                await self._send(topic, value, key=key, partition=self.partition)
+                last[topic] = self._sent[-1][1]
         self.announce()
         await self._producer.write_out()
         written = await asyncio.gather(*(future for _, future in self._sent), return_exceptions=True)
@@ -394,7 +365,7 @@ class Context:
         # All records of a topic are of one partition, and were sent in order.
         self._ends = {topic: future.result().offset + 1 for topic, future in last.items()}  # type: ignore[attr-defined]
 
-    async def _send(self, topic: str, value: bytes | None, **where: Any) -> asyncio.Future[object]:
+    async def _send(self, topic: str, value: bytes | None, **where: Any) -> None:
         key, headers = where.get("key"), where.get("headers", ())
         size = (
             len(key or b"") + len(value or b"") + sum(len(name.encode()) + len(said or b"") for name, said in headers)
@@ -411,7 +382,6 @@ class Context:
         # `flush` sees what fails, or it does not matter any more because something else failed before.
         future.add_done_callback(lambda done: done.cancelled() or done.exception())
         self._sent.append((topic, future))
-        return future
 
     def apply(self) -> None:
         """Apply the committed changes to the stores, and move them to the present ends of their changelogs."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+from collections.abc import Callable
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -88,10 +89,7 @@ class KafkaTransport(httpx.AsyncBaseTransport):
                 case "GET", "/assignment":
                     return await self._poll(group, member, request.url.params)
                 case "DELETE", None:
-                    mode = request.url.params.get("mode", "leave")
-                    since = self._count
-                    await self._send(group, {"kind": "leave", "member": member, "mode": mode})
-                    return await self._left(group, member, since)
+                    return await self._leave(group, member, request.url.params.get("mode", "leave"))
                 case (("POST" | "DELETE"), "/drain"):
                     deadline = request.url.params.get("deadline_ms")
                     wish: dict[str, Any] = {
@@ -115,19 +113,17 @@ class KafkaTransport(httpx.AsyncBaseTransport):
     # --- the calls --------------------------------------------------------------------------------------------------
 
     async def _join(self, group: str, member: str, said: dict[str, Any]) -> httpx.Response:
-        since = self._count
+        since, key = self._count, f"{group}/{member}"
         await self._send(group, {"kind": "join", "member": member} | said)
-        return _answer(await self._record(f"{group}/{member}", since), 201)
+        return _answer(await self._record(key, lambda: self._latest(key)[0] > since), 201)
 
     async def _heartbeat(self, group: str, member: str, said: dict[str, Any]) -> httpx.Response:
         since, key = self._count, f"{group}/{member}"
         self._sent[key] = max(said["seq"], self._sent.get(key, -1))
         await self._send(group, {"kind": "heartbeat", "member": member} | said)
-        async with self._news:
-            await self._news.wait_for(lambda: self._acked.get(key, -1) >= said["seq"] or self._is_refused(key, since))
-            if self._is_refused(key, since):
-                return _answer(self._records[key][1], 200)
-            known = self._records.get(key, (0, None))[1]
+        known = await self._record(key, lambda: self._acked.get(key, -1) >= said["seq"] or self._is_refused(key, since))
+        if self._is_refused(key, since):
+            return _answer(known, 200)
         if known is None or "member_epoch" not in known:
             # Acknowledged, but its assignment has not arrived: the answer is not known yet, so it is sent again.
             return _response(
@@ -137,39 +133,37 @@ class KafkaTransport(httpx.AsyncBaseTransport):
         return _response(200, known | {"seq": self._acked[key]} | ({"assignment": None} if is_current else {}))
 
     async def _poll(self, group: str, member: str, params: httpx.QueryParams) -> httpx.Response:
-        key, after = f"{group}/{member}", int(params.get("after", 0))
-        since = self._count
+        since, key, after = self._count, f"{group}/{member}", int(params.get("after", 0))
 
         def is_news() -> bool:
-            number, record = self._records.get(key, (0, {}))
-            if record is None or "member_epoch" not in record:
-                return number > since
-            return bool(record["member_epoch"] != after)
+            record = self._latest(key)[1]
+            return self._is_refused(key, since) or (record is not None and record.get("member_epoch", after) != after)
 
         try:
-            async with asyncio.timeout(int(params.get("wait_ms", 30_000)) / 1_000), self._news:
-                await self._news.wait_for(is_news)
+            async with asyncio.timeout(int(params.get("wait_ms", 30_000)) / 1_000):
+                return _answer(await self._record(key, is_news), 200)
         except TimeoutError:
             return httpx.Response(204)
-        return _answer(self._records[key][1], 200)
 
-    async def _left(self, group: str, member: str, since: int) -> httpx.Response:
-        key = f"{group}/{member}"
-        async with self._news:
-            await self._news.wait_for(
-                lambda: self._records.get(key, (0, None))[1] is None or self._is_refused(key, since)
-            )
-            record = self._records.get(key, (0, None))[1]
+    async def _leave(self, group: str, member: str, mode: str) -> httpx.Response:
+        since, key = self._count, f"{group}/{member}"
+        await self._send(group, {"kind": "leave", "member": member, "mode": mode})
+        record = await self._record(key, lambda: self._latest(key)[1] is None or self._is_refused(key, since))
         return httpx.Response(204) if record is None else _answer(record, 204)
 
+    def _latest(self, key: str) -> tuple[int, dict[str, Any] | None]:
+        """Return the number of a member's last record and what it says; 0 and None where there was none."""
+        return self._records.get(key, (0, None))
+
     def _is_refused(self, key: str, since: int) -> bool:
-        number, record = self._records.get(key, (0, {}))
+        number, record = self._latest(key)
         return number > since and (record is None or "member_epoch" not in record)
 
-    async def _record(self, key: str, since: int) -> dict[str, Any] | None:
+    async def _record(self, key: str, condition: Callable[[], bool]) -> dict[str, Any] | None:
+        """Wait until a condition holds, and return what a member's last record says then."""
         async with self._news:
-            await self._news.wait_for(lambda: self._records.get(key, (0, None))[0] > since)
-            return self._records[key][1]
+            await self._news.wait_for(condition)
+            return self._latest(key)[1]
 
     # --- the wire ---------------------------------------------------------------------------------------------------
 

@@ -2,16 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, overload
 
 from batonpass.worker.kafka.serdes import Serde
-from batonpass.worker.kafka.timers import ByteStore, Timers
+from batonpass.worker.kafka.stores import StoreInTransaction
+from batonpass.worker.kafka.timers import Timers
 
 T = TypeVar("T")
 K = TypeVar("K")
 V = TypeVar("V")
+
+Headers = Mapping[str, bytes] | Sequence[tuple[str, bytes]]
+"""Headers of a record: pairs of a name and bytes, or a mapping where no name comes twice."""
+
+
+def pairs_of(headers: Headers) -> list[tuple[str, bytes]]:
+    """Return headers as aiokafka takes them.
+
+    Raises:
+        TypeError: when one is no pair of a name and bytes.
+    """
+    pairs = list(headers.items() if isinstance(headers, Mapping) else headers)
+    for pair in pairs:
+        match pair:
+            case (str(), bytes() | None):
+                pass
+            case _:
+                raise TypeError(f"a header is a name and bytes, as in {{'trace': b'7'}}, and not {pair!r}")
+    return pairs
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +93,7 @@ class Table(Generic[K, V]):
 class KeyValueStore(Generic[K, V]):
     """A table as the present transaction has it."""
 
-    def __init__(self, table: Table[K, V], store: ByteStore) -> None:
+    def __init__(self, table: Table[K, V], store: StoreInTransaction) -> None:
         self._table = table
         self._store = store
 

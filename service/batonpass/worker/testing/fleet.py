@@ -25,9 +25,9 @@ from typing import Any, Self, TypeVar
 from batonpass.core.state.ids import split_task_id
 from batonpass.worker.declaring import declare
 from batonpass.worker.kafka.app import App, declared
-from batonpass.worker.kafka.app_driver import Headers, MemoryTask, MemoryTopics, read_only
+from batonpass.worker.kafka.app_driver import MemoryTask, MemoryTopics, read_only
 from batonpass.worker.kafka.stores import progress
-from batonpass.worker.kafka.typed import KeyValueStore, Record, Table, Topic
+from batonpass.worker.kafka.typed import Headers, KeyValueStore, Record, Table, Topic
 from batonpass.worker.member import Member
 from batonpass.worker.options import Options
 from batonpass.worker.protocol import Offsets, OnLeaseLost, Role

@@ -54,21 +54,20 @@ class World:
     said: list[Said] = field(default_factory=list)
 
 
-class Watched(Member):
-    """A member whose reports are seen."""
+def watched(worker: Worker) -> type[Task]:
+    """Return the tasks of a worker, whose reports are seen."""
 
-    worker: Worker
+    class Watched(Task):
+        def progress(self, progress: Progress) -> None:
+            worker.reported(progress)
+            super().progress(progress)
 
-    def progress(self, task: Task | str, progress: Progress) -> None:
-        """Report, and keep what is said."""
-        self.worker.reported(progress)
-        super().progress(task, progress)
+        def failed(self, detail: str) -> None:
+            worker.has_failed = True
+            worker.world.said.append(Said(logging.ERROR, f"failed: {detail}"))
+            super().failed(detail)
 
-    def failed(self, task: Task | str, detail: str) -> None:
-        """Report, and keep what is said."""
-        self.worker.has_failed = True
-        self.worker.world.said.append(Said(logging.ERROR, f"failed: {detail}"))
-        super().failed(task, detail)
+    return Watched
 
 
 class Worker:
@@ -84,7 +83,7 @@ class Worker:
         self.has_failed = False
         self.claims: list[Claim] = []
         self._histories: list[list[Noted]] = []
-        self._member: Watched | None = None
+        self._member: Member | None = None
         self._progress = Progress()
         self._runs = itertools.count()
         self._process: asyncio.Task[None] | None = None
@@ -134,7 +133,8 @@ class Worker:
                 world.said.append(Said(logging.ERROR, f"the process of {self.name} ends: {error!r}"))
                 await asyncio.sleep(STARTED_AGAIN_S)
                 continue
-            member = Watched(
+            runtime.task_type = watched(self)  # type: ignore[misc] # each worker has its own
+            member = Member(
                 world.coordinator.url,
                 world.job.group,
                 runtime,
@@ -148,7 +148,6 @@ class Worker:
                 request_timeout_ms=1_000,
                 poll_wait_ms=5_000,
             )
-            member.worker = self
             async with member:
                 self._member = member
                 await self._leaves.wait()

@@ -16,6 +16,7 @@ from batonpass.worker.testing.conformance.scripted_coordinator import (
     Broken,
     Call,
     ScriptedCoordinator,
+    always,
     refusal,
 )
 from batonpass.worker.testing.http import Reply
@@ -118,11 +119,7 @@ async def listens(coordinator: ScriptedCoordinator) -> None:
 @case("A long-poll that ends without news is opened again, but not in a tight loop.", rules=("6.3",))
 async def empty_polls(coordinator: ScriptedCoordinator) -> None:
     """Every poll is answered 204 at once."""
-
-    async def empty(call: Call) -> Reply | bool:
-        return Reply(204) if call.kind == "poll" else False
-
-    coordinator.override = empty
+    coordinator.answers("poll", always(Reply(204)))
     await coordinator.until_runs("0_0")
     began = await coordinator.while_(3)
     count = len(coordinator.of("poll", since=began))
@@ -135,16 +132,12 @@ async def late_answer(coordinator: ScriptedCoordinator) -> None:
     """A heartbeat's answer is held back while the long-poll brings the revocation."""
     await coordinator.until_runs("0_0", token=1)
     old = json.dumps(coordinator.body(coordinator.member))
-    held: list[Call] = []
 
-    async def hold(call: Call) -> Reply | bool:
-        if call.kind != "heartbeat" or held:
-            return False
-        held.append(call)
+    async def late(_call: Call) -> Reply:
         await asyncio.sleep(3 * INTERVAL_MS / 1_000)
         return Reply(200, old.encode())
 
-    coordinator.override = hold
+    held = coordinator.answers("heartbeat", late, times=1)
     await coordinator.until(lambda: held, "a heartbeat comes")
     epoch = coordinator.take("0_0")
     await coordinator.confirmed("0_0", epoch)
@@ -157,16 +150,11 @@ async def late_answer(coordinator: ScriptedCoordinator) -> None:
 async def doubled_answer(coordinator: ScriptedCoordinator) -> None:
     """The long-poll brings the same assignment again and again."""
     await coordinator.until_runs("0_0", token=1)
-    count = 0
 
-    async def again(call: Call) -> Reply | bool:
-        nonlocal count
-        if call.kind == "poll" and count < 5:
-            count += 1
-            return Reply(200, json.dumps(coordinator.body(coordinator.member)).encode())
-        return False
+    async def again(_call: Call) -> Reply:
+        return Reply(200, json.dumps(coordinator.body(coordinator.member)).encode())
 
-    coordinator.override = again
+    coordinator.answers("poll", again, times=5)
     coordinator.give("0_1", "active")
     began = time.monotonic()
     await coordinator.until_runs("0_1")
@@ -186,19 +174,9 @@ def _uninterrupted(coordinator: ScriptedCoordinator, task: str, *, since: float,
 async def lost_answers(coordinator: ScriptedCoordinator) -> None:
     """Three heartbeats in a row are processed, but their answers are lost."""
     await coordinator.until_runs("0_0", token=1)
-    member, lost = coordinator.member, 0
-
-    async def lose(call: Call) -> Reply | bool | None:
-        nonlocal lost
-        if call.kind == "heartbeat" and lost < 3:
-            lost += 1
-            await coordinator.play(call)
-            return None
-        return False
-
-    coordinator.override = lose
+    member, lost = coordinator.member, coordinator.answers("heartbeat", coordinator.lose, times=3)
     began = time.monotonic()
-    await coordinator.until(lambda: lost == 3, "three heartbeats come")
+    await coordinator.until(lambda: len(lost) == 3, "three heartbeats come")
     await beats(coordinator, 3)
     needs(coordinator.member == member and len(coordinator.of("join")) == 1, "it joined anew because of a lost answer")
     _uninterrupted(coordinator, "0_0", since=began)
@@ -209,17 +187,7 @@ async def lost_answers(coordinator: ScriptedCoordinator) -> None:
 )
 async def lost_join(coordinator: ScriptedCoordinator) -> None:
     """The coordinator knows the member, but the member does not know that."""
-    lost = 0
-
-    async def lose(call: Call) -> bool | None:
-        nonlocal lost
-        if call.kind == "join" and not lost:
-            lost += 1
-            await coordinator.play(call)
-            return None
-        return False
-
-    coordinator.override = lose
+    coordinator.answers("join", coordinator.lose, times=1)
     await coordinator.until(lambda: len(coordinator.of("join")) >= 2, "the join is repeated")
     first, second = coordinator.of("join")[:2]
     needs(
@@ -237,12 +205,10 @@ async def half_an_answer(coordinator: ScriptedCoordinator) -> None:
     bent = coordinator.body(coordinator.member) | {"member_epoch": 99, "assignment": {"active": [{"task": "0_1"}]}}
     broken.append(json.dumps(bent).encode())
 
-    async def breaks(call: Call) -> Reply | bool:
-        if call.kind == "heartbeat" and broken:
-            return Reply(200, broken.pop())
-        return False
+    async def breaks(_call: Call) -> Reply:
+        return Reply(200, broken.pop())
 
-    coordinator.override = breaks
+    coordinator.answers("heartbeat", breaks, times=len(broken))
     began = time.monotonic()
     await coordinator.until(lambda: not broken, "heartbeats go on")
     await beats(coordinator, 3)
@@ -322,17 +288,10 @@ async def stale_epoch(coordinator: ScriptedCoordinator) -> None:
 async def unavailable(coordinator: ScriptedCoordinator) -> None:
     """Every heartbeat is refused for more than half of the session timeout."""
     await coordinator.until_runs("0_0", token=1)
-    refusing = True
-
-    async def refuse(call: Call) -> Reply | bool:
-        if call.kind in {"heartbeat", "poll"} and refusing:
-            return refusal("store-unavailable", 503, action="retry", retry_after_ms=200)
-        return False
-
-    coordinator.override = refuse
+    coordinator.answers("heartbeat poll", always(refusal("store-unavailable", 503, action="retry", retry_after_ms=200)))
     began = await coordinator.while_(SESSION_MS * 0.6 / 1_000)
     asked = len(coordinator.of("heartbeat", since=began))
-    refusing = False
+    coordinator.override = None
     await beats(coordinator, 3)
     needs(asked >= 2, f"only {asked} heartbeats while they were refused")
     needs(len(coordinator.of("join")) == 1, "it joined anew because of a 503")
@@ -343,19 +302,12 @@ async def unavailable(coordinator: ScriptedCoordinator) -> None:
 async def rate_limit(coordinator: ScriptedCoordinator) -> None:
     """One refusal asks the member to wait for more than a second."""
     await coordinator.until_runs("0_0", token=1)
-    wait_ms, refused_at = 1_200, 0.0
-
-    async def refuse(call: Call) -> Reply | bool:
-        nonlocal refused_at
-        if call.kind == "heartbeat" and not refused_at:
-            refused_at = time.monotonic()
-            return refusal("limit-exceeded", 429, action="retry", retry_after_ms=wait_ms)
-        return False
-
-    coordinator.override = refuse
-    await coordinator.until(lambda: refused_at, "a heartbeat comes")
+    wait_ms = 1_200
+    refusing = always(refusal("limit-exceeded", 429, action="retry", retry_after_ms=wait_ms))
+    refused = coordinator.answers("heartbeat", refusing, times=1)
+    await coordinator.until(lambda: refused, "a heartbeat comes")
     (following,) = await beats(coordinator, 1)
-    waited_ms = (following.at - refused_at) * 1_000
+    waited_ms = (following.at - refused[0].at) * 1_000
     needs(waited_ms >= wait_ms * 0.95, f"told to wait {wait_ms} ms, it waited {waited_ms:.0f} ms")
     needs(len(coordinator.of("join")) == 1, "it joined anew because of a 429")
 
@@ -364,13 +316,8 @@ async def rate_limit(coordinator: ScriptedCoordinator) -> None:
 async def instance_in_use(coordinator: ScriptedCoordinator) -> None:
     """The former process's lease has a while to run."""
     wait_ms = 1_500
-
-    async def refuse(call: Call) -> Reply | bool:
-        if call.kind == "join" and len(coordinator.of("join")) == 1:
-            return refusal("instance-id-in-use", 409, action="retry", retry_after_ms=wait_ms)
-        return False
-
-    coordinator.override = refuse
+    refusing = always(refusal("instance-id-in-use", 409, action="retry", retry_after_ms=wait_ms))
+    coordinator.answers("join", refusing, times=1)
     await coordinator.until(lambda: len(coordinator.of("join")) >= 2, "the join is tried again")
     first, second = coordinator.of("join")[:2]
     waited_ms = (second.at - first.at) * 1_000
@@ -475,19 +422,15 @@ async def promotion(coordinator: ScriptedCoordinator) -> None:
 async def skipped_epochs(coordinator: ScriptedCoordinator) -> None:
     """A revocation and, an epoch later, a grant reach the member together."""
     await coordinator.until_runs("0_0", token=1)
-    deaf = True
 
-    async def hold(call: Call) -> Reply | bool | None:
-        if call.kind == "poll" and deaf:
-            await asyncio.sleep(1)
-            return None
-        return False
+    async def hold(_call: Call) -> None:
+        await asyncio.sleep(1)
 
-    coordinator.override = hold
+    coordinator.answers("poll", hold)
     await asyncio.sleep(0.5)
     coordinator.take("0_0")
     epoch = coordinator.give("0_1", "active")
-    deaf = False
+    coordinator.override = None
     confirmed = await coordinator.confirmed("0_0", epoch)
     await coordinator.until_runs("0_1", token=1)
     silent_since(coordinator, "0_0", confirmed.at)
@@ -520,21 +463,17 @@ async def newer_token(coordinator: ScriptedCoordinator) -> None:
 def _after_refusal(kind: str, status: int, *, on: str) -> Play:
     async def play(coordinator: ScriptedCoordinator) -> None:
         await coordinator.until_runs("0_0", token=1)
-        old, refused_at = coordinator.member, 0.0
+        old = coordinator.member
 
-        async def refuse(call: Call) -> Reply | bool:
-            nonlocal refused_at
-            if call.member == old and call.kind == on and not refused_at:
-                refused_at = time.monotonic()
-                coordinator.runs[old].is_gone = True
-                return refusal(kind, status, action="stop-and-rejoin")
-            return False
+        async def refuse(_call: Call) -> Reply:
+            coordinator.runs[old].is_gone = True
+            return refusal(kind, status, action="stop-and-rejoin")
 
-        coordinator.override = refuse
+        refused = coordinator.answers(on, refuse, times=1)
         if on == "poll":
             # The open one is ended, so that the next one can be refused.
             coordinator.give("0_1", "standby")
-        await coordinator.until(lambda: refused_at, f"a {on} comes")
+        await coordinator.until(lambda: refused, f"a {on} comes")
         join: Call = await coordinator.until(
             lambda: next((one for one in coordinator.of("join") if one.member != old), None), "it joins under a new id"
         )
@@ -565,17 +504,10 @@ for _kind, _status, _on in (
 async def taken_over(coordinator: ScriptedCoordinator) -> None:
     """A newer process of the same instance is there."""
     await coordinator.until_runs("0_0", token=1)
-    refused_at = 0.0
-
-    async def refuse(call: Call) -> Reply | bool:
-        nonlocal refused_at
-        if call.kind in {"heartbeat", "poll", "join"}:
-            refused_at = refused_at or time.monotonic()
-            return refusal("fenced-instance-id", 409, action="stop")
-        return False
-
-    coordinator.override = refuse
-    await coordinator.until(lambda: refused_at, "a heartbeat comes")
+    refusing = always(refusal("fenced-instance-id", 409, action="stop"))
+    refused = coordinator.answers("heartbeat poll join", refusing)
+    await coordinator.until(lambda: refused, "a heartbeat comes")
+    refused_at = refused[0].at
     await asyncio.sleep(3)
     silent_since(coordinator, "0_0", refused_at + 0.5)
     later = [call for call in coordinator.calls if call.at > refused_at + 1]
@@ -596,12 +528,8 @@ async def lease_over(coordinator: ScriptedCoordinator) -> None:
     """Nothing is answered for longer than the session timeout, and then everything is again."""
     await coordinator.until_runs("0_0", token=1)
     await beats(coordinator, 2)
-    member, away = coordinator.member, True
-
-    async def ignore(call: Call) -> bool | None:
-        return None if away and call.kind in {"heartbeat", "poll"} else False
-
-    coordinator.override = ignore
+    member = coordinator.member
+    coordinator.answers("heartbeat poll", always(None))
     await asyncio.sleep(SESSION_MS / 1_000 + 1.5)
     end = _lease_end(coordinator, member)
     wrote = [one.at for one in coordinator.wrote("0_0")]
@@ -616,7 +544,7 @@ async def lease_over(coordinator: ScriptedCoordinator) -> None:
         if ((call.tasks or {}).get("0_0") or {}).get("state") == "running"
     ]
     needs(not running, "a heartbeat sent after the lease says that 0_0 is running")
-    away = False
+    coordinator.override = None
     await coordinator.until_runs("0_0", token=1)
     needs(len(coordinator.of("join")) == 1, "it joined anew though nobody refused it")
 
@@ -626,12 +554,8 @@ async def poll_renews_nothing(coordinator: ScriptedCoordinator) -> None:
     """Heartbeats go unanswered while long-polls work, and bring a grant after the end of the lease."""
     await coordinator.until_runs("0_0", token=1)
     await beats(coordinator, 2)
-    member, away = coordinator.member, True
-
-    async def ignore(call: Call) -> bool | None:
-        return None if away and call.kind == "heartbeat" else False
-
-    coordinator.override = ignore
+    member = coordinator.member
+    coordinator.answers("heartbeat", always(None))
     await asyncio.sleep(SESSION_MS / 2_000)
     coordinator.give("0_2", "standby")
     await asyncio.sleep(SESSION_MS / 2_000 + 1)
@@ -641,7 +565,7 @@ async def poll_renews_nothing(coordinator: ScriptedCoordinator) -> None:
     coordinator.give("0_1", "active")
     await asyncio.sleep(1.5)
     needs(not coordinator.wrote("0_1"), "task 0_1 was started by a long-poll's answer while the lease was over")
-    away = False
+    coordinator.override = None
     await coordinator.until_runs("0_1", token=1)
     await coordinator.until_runs("0_0", token=1)
 

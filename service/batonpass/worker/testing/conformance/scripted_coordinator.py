@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import math
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -87,6 +88,15 @@ Override = Callable[[Call], Awaitable["Reply | bool | None"]]
 """Answers a call: with a reply, None to break the connection off, False to leave the answer to the coordinator."""
 
 
+def always(reply: Reply | None) -> Override:
+    """Return an override that gives every call the same reply, or breaks it off."""
+
+    async def override(_call: Call) -> Reply | None:
+        return reply
+
+    return override
+
+
 class ScriptedCoordinator:
     """One member's group, every call that the member made, and everything that its tasks wrote."""
 
@@ -167,6 +177,23 @@ class ScriptedCoordinator:
         began = time.monotonic()
         await asyncio.sleep(seconds)
         return began
+
+    def answers(self, kinds: str, override: Override, *, times: float = math.inf) -> list[Call]:
+        """Have the next calls of these kinds, with blanks between them, answered otherwise; return those that came."""
+        came: list[Call] = []
+
+        async def some(call: Call) -> Reply | bool | None:
+            if call.kind not in kinds.split() or len(came) >= times:
+                return False
+            came.append(call)
+            return await override(call)
+
+        self.override = some
+        return came
+
+    async def lose(self, call: Call) -> None:
+        """Carry a call out, and break it off: its answer is lost."""
+        await self.play(call)
 
     # --- what the case looks at ---------------------------------------------------------------------------------------
 
