@@ -139,6 +139,11 @@ def _check_release(transition: Transition, ledger: Ledger, record: r.TaskRelease
     unreleased = ledger.unreleased_of(task_id)
     if member_id not in unreleased and revocation is None:
         return []
+    if any(
+        isinstance(item, StreamsRebalance) and not _runs(_process(transition, ledger, item, member_id), task_id)
+        for item in transition.inputs or ()
+    ):
+        return []
     free_at = unreleased.get(member_id)
     if free_at is not None:
         if free_at <= transition.now_ms or _is_vouched_dead(transition, member_id):
@@ -147,9 +152,7 @@ def _check_release(transition: Transition, ledger: Ledger, record: r.TaskRelease
     if transition.inputs is None:
         return []
     if revocation is not None and any(
-        _confirms(item, member_id, task_id, revocation.epoch)
-        or (isinstance(item, StreamsRebalance) and not _runs(_process(transition, ledger, item, member_id), task_id))
-        for item in transition.inputs
+        _confirms(item, member_id, task_id, revocation.epoch) for item in transition.inputs
     ):
         return []
     return [Violation("L1", "released without a confirmation", task_id, member_id)]
