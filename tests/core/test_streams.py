@@ -38,7 +38,7 @@ from batonpass.core.state.inputs import (
     Tick,
 )
 from batonpass.core.state.model import ActiveState, PauseScope, Subtopology, Task, Topology
-from batonpass.core.state.policy import Policy
+from batonpass.core.state.policy import GroupConfig, Policy
 from batonpass.core.state.replies import Declared, Done, DrainProgress, StreamsAdvice
 from batonpass.core.state.soft import Refused, Soft, TaskReport
 from batonpass.explain.group import explain_group
@@ -745,6 +745,10 @@ def test_a_refused_question_makes_no_group_and_is_forgotten_when_there_is_one() 
         scene.do(RefusedRebalance("tasks: names no task", {"application_id": "totals"}))
     assert scene.soft.refused == Refused("tasks: names no task", scene.now_ms, scene.now_ms, 2)
     assert (scene.group.declared, scene.log) == (False, [])
+    # Who shows it says what would be shown of a group, and nothing of members that it cannot have.
+    shown = replace(scene.group, config=GroupConfig(kafka_streams=True))
+    (said,) = explain_group(shown, scene.soft, scene.now_ms, scene.policy, limit=1).sentences
+    assert said.startswith("Rebalances are refused: tasks: names no task (2 refusals in 0 ms, the last 0 ms ago).")
     assert scene.do(GroupDeletion()) == Done()
     scene.refused(GroupDeletion(force=True), UnknownGroup)
     scene.do(RefusedRebalance("tasks: names no task"))
