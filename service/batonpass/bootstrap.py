@@ -195,7 +195,7 @@ def build(settings: Settings, url: str) -> Process:
     if settings.auth == "off":
         log.access_is_off()
     gauges = GroupGauges(
-        coordinator.loaded_groups, coordinator.now_ms, ports.policy, members_max=settings.metrics_members_max
+        coordinator.shown_groups, coordinator.now_ms, ports.policy, members_max=settings.metrics_members_max
     )
     policy = AdmissionPolicy(
         gate=None if settings.auth == "off" else _gate(settings, store, coordinator.now_ms),

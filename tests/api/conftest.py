@@ -42,6 +42,7 @@ from batonpass.runtime.pulse import Pulse
 TASKS_PER_HEARTBEAT_MAX = 50
 BODY_BYTES_MAX = 20_000
 MEMBERS_SHOWN = 2
+GROUPS_MAX = 5
 
 
 ANSWERS: list[tuple[str, re.Pattern[str], str]] = [
@@ -208,12 +209,12 @@ async def serving(
         stalls=pulse.stalls,
         policy=Policy(max_tasks_per_heartbeat=TASKS_PER_HEARTBEAT_MAX),
     )
-    coordinator = Coordinator(ports, groups_max=5)
+    coordinator = Coordinator(ports, groups_max=GROUPS_MAX)
     audits = MemoryAudits()
     if counts is not None:
         AuditGauges(audits, counts.registry, list[str]().append)
         gauges = GroupGauges(
-            coordinator.loaded_groups, coordinator.now_ms, coordinator.policy, members_max=MEMBERS_SHOWN
+            coordinator.shown_groups, coordinator.now_ms, coordinator.policy, members_max=MEMBERS_SHOWN
         )
         parts |= {"scrape": Scrape(counts, gauges)}
     policy, tokens = a_policy(observer, parts), parts.pop("tokens", MemoryTokens(coordinator.now_ms))

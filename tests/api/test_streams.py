@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from tests.api.conftest import Api
+from tests.api.conftest import BODY_BYTES_MAX, GROUPS_MAX, Api
 
 RUNS = {"role": "active", "state": "running"}
 
@@ -152,9 +152,123 @@ async def test_another_application_is_refused_and_told_which_name_is_taken(api: 
     assert moved.status_code == 200
 
 
-async def test_a_group_is_not_made_by_a_call_that_is_refused(api: Api) -> None:
-    await api.call("POST", "/app/advice", advice_body(process("a")) | {"config": {"max_warmup_replicas": "all"}})
+REFUSED: dict[str, tuple[Any, int]] = {
+    "settings": (advice_body(process("a")) | {"config": {"max_warmup_replicas": "all"}}, 422),
+    "nobody": (advice_body(), 422),
+    "tasks": (advice_body(process("a", **ALL), tasks=0), 422),
+    "no-json": (b"{", 422),
+    "too-large": (b" " * (BODY_BYTES_MAX + 1), 413),
+    "too-many-tasks": (advice_body({"id": "a", "tasks": {f"0_{number}": RUNS for number in range(51)}}), 413),
+}
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+@pytest.mark.parametrize("deleted", [False, True])
+async def test_an_application_is_shown_that_has_no_group_because_its_first_question_was_refused(
+    api: Api, kind: str, *, deleted: bool
+) -> None:
+    """Protocol 14.8: in the list, by itself and explained, counted, and gone when it no longer asks."""
+    if deleted:
+        await api.call("POST", "/app/advice", advice_body(process("a")))
+        await api.call("POST", "/app/advice", b"{")
+        assert (await api.call("DELETE", "/app?force=true")).status_code == 204
     assert (await api.call("GET", "/app")).status_code == 404
+    body, status = REFUSED[kind]
+    assert (await api.call("POST", "/app/advice", body)).status_code == status
+    api.clock.at_ms += 60_000
+    answer = await api.call("POST", "/app/advice", body)
+    group = (await api.call("GET", "/app")).json()
+    refused = group["application"]["refused"]
+    assert (refused["why"], refused["times"], refused["is_another"]) == (answer.json()["detail"], 2, False)
+    assert (group["state"], group["at_rest"], group["members"], group["tasks"]) == ("not-ready", False, 0, 0)
+    assert refused["why"] in group["detail"]
+    assert (group["health"]["level"], group["health"]["what"]) == ("trouble", "refused")
+    (listed,) = (await api.client.get("/v1/groups")).json()["groups"]
+    explained = (await api.call("GET", "/app/explain")).json()
+    assert listed["application"] == explained["application"] == group["application"]
+    assert refused["why"] in explained["sentences"][0]
+    for path in ("/app/members", "/app/assignment", "/app/generations", "/app/events?after=0", "/app/snapshot"):
+        assert (await api.call("GET", path)).is_success, path
+    api.clock.at_ms += 106_000
+    assert (await api.call("GET", "/app")).status_code == 404
+    assert (await api.client.get("/v1/groups")).json()["groups"] == []
+
+
+async def test_an_application_that_was_refused_begins_with_its_first_question_that_is_answered(api: Api) -> None:
+    await api.call("POST", "/app/advice", b"{")
+    assert (await api.call("POST", "/app/advice", advice_body(process("a", **ALL)))).status_code == 200
+    group = (await api.call("GET", "/app")).json()
+    assert (group["application"]["refused"], group["members"], group["tasks"]) == (None, 1, 4)
+    (listed,) = (await api.client.get("/v1/groups")).json()["groups"]
+    assert listed["members"] == 1
+
+
+@pytest.mark.parametrize("path", ["/app", "/app?force=true"])
+async def test_what_an_application_without_a_group_was_refused_is_deleted(api: Api, path: str) -> None:
+    await api.call("POST", "/app/advice", b"{")
+    assert (await api.call("DELETE", path)).status_code == 204
+    assert (await api.call("GET", "/app")).status_code == 404
+    assert (await api.call("DELETE", path)).status_code == 404
+
+
+async def test_a_refused_question_makes_no_group_that_others_could_not_declare(api: Api) -> None:
+    """Its name is free: for members that heartbeat too, at whose group the application is then refused as another."""
+    await api.call("POST", "/orders/advice", b"{")
+    assert (await api.call("PUT", "/orders", {"config": {}}, headers={"if-match": "*"})).status_code == 412
+    for path in ("/orders/members/m1/drain", "/orders/pause"):
+        assert (await api.call("POST", path, {})).status_code == 404, path
+    assert (await api.declare()).status_code == 201
+    await api.join("m1")
+    group = (await api.call("GET", "/orders")).json()
+    assert (group["application"], group["members"]) == (None, 1)
+    await api.call("POST", "/orders/advice", advice_body(process("a")))
+    explained = (await api.call("GET", "/orders/explain")).json()
+    assert explained["application"] is None
+    assert [one for one in explained["sentences"] if one.startswith("Another application asks under this name")]
+
+
+async def test_as_many_applications_without_a_group_are_known_as_there_may_be_groups(api: Api) -> None:
+    for number in range(GROUPS_MAX + 1):
+        assert (await api.call("POST", f"/app-{number}/advice", b"{")).status_code == 422
+    assert (await api.call("GET", "/app-0")).status_code == 200
+    assert (await api.call("GET", f"/app-{GROUPS_MAX}")).status_code == 404
+    page = (await api.client.get("/v1/groups?limit=2")).json()
+    assert (page["next"], [one["group"] for one in page["groups"]]) == ("app-1", ["app-0", "app-1"])
+    # They take no group's place; once there are as many groups as there may be, that is a refusal like any other.
+    for number in range(GROUPS_MAX):
+        assert (await api.call("POST", f"/app-{number}/advice", advice_body(process("a")))).status_code == 200
+    assert (await api.call("POST", "/app-more/advice", advice_body(process("a")))).status_code == 429
+    refused = (await api.call("GET", "/app-more")).json()["application"]["refused"]
+    assert refused["why"] == f"this coordinator has {GROUPS_MAX} groups, as many as it may have"
+    api.clock.at_ms += 106_000
+    await api.call("POST", "/app-late/advice", b"{")
+    assert (await api.call("GET", "/app-more")).status_code == 404
+    assert (await api.call("GET", "/app-late")).status_code == 200
+
+
+async def test_whatever_kafka_streams_takes_for_a_name_is_no_reason_to_refuse_a_rebalance(api: Api) -> None:
+    """Protocol 14.7."""
+    odd = process("a", **ALL) | {"name": "x" * 3_000, "endpoint": "y" * 3_000, "client_tags": {"": "1", "zone": ""}}
+    said = advice_body(odd) | {"application_id": "grüße\t" + "z" * 3_000, "cluster_id": "c\u2028"}
+    assert (await api.call("POST", "/app/advice", said)).status_code == 200
+    assert (await api.call("POST", "/app/advice", said)).status_code == 200
+    config = (await api.call("GET", "/app")).json()["config"]
+    assert (config["application_id"], config["cluster_id"]) == ("grüße?" + "z" * 249, "c?")
+    (member,) = (await api.call("GET", "/app/members")).json()["members"]
+    assert (member["member_id"], member["endpoint"], member["client_tags"]) == ("x" * 200, None, {"zone": ""})
+    assert (await api.call("POST", "/app/advice", said | {"cluster_id": "other"})).status_code == 422
+    assert (await api.call("POST", "/app/advice", b"{" + b'"application_id": "o"')).status_code == 422
+
+
+async def test_an_application_has_no_task_where_none_of_its_topics_is_there(api: Api) -> None:
+    """Protocol 14.7."""
+    answer = await api.call("POST", "/app/advice", advice_body(process("a"), tasks=0))
+    assert (answer.status_code, answer.json()["assignment"]["a"]["active"]) == (200, [])
+    group = (await api.call("GET", "/app")).json()
+    assert (group["state"], group["application"]["refused"]) == ("not-ready", None)
+    assert "no topic that the application reads is there" in group["detail"]
+    answer = await api.call("POST", "/app/advice", advice_body(process("a")))
+    assert len(answer.json()["assignment"]["a"]["active"]) == 4
 
 
 async def test_a_process_is_called_what_people_call_it(api: Api) -> None:
@@ -173,9 +287,6 @@ async def test_a_process_is_called_what_people_call_it(api: Api) -> None:
 async def test_a_question_that_is_refused_is_shown_with_its_group_until_one_is_answered(api: Api) -> None:
     """Protocol 14.8."""
     good, bad = advice_body(process("a", **ALL)), advice_body(process("a", **ALL), tasks=0)
-    assert (await api.call("GET", "/app")).status_code == 404
-    await api.call("POST", "/app/advice", bad)
-    assert (await api.call("GET", "/app")).status_code == 404
     for _ in range(2):
         await api.call("POST", "/app/advice", good)
     heard = (await api.call("GET", "/app")).json()["application"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.core.scene import Scene, copy, topology
 
+from batonpass.codec.views import kept_out_body
 from batonpass.core.arrivals.kept_out import kept_out_of
 from batonpass.core.state.errors import InstanceIdInUse, InvalidRequest, LimitExceeded, UnknownMember
 from batonpass.core.state.evolve import evolve
@@ -334,3 +335,24 @@ def test_an_explanation_of_the_group_names_it(for_ms: int | None, until: str) ->
     scene.do(Eviction(M1, until_undone=True, for_ms=for_ms))
     found = explain_group(scene.group, scene.soft, scene.now_ms, scene.policy, limit=1)
     assert f"Instance pod-1 is kept out: none of its runs gets a task, {until}." in found.sentences
+
+
+def test_an_explanation_names_a_process_of_kafka_streams_as_people_do() -> None:
+    """Its instance id is a process id. It is called as its present run is, or else as its last one was."""
+    scene, shape = Scene(), Topology(1, (Subtopology("0", 2),))
+    ids = [InstanceId(f"c731eb0f-8a3b-4d6b-9a55-0f4d1c3b2a1{number}") for number in range(3)]
+    a, b = (StreamsProcess(one, name=name) for one, name in zip(ids, "ab", strict=False))
+
+    def said() -> str:
+        return " ".join(explain_group(scene.group, scene.soft, scene.now_ms, scene.policy, limit=1).sentences)
+
+    scene.ok(StreamsRebalance(shape, {}, (a, b)), StreamsAdvice)
+    scene.do(DrainRequest(MemberId("b"), until_undone=True))
+    assert "Instance b is kept out: " in said()
+    for processes, name in (((a,), "b"), ((a, b), "b.2"), ((a,), "b.2")):
+        scene.now_ms += 60_000
+        scene.ok(StreamsRebalance(shape, {}, processes), StreamsAdvice)
+        assert f"Instance {name} is kept out: " in said()
+    assert "c731eb0f" not in said()
+    (entry,) = kept_out_body(scene.group)
+    assert (entry["instance_id"], entry["name"], entry["member_id"]) == (ids[1], "b.2", None)

@@ -9,11 +9,20 @@ from tests.core.described import describe_group
 from tests.core.scene import Scene, topology
 
 from batonpass.core.state import application as known
-from batonpass.core.state.errors import GroupNotEmpty, InvalidConfig, InvalidRequest, TooLarge
-from batonpass.core.state.ids import InstanceId, MemberId, TaskId
+from batonpass.core.state.errors import (
+    GroupNotEmpty,
+    InvalidConfig,
+    InvalidRequest,
+    ProtocolError,
+    TooLarge,
+    UnknownGroup,
+)
+from batonpass.core.state.ids import GroupId, InstanceId, MemberId, TaskId
 from batonpass.core.state.inputs import (
     DrainRequest,
     DrainReversal,
+    Eviction,
+    GroupDeclaration,
     GroupDeletion,
     Heartbeat,
     Join,
@@ -29,8 +38,8 @@ from batonpass.core.state.inputs import (
     Tick,
 )
 from batonpass.core.state.model import ActiveState, PauseScope, Subtopology, Task, Topology
-from batonpass.core.state.policy import Policy
-from batonpass.core.state.replies import Done, DrainProgress, StreamsAdvice
+from batonpass.core.state.policy import GroupConfig, Policy
+from batonpass.core.state.replies import Declared, Done, DrainProgress, StreamsAdvice
 from batonpass.core.state.soft import Refused, Soft, TaskReport
 from batonpass.explain.group import explain_group
 from batonpass.explain.status import GroupState
@@ -74,6 +83,11 @@ class Leader:
         advice = self.scene.ok(self.input(*processes, other=other), StreamsAdvice)
         self.scene.now_ms += ASKS_EVERY_MS
         return advice
+
+    def is_refused(self, item: StreamsRebalance, kind: type[ProtocolError]) -> None:
+        """Ask in vain: whoever passes the question on tells the group that it was refused, and why."""
+        refused = self.scene.refused(item, kind)
+        self.scene.ok(RefusedRebalance(refused.detail, item.config), Done)
 
     def code(self, advice: StreamsAdvice, task: str) -> str | None:
         """Return why a task goes where it goes."""
@@ -667,11 +681,30 @@ def test_a_drain_is_over_when_its_process_is_gone() -> None:
     assert leader.scene.group.members[MemberId("b.2")].drain is None
 
 
+@pytest.mark.parametrize("shadow", [False, True])
+@pytest.mark.parametrize("dead", [False, True])
+@pytest.mark.parametrize("runs", [False, True])
+def test_a_process_that_is_evicted_is_back_with_the_next_rebalance(*, shadow: bool, dead: bool, runs: bool) -> None:
+    """Nobody waits for the end of its lease: none runs, and the report has every process that runs anything."""
+    leader = Leader(2)
+    a, b = process("a", {"0_0": RUNS}), process("b", {"0_1": RUNS})
+    given = {InstanceId("a"): (TaskId("0_0"),), InstanceId("b"): (TaskId("0_1"),)}
+    other = OtherAssignment("HighAvailabilityTaskAssignor", given) if shadow else None
+    for _ in range(2):
+        leader.ask(a, b, other=other)
+    leader.scene.do(Eviction(MemberId("b"), dead=dead))
+    advice = leader.ask(a, b if runs else process("b"), other=other)
+    assert sorted(leader.scene.group.members) == ["a", "b.2"]
+    assert (roles(advice, "a"), roles(advice, "b")) == ({"active": ["0_0"]}, {"active": ["0_1"]})
+    advice = leader.ask(a, b, other=other)
+    assert (advice.at_rest, advice.follow_up_ms) == (True, None)
+
+
 def refused(leader: Leader) -> None:
     """Let the leader ask for more than the coordinator allows."""
     policy = leader.scene.policy
     leader.scene.policy = replace(policy, max_tasks=1)
-    leader.scene.refused(leader.input(process("a", ALL)), TooLarge)
+    leader.is_refused(leader.input(process("a", ALL)), TooLarge)
     leader.scene.policy = policy
 
 
@@ -706,18 +739,98 @@ def test_what_is_refused_in_the_shadow_moves_as_kafka_has_it() -> None:
     assert "Nothing moves" not in explanation(leader)
 
 
-def test_a_refusal_by_those_who_read_is_one_too_and_no_other_group_hears_of_it() -> None:
+def test_a_refused_question_makes_no_group_and_is_forgotten_when_there_is_one() -> None:
+    scene = Scene()
+    for _ in range(2):
+        scene.do(RefusedRebalance("tasks: names no task", {"application_id": "totals"}))
+    assert scene.soft.refused == Refused("tasks: names no task", scene.now_ms, scene.now_ms, 2)
+    assert (scene.group.declared, scene.log) == (False, [])
+    # Who shows it says what would be shown of a group, and nothing of members that it cannot have.
+    shown = replace(scene.group, config=GroupConfig(kafka_streams=True))
+    (said,) = explain_group(shown, scene.soft, scene.now_ms, scene.policy, limit=1).sentences
+    assert said.startswith("Rebalances are refused: tasks: names no task (2 refusals in 0 ms, the last 0 ms ago).")
+    assert scene.do(GroupDeletion()) == Done()
+    scene.refused(GroupDeletion(force=True), UnknownGroup)
+    scene.do(RefusedRebalance("tasks: names no task"))
+    leader = Leader()
+    scene.ok(leader.input(process("a", ALL)), StreamsAdvice)
+    assert scene.soft.refused is None
+
+
+def test_what_was_refused_before_members_declared_the_group_is_not_theirs() -> None:
+    scene, leader = Scene(), Leader()
+    scene.do(RefusedRebalance("tasks: names no task"))
+    scene.declare()
+    leader.scene = scene
+    assert "refused" not in explanation(leader)
+    leader.is_refused(leader.input(process("a", ALL)), InvalidRequest)
+    assert scene.soft.refused is not None
+    assert (scene.soft.refused.times, scene.soft.refused.is_another) == (1, True)
+
+
+def test_an_application_that_is_refused_at_a_group_of_members_that_heartbeat_is_seen_there() -> None:
+    """Protocol 14.8: it asks each minute, and is no application of the group, which it takes nothing from."""
     leader = Leader()
     scene = leader.scene
-    scene.do(RefusedRebalance("too early"))
-    assert scene.soft == Soft()
+    scene.declare()
+    scene.join("m1")
+    scene.settle()
+    for _ in range(2):
+        scene.now_ms += 1_000
+        scene.obey("m1")
+        leader.is_refused(leader.input(process("a", ALL)), InvalidRequest)
+    status = describe_group(scene.group, scene.soft, scene.now_ms, scene.policy)
+    assert (status.at_rest, status.application, status.detail) == (True, None, "")
+    said = explanation(leader)
+    assert (
+        "Another application asks under this name, and is refused: group 'g' is one of members that heartbeat" in said
+    )
+    assert "(2 refusals in 1 s, the last 0 ms ago)" in said
+    scene.now_ms += 106_000
+    assert "nother application" not in explanation(leader)
+
+
+def test_what_only_the_leader_says_is_not_set_by_a_caller() -> None:
+    """Protocol 14.3: what a group is, and who decides."""
+    leader = Leader()
     leader.ask(process("a", ALL))
-    scene.do(RefusedRebalance("tasks: names no task"))
-    assert scene.soft.refused == Refused("tasks: names no task", scene.now_ms, scene.now_ms, 1)
-    heartbeats = Scene()
+    scene, heartbeats = leader.scene, Scene()
     heartbeats.declare()
-    heartbeats.refused(leader.input(process("a", ALL)), InvalidRequest)
-    assert heartbeats.soft.refused is None
+    for one in (scene, heartbeats):
+        before = one.group
+        for setting in ({"other_assignor": "Mine"}, {"kafka_streams": not before.config.kafka_streams}):
+            refused = one.change(None, **setting)
+            assert isinstance(refused, InvalidConfig)
+            assert [path for path, _ in refused.errors] == [f"config.{name}" for name in setting]
+            assert one.group is before
+        # Who reads a group and sends it back, with a setting of their own, changes only that.
+        told = {"kafka_streams": before.config.kafka_streams, "other_assignor": before.config.other_assignor}
+        assert isinstance(one.change(None, drain_timeout_ms=60_000, **told), Declared)
+    new = GroupDeclaration(GroupId("new"), topology(), {"kafka_streams": True})
+    Scene("new").refused(new, InvalidConfig)
+
+
+def test_an_application_without_a_task_is_none_that_is_refused() -> None:
+    """No topic matches its pattern yet, or the last one is gone (protocol 14.7)."""
+    leader = Leader(tasks=0)
+    leader.scene.now_ms += 1
+    for processes in ((process("a"),), (process("a"), process("b")), (process("b"),)):
+        advice = leader.ask(*processes)
+        assert [roles(advice, one.id) for one in processes] == [{}] * len(processes)
+        assert (advice.follow_up_ms, advice.moves) == (None, 0)
+    said = "The group is not ready: no topic that the application reads is there, so it has no task."
+    assert explanation(leader) == said
+    leader.tasks = 4
+    advice = leader.ask(process("b"), process("c"))
+    assert sorted(map(len, (roles(advice, "b")["active"], roles(advice, "c")["active"]))) == [2, 2]
+    b, c = (dict.fromkeys(roles(advice, name)["active"], RUNS) for name in "bc")
+    assert leader.ask(process("b", b), process("c", c)).at_rest
+    leader.scene.do(DrainRequest(MemberId("b")))
+    leader.tasks = 0
+    assert roles(leader.ask(process("b"), process("c")), "c") == {}
+    leader.tasks = 4
+    advice = leader.ask(process("b"), process("c"))
+    assert (roles(advice, "b"), len(roles(advice, "c")["active"])) == ({}, 4)
 
 
 def test_of_an_application_that_is_not_heard_nobody_says_that_it_is_well() -> None:
@@ -879,7 +992,7 @@ def test_another_application_is_said_to_be_refused_while_it_asks_and_takes_nothi
     answered_ms = scene.now_ms
     for _ in range(3):
         scene.now_ms += 60_000
-        scene.refused(leader.named("returns", "c-1"), InvalidRequest)
+        leader.is_refused(leader.named("returns", "c-1"), InvalidRequest)
     said = explanation(leader)
     assert said.startswith("At the application's last rebalance, 3 min ago, every task was where it belongs")
     assert "Another application asks under this name, and is refused: group 'g' is that of another application" in said
@@ -889,33 +1002,37 @@ def test_another_application_is_said_to_be_refused_while_it_asks_and_takes_nothi
         status = describe_group(scene.group, scene.soft, scene.now_ms, scene.policy)
         assert (status.at_rest, status.state) == (True, GroupState.AT_REST)
         assert status.application is not None
+        assert status.application.refused is None
         return status.application
+
+    def others() -> Refused | None:
+        return describe_group(scene.group, scene.soft, scene.now_ms, scene.policy).others_refusals
 
     # The first one is silent, whoever else asks, so its group can be deleted.
     assert (application().heard_ms, application().is_silent) == (answered_ms, True)
-    refused = application().refused
+    refused = others()
     assert refused is not None
     assert (refused.times, refused.is_another) == (3, True)
     # It is no less true when the first one is answered.
     scene.ok(first, StreamsAdvice)
-    assert application().refused == refused
+    assert others() == refused
     scene.now_ms = refused.last_ms + 105_001
-    assert application().refused is None
+    assert others() is None
     assert "nother application" not in explanation(leader)
     # It comes back: that is another row of refusals.
-    scene.refused(leader.named("returns", "c-1"), InvalidRequest)
-    assert application().refused == Refused(refused.why, scene.now_ms, scene.now_ms, 1, is_another=True)
+    leader.is_refused(leader.named("returns", "c-1"), InvalidRequest)
+    assert others() == Refused(refused.why, scene.now_ms, scene.now_ms, 1, is_another=True)
 
 
 def test_what_an_application_itself_is_refused_counts_before_what_another_one_is() -> None:
     leader = Leader()
     scene = leader.scene
     scene.ok(leader.named("totals", "c-1"), StreamsAdvice)
-    scene.refused(leader.named("returns", "c-1"), InvalidRequest)
+    leader.is_refused(leader.named("returns", "c-1"), InvalidRequest)
     scene.do(RefusedRebalance("tasks: names no task", {"application_id": "totals", "cluster_id": "c-1"}))
     own = scene.soft.refused
     assert own == Refused("tasks: names no task", scene.now_ms, scene.now_ms, 1)
-    scene.refused(leader.named("returns", "c-1"), InvalidRequest)
+    leader.is_refused(leader.named("returns", "c-1"), InvalidRequest)
     scene.do(RefusedRebalance("tasks: names no task", {"application_id": "returns"}))
     assert scene.soft.refused == own
     scene.ok(leader.named("totals", "c-1"), StreamsAdvice)

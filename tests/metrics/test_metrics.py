@@ -367,6 +367,21 @@ def test_every_gauge_of_groups_is_shown_somewhere() -> None:
     assert shown == {PREFIX + name for name in FAMILIES} | {f"batonpass_{name}" for name in OF_MEMBERS}
 
 
+async def test_refused_rebalances_are_counted_by_group_whatever_group_there_is(counted: Api) -> None:
+    """Protocol 14.8: of an application that has none yet, and of one that asks at a group of members that heartbeat."""
+    name = "batonpass_group_refused_rebalances{group=%s}"
+    await counted.declare()
+    assert name % "orders" not in await scrape(counted)
+    for group, times in (("orders", 1), ("app", 2)):
+        for _ in range(times):
+            assert (await counted.call("POST", f"/{group}/advice", b"{")).status_code == 422
+    shown = await scrape(counted)
+    assert (shown[name % "orders"], shown[name % "app"]) == (1, 2)
+    assert shown["batonpass_group_health{group=app,level=trouble}"] == 1
+    counted.clock.at_ms += 106_000
+    assert not {name % "orders", name % "app"} & (await scrape(counted)).keys()
+
+
 def test_changelogs_that_a_transaction_holds_up_are_counted() -> None:
     scene = ready_to_move()
     assert ("changelogs_held_up", (), 1) in list(add_up(scene.group, scene.soft))

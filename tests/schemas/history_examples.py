@@ -169,7 +169,7 @@ GROUP_EXPLAINED: dict[str, Any] = {
     "triggers": [],
     "pause": {"scope": "balance", "reason": "deploy", "since": AT, "expires_at": None},
     "storm_since": None,
-    "kept_out": [{"instance_id": "pod-7", "member_id": None, "since": AT, "until": LATER}],
+    "kept_out": [{"instance_id": "pod-7", "name": "pod-7", "member_id": None, "since": AT, "until": LATER}],
     "storm_ends_at": None,
     "grants_held_until": None,
     "judges_from": LATER,

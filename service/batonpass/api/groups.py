@@ -208,4 +208,4 @@ async def _revision(request: Request) -> int | None:
         group, _ = await service_of(request).coordinator.look(group_of(request))
     except UnknownGroup:
         return None
-    return group.revision
+    return group.revision if group.declared else None

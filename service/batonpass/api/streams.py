@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from http import HTTPStatus
+
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
@@ -27,14 +29,14 @@ router = APIRouter(prefix="/v1", tags=["kafka streams"])
 )
 async def advise(request: Request) -> Response:
     """Take what the leader of a Kafka Streams group knows at a rebalance, and answer who is to have what."""
-    service = service_of(request)
-    group_id = group_of(request)
-    body = await context_of(request).body()
+    service, group_id, body = service_of(request), group_of(request), b""
     try:
+        body = await context_of(request).body()
         rebalance = read_rebalance(body)
+        advice = await service.ask(group_id, rebalance, StreamsAdvice, asked_of(request))
     except ProtocolError as refused:
-        if await service.coordinator.knows(group_id):
+        # Whoever refuses it, the group shows why. That it is not served just now is no refusal.
+        if refused.status != HTTPStatus.SERVICE_UNAVAILABLE:
             await service.coordinator.ask(group_id, RefusedRebalance(refused.detail, read_names(body)))
         raise
-    advice = await service.ask(group_id, rebalance, StreamsAdvice, asked_of(request))
     return json_response(advice_body(group_id, "assign" if rebalance.other is None else "shadow", advice))

@@ -14,7 +14,7 @@ import typer
 from batonpass.cli.client_context import ClientContext, GroupName, Why, client_command, listing
 from batonpass.cli.exits import Exit, Failure
 from batonpass.cli.spans import ago
-from batonpass.client import LEVELS, health_of, path, worst_first
+from batonpass.client import LEVELS, health_of, path, readable_name, worst_first
 
 NOT_DEPLOYED: Final = LEVELS[-1]
 app = typer.Typer(add_completion=False, help="List, show, declare and delete groups; without a subcommand, list them.")
@@ -147,7 +147,7 @@ def headline(health: Mapping[str, Any], name: Callable[[str], str] = str) -> Ite
 
 def origin(one: Mapping[str, Any], name: Callable[[str], str] = str) -> str:
     """Return where something went wrong: the task, the member, when, and what was said of it."""
-    who = one["instance_id"] or (name(one["member"]) if one["member"] else "")
+    who = readable_name(one["instance_id"]) or (name(one["member"]) if one["member"] else "")
     where = " on ".join(part for part in (one["task"], who) if part)
     when = f" {ago(one['at'])}" if one["at"] else ""
     return f"{where}{when}: {one['detail']}".lstrip(" :")
@@ -184,7 +184,7 @@ def standing(body: dict[str, Any]) -> list[str]:
         )
     for one in body.get("kept_out", ()):
         until = f"; it ends {ago(one['until'])}" if one["until"] else "; `batonpass undrain` ends it"
-        lines.append(f"Instance {one['instance_id']} is kept out since {ago(one['since'])}{until}.")
+        lines.append(f"Instance {one.get('name') or one['instance_id']} is kept out since {ago(one['since'])}{until}.")
     held = body["held_back_by_reason"]
     if held:
         lines.append("Held back: " + ", ".join(f"{count} by {reason}" for reason, count in sorted(held.items())) + ".")

@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from batonpass.cli.client_context import ClientContext, GroupName, MemberName, Why, client_command
 from batonpass.cli.exits import Exit, Failure
 from batonpass.cli.spans import ago, span_ms
-from batonpass.client import Refused, instant, is_uuid, path
+from batonpass.client import Refused, instant, is_uuid, path, readable_name
 from batonpass.dashboard.view_models.grid import is_silent
 
 Json = Mapping[str, Any]
@@ -67,8 +67,8 @@ def _size(count: int | None) -> str | None:
 
 
 COLUMNS: Final[Mapping[str, Callable[[Json], Any]]] = {
-    "instance": lambda member: member["instance_id"],
-    "member": lambda member: _short(member) if member["instance_id"] else member["member_id"],
+    "instance": lambda member: readable_name(member["instance_id"]),
+    "member": lambda member: _short(member) if readable_name(member["instance_id"]) else member["member_id"],
     "state": state_of,
     "active": lambda member: len(member["assignment"]["active"]),
     "standby": lambda member: len(member["assignment"]["standby"]) or None,

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from batonpass.codec.bodies import TAGS_MAX, Count, Name, Share, TagKey, TagValue, TaskName, Text, given
+from batonpass.codec.bodies import TAGS_MAX, TEXT_CHARS_MAX, Count, Name, Share, TagValue, TaskName, Text, given
 from batonpass.codec.requests import checked_name
 from batonpass.codec.shape import Shape, refusal
 from batonpass.core.state.errors import InvalidRequest
 from batonpass.core.state.ids import GroupId, InstanceId, TaskId, split_task_id
 from batonpass.core.state.inputs import OtherAssignment, StreamsProcess, StreamsRebalance
 from batonpass.core.state.model import ActiveState, Subtopology, Topology
+from batonpass.core.state.policy import KAFKA_NAME_CHARS_MAX, TAG_KEY_CHARS_MAX
 from batonpass.core.state.replies import StreamsAdvice
 from batonpass.core.state.soft import TaskReport
 
-ROLES: Final = ("active", "standby", "warmup")
 CLIENT_ID_CHARS_MAX: Final = 200
+
+# Kafka Streams takes any text for the names of an application and of a process, and a tag without a name.
+StreamsTagKey = Annotated[str, Meta(max_length=TAG_KEY_CHARS_MAX)]
 
 
 class StreamsCopyBody(Struct, forbid_unknown_fields=True):
@@ -44,10 +45,10 @@ class StreamsProcessBody(Struct, forbid_unknown_fields=True):
     """A process of the application, with what it has; ``name`` is its client id, for people."""
 
     id: Name
-    name: Text = ""
-    endpoint: Text | None = None
+    name: str = ""
+    endpoint: str | None = None
     capacity: Share = 1.0
-    client_tags: Annotated[dict[TagKey, TagValue], Meta(max_length=TAGS_MAX)] = {}
+    client_tags: Annotated[dict[StreamsTagKey, TagValue], Meta(max_length=TAGS_MAX)] = {}
     tasks: dict[TaskName, StreamsCopyBody] = {}
 
 
@@ -69,18 +70,16 @@ class StreamsOtherBody(Struct, forbid_unknown_fields=True):
 class StreamsNamesBody(Struct):
     """Whose rebalance it is. A group keeps both names, so as not to be taken for another application's."""
 
-    application_id: Text = ""
-    cluster_id: Text = ""
+    application_id: str = ""
+    cluster_id: str = ""
 
 
-class StreamsBody(Struct, forbid_unknown_fields=True):
+class StreamsBody(StreamsNamesBody, forbid_unknown_fields=True):
     """A rebalance of a Kafka Streams group, as its leader sees it."""
 
     mode: Literal["assign", "shadow"] = "assign"
     plugin_version: Text = ""
     streams_version: Text = ""
-    application_id: Text = ""
-    cluster_id: Text = ""
     config: dict[str, Any] = {}
     tasks: tuple[StreamsTaskBody, ...] = ()
     members: tuple[StreamsProcessBody, ...] = ()
@@ -105,27 +104,26 @@ def read_rebalance(body: bytes) -> StreamsRebalance:
     """
     said = _STREAMS.parse(body).value
     topology, faults = _topology(said.tasks)
+    if not said.tasks and (not said.members or any(member.tasks for member in said.members)):
+        faults.append(("tasks", "names no task; that is right only where no process has any"))
+    if not said.members:
+        faults.append(("members", "names no process; a rebalance has at least one"))
     seen: set[str] = set()
     for number, member in enumerate(said.members):
         if member.id in seen:
             faults.append((f"members[{number}].id", f"process {member.id} is listed twice"))
         seen.add(member.id)
-    if not said.members:
-        faults.append(("members", "names no process; a rebalance has at least one"))
+    other = None
     if said.mode == "shadow" and said.other is None:
         faults.append(("other", "is needed in shadow mode: it says what Kafka's own assignor decided"))
+    elif said.mode == "shadow" and said.other is not None:
+        given = said.other.assignment.items()
+        actives = {InstanceId(name): tuple(map(TaskId, roles.active)) for name, roles in given}
+        other = OtherAssignment(said.other.assignor or "Kafka's assignor", actives)
     if faults:
         raise refusal(faults)
-    other = None
-    if said.mode == "shadow" and said.other is not None:
-        actives = {
-            InstanceId(name): tuple(TaskId(task) for task in roles.active)
-            for name, roles in said.other.assignment.items()
-        }
-        other = OtherAssignment(said.other.assignor or "Kafka's assignor", actives)
-    config = {name: said.config[name] for name in _SETTINGS if name in said.config}
-    config |= _names(said)
-    return StreamsRebalance(topology, config, tuple(_process(member) for member in said.members), other)
+    config = {name: said.config[name] for name in _SETTINGS if name in said.config} | _names(said)
+    return StreamsRebalance(topology, config, tuple(map(_process, said.members)), other)
 
 
 def read_names(body: bytes) -> dict[str, str]:
@@ -136,64 +134,62 @@ def read_names(body: bytes) -> dict[str, str]:
         return {}
 
 
-def _names(said: StreamsNamesBody | StreamsBody) -> dict[str, str]:
-    return {name: named for name in ("application_id", "cluster_id") if (named := getattr(said, name))}
-
-
-@dataclass(slots=True)
-class _Part:
-    """A subtopology, collected from its tasks."""
-
-    partitions: set[int]
-    task: StreamsTaskBody
+def _names(said: StreamsNamesBody) -> dict[str, str]:
+    """Return the names that are known, cut and spelled as the settings of a group can keep them."""
+    names = {"application_id": said.application_id, "cluster_id": said.cluster_id}
+    return {
+        name: "".join(letter if letter.isprintable() else "?" for letter in named[:KAFKA_NAME_CHARS_MAX])
+        for name, named in names.items()
+        if named
+    }
 
 
 def _topology(tasks: tuple[StreamsTaskBody, ...]) -> tuple[Topology, list[tuple[str, str]]]:
     """Return the topology that these tasks add up to, and what is wrong with them."""
-    parts: dict[str, _Part] = {}
-    faults: list[tuple[str, str]] = [] if tasks else [("tasks", "names no task; an application has at least one")]
+    parts: dict[str, dict[int, StreamsTaskBody]] = {}
+    faults: list[tuple[str, str]] = []
     for number, task in enumerate(tasks):
         try:
             name, partition = split_task_id(TaskId(task.id))
         except ValueError as error:
             faults.append((f"tasks[{number}].id", str(error)))
             continue
-        part = parts.setdefault(name, _Part(set(), task))
-        if partition in part.partitions:
+        part = parts.setdefault(name, {})
+        first = next(iter(part.values()), task)
+        if partition in part:
             faults.append((f"tasks[{number}].id", f"task {task.id} is listed twice"))
-        if task.stateful != part.task.stateful:
-            reason = f"{task.id} and {part.task.id} are of one subtopology; both have state, or neither"
+        if task.stateful != first.stateful:
+            reason = f"{task.id} and {first.id} are of one subtopology; both have state, or neither"
             faults.append((f"tasks[{number}].stateful", reason))
-        part.partitions.add(partition)
+        part.setdefault(partition, task)
     for name, part in parts.items():
-        missing = next((number for number, one in enumerate(sorted(part.partitions)) if number != one), None)
+        missing = next((number for number, one in enumerate(sorted(part)) if number != one), None)
         if missing is not None:
             faults.append(("tasks", f"{name}_{missing} is missing; the tasks of a subtopology are numbered from 0"))
     found = [
         Subtopology(
             name,
-            partitions=len(part.partitions),
-            stateful=part.task.stateful,
-            source_topics=part.task.source_topics,
-            changelog_topics=part.task.changelog_topics,
+            partitions=len(part),
+            stateful=first.stateful,
+            source_topics=first.source_topics,
+            changelog_topics=first.changelog_topics,
         )
         for name, part in parts.items()
+        for first in [next(iter(part.values()))]
     ]
     return Topology(1, tuple(found)), faults
 
 
 def _process(said: StreamsProcessBody) -> StreamsProcess:
-    tasks = {TaskId(task): _report(copy) for task, copy in said.tasks.items()}
-    tags = dict(sorted(said.client_tags.items()))
-    return StreamsProcess(InstanceId(said.id), said.capacity, tags, tasks, _name_of_member(said.name), said.endpoint)
-
-
-def _name_of_member(client_id: str) -> str:
-    """Return a client id, cut to leave room for a number, or "" if its characters do not make a member id."""
+    tags = {key: value for key, value in sorted(said.client_tags.items()) if key}
+    endpoint = said.endpoint if len(said.endpoint or "") <= TEXT_CHARS_MAX else None
     try:
-        return checked_name("member", client_id[:CLIENT_ID_CHARS_MAX])
+        # Room is left for a number. Characters that make no member id are no reason to refuse a rebalance.
+        name = checked_name("member", said.name[:CLIENT_ID_CHARS_MAX])
     except InvalidRequest:
-        return ""
+        name = ""
+    tasks = {TaskId(task): _report(copy) for task, copy in said.tasks.items()}
+    return StreamsProcess(InstanceId(said.id), said.capacity, tags, tasks, name, endpoint)
 
 
 def _report(said: StreamsCopyBody) -> TaskReport:
@@ -206,7 +202,7 @@ def advice_body(group_id: GroupId, mode: str, advice: StreamsAdvice) -> dict[str
         "group": group_id,
         "generation": advice.generation,
         "mode": mode,
-        "assignment": {process: _roles(roles) for process, roles in advice.assignment.items()},
+        "assignment": advice.assignment,
         "followup_ms": advice.follow_up_ms,
         "followup_everyone": advice.follow_up_by_everybody,
         "at_rest": advice.at_rest,
@@ -215,7 +211,3 @@ def advice_body(group_id: GroupId, mode: str, advice: StreamsAdvice) -> dict[str
         "held_back": [{"task": task, "to": to, "reason": reason} for task, to, reason in advice.held_back],
         "reasons": [{"task": one.task, "code": one.code, "detail": one.detail} for one in advice.reasons],
     }
-
-
-def _roles(roles: Mapping[str, tuple[TaskId, ...]]) -> dict[str, list[TaskId]]:
-    return {role: list(roles[role]) for role in ROLES}

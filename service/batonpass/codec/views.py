@@ -11,11 +11,10 @@ from typing import Any, Final
 import msgspec
 
 from batonpass.codec.answers import assignment_body, positions_body, rfc3339, time_of
-from batonpass.core.arrivals.kept_out import kept_out_of
+from batonpass.core.arrivals.kept_out import kept_out_of, name_of_instance
 from batonpass.core.arrivals.storm import ends_ms
 from batonpass.core.handover.copies import HeldBack
 from batonpass.core.handover.view import View
-from batonpass.core.state.application import Application
 from batonpass.core.state.failures import avoided_until_ms, distrusted_until_ms, faults_in_words, host_of
 from batonpass.core.state.ids import MemberId, TaskId, task_sort_key
 from batonpass.core.state.model import Failure, Group, KeptOut, Member, Pause, Stop, Task, Topology
@@ -44,15 +43,16 @@ def group_summary(group: Group, status: GroupStatus, health: Health) -> dict[str
         "warmups": status.warmups,
         "moves_pending": status.moves_pending,
         "health": health_body(group, health),
-        "application": _application_body(status.application),
+        "application": _application_body(status),
     }
 
 
-def _application_body(application: Application | None) -> dict[str, Any] | None:
+def _application_body(status: GroupStatus) -> dict[str, Any] | None:
     """Return when a Kafka Streams application was heard, and what it is refused; None for any other group."""
+    application = status.application
     if application is None:
         return None
-    refused = application.refused
+    refused = application.refused or status.others_refusals
     return {
         "application_id": application.id,
         "last_heard_at": time_of(application.heard_ms),
@@ -138,10 +138,15 @@ def _progress_body(group: Group, status: GroupStatus, *, limit: int) -> dict[str
 
 
 def kept_out_body(group: Group) -> list[dict[str, Any]]:
-    """Return the instances of which no run gets a task, by name, each with its present run if it has one."""
+    """Return the instances of which no run gets a task, each with its name, and its present run if it has one."""
     return [
-        {"instance_id": name, "member_id": group.instances.get(name), **_kept_out(entry)}
-        for name, entry in sorted(group.kept_out.items())
+        {
+            "instance_id": instance_id,
+            "name": name_of_instance(group, instance_id),
+            "member_id": group.instances.get(instance_id),
+            **_kept_out(entry),
+        }
+        for instance_id, entry in sorted(group.kept_out.items())
     ]
 
 
@@ -366,7 +371,7 @@ def group_explanation_body(group: Group, found: GroupExplanation, *, limit: int)
         "sentences": list(found.sentences),
         "tasks": {state.value: count for state, count in found.states.items()},
         "moves_pending": status.moves_pending,
-        "application": _application_body(status.application),
+        "application": _application_body(status),
         "load": _load_body(group, found.load),
         **_progress_body(group, status, limit=limit),
         "next_placement_at": time_of(found.due_ms),

@@ -119,9 +119,7 @@ def _handle(draft: DecisionDraft, item: i.Input) -> Reply:
     return InvalidRequest(message, errors=[("path.group", message)])
 
 
-_FOR_A_GROUP: Final = (
-    i.GroupDeletion | i.PauseRequest | i.ResumeRequest | i.ProbeRequest | i.PinRequest | i.ReleaseRequest
-)
+_FOR_A_GROUP: Final = i.PauseRequest | i.ResumeRequest | i.ProbeRequest | i.PinRequest | i.ReleaseRequest
 HANDLERS: Final[Mapping[type[i.Input], Callable[[DecisionDraft, Never], Reply]]] = {
     i.Heartbeat: reports.heartbeat,
     i.Tick: liveness.pass_time,

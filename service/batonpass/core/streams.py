@@ -25,7 +25,6 @@ A leader in ``shadow`` follows Kafka's own assignor: the target is placed and sh
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from batonpass.core.arrivals import membership, reports
 from batonpass.core.arrivals.commands import require_size
@@ -39,19 +38,13 @@ from batonpass.core.handover.probing import is_at_rest
 from batonpass.core.handover.step import take_step
 from batonpass.core.handover.turns import give_way
 from batonpass.core.handover.view import View
-from batonpass.core.state.application import refused_now
+from batonpass.core.state.application import others_refusals
 from batonpass.core.state.errors import InvalidRequest, ProtocolError, TooLarge
 from batonpass.core.state.ids import InstanceId, MemberId, TaskId
-from batonpass.core.state.inputs import (
-    Heartbeat,
-    Join,
-    OtherAssignment,
-    RefusedRebalance,
-    StreamsProcess,
-    StreamsRebalance,
-)
-from batonpass.core.state.model import ActiveState, Cause, Member, Role, Task
-from batonpass.core.state.policy import parse_config, within_ranges
+from batonpass.core.state.inputs import Heartbeat, Join, OtherAssignment, RefusedRebalance, StreamsRebalance
+from batonpass.core.state.model import ActiveState, Cause, Group, Member, Role, Task, Topology
+from batonpass.core.state.pmap import PMap
+from batonpass.core.state.policy import GroupConfig, parse_config, within_ranges
 from batonpass.core.state.records import (
     ActiveReported,
     AssignmentChanged,
@@ -87,13 +80,14 @@ OTHER_ASSIGNOR = "other-assignor"
 
 def rebalance(draft: DecisionDraft, item: StreamsRebalance) -> Reply:
     """Take in the leader's report of a rebalance, and answer with the assignment of every process."""
-    # Everything that may be refused comes before the first record.
-    refused = _of_another(draft, item.config) or _too_large(draft, item) or _declare(draft, item)
-    if refused is not None:
-        refuse(draft, RefusedRebalance(refused.detail, item.config))
+    try:
+        # Everything that may be refused comes before the first record.
+        config, topology = _checked(draft, item)
+    except ProtocolError as refused:
         return refused
     if draft.soft.refused is not None and not draft.soft.refused.is_another:
         draft.soft = draft.soft._replace(refused=None)
+    _declare(draft, config, topology)
     let_in_when_over(draft)
     _take_members(draft, item)
     _take_reports(draft, item)
@@ -113,119 +107,108 @@ def rebalance(draft: DecisionDraft, item: StreamsRebalance) -> Reply:
 
 
 def refuse(draft: DecisionDraft, item: RefusedRebalance) -> Done:
-    """Remember that a question was refused: nothing moves before one is answered.
+    """Remember that a question was refused, by this group or before it came here: nothing moves before one is answered.
 
     What another application was refused is remembered while the group's own is not refused.
     """
-    if draft.group.declared and draft.group.config.kafka_streams:
-        is_another = _of_another(draft, item.config) is not None
-        known = refused_now(draft.group, draft.soft, draft.now_ms)
-        if known is None or (known.is_another and not is_another):
-            known = Refused(item.why, draft.now_ms, draft.now_ms, 0, is_another)
-        if known.is_another == is_another:
-            refused = known._replace(why=item.why, last_ms=draft.now_ms, times=known.times + 1)
-            draft.soft = draft.soft._replace(refused=refused)
+    group, known = draft.group, draft.soft.refused
+    is_another = _of_another(group, item.config) is not None
+    if is_another:
+        if group.config.kafka_streams and known is not None and not known.is_another:
+            return Done()
+        known = others_refusals(group, draft.soft, draft.now_ms)
+    if known is None or known.is_another != is_another:
+        known = Refused(item.why, draft.now_ms, draft.now_ms, 0, is_another)
+    known = known._replace(why=item.why, last_ms=draft.now_ms, times=known.times + 1)
+    draft.soft = draft.soft._replace(refused=known)
     return Done()
 
 
-def _of_another(draft: DecisionDraft, config: Mapping[str, object]) -> InvalidRequest | None:
+def _of_another(group: Group, said: Mapping[str, object]) -> InvalidRequest | None:
     """Return the refusal of an application that is not the one whose group this is."""
-    group = draft.group
+    if group.declared and not group.config.kafka_streams:
+        message = f"group {group.id!r} is one of members that heartbeat; name another group for the application"
+        return InvalidRequest(message, errors=[("path.group", message)])
     for name in ("application_id", "cluster_id") if group.declared else ():
-        known, said = getattr(group.config, name), config.get(name)
-        if known and said and known != said:
+        known = getattr(group.config, name)
+        if known and said.get(name) and known != said[name]:
             message = (
-                f"group {group.id!r} is that of another application: its {name} is {known!r}, and not {said!r}. Give each "
-                f"application a name of its own (batonpass.group). If this one has taken the other's place, delete the "
-                f'group, or set its {name} to ""'
+                f"group {group.id!r} is that of another application: its {name} is {known!r}, and not {said[name]!r}. "
+                f"Give each application a name of its own (batonpass.group). If this one has taken the other's place, "
+                f'delete the group, or set its {name} to ""'
             )
             return InvalidRequest(message, errors=[(name, message)])
     return None
 
 
-def _too_large(draft: DecisionDraft, item: StreamsRebalance) -> TooLarge | None:
-    policy = draft.policy
+def _checked(draft: DecisionDraft, item: StreamsRebalance) -> tuple[GroupConfig, Topology]:
+    """Return what the application makes of the group.
+
+    Raises:
+        ProtocolError: when the group is not the application's, or when it is too large or has settings of a wrong type.
+    """
+    group, policy = draft.group, draft.policy
+    if another := _of_another(group, item.config):
+        raise another
     if len(item.processes) > policy.max_members:
-        return TooLarge(f"the application has {len(item.processes)} processes, the limit is {policy.max_members}")
+        raise TooLarge(f"the application has {len(item.processes)} processes, the limit is {policy.max_members}")
     most = max(len(process.tasks) for process in item.processes)
     if most > policy.max_tasks_per_heartbeat:
-        return TooLarge(f"a process may have {policy.max_tasks_per_heartbeat} tasks; one of these has {most}")
-    return None
+        raise TooLarge(f"a process may have {policy.max_tasks_per_heartbeat} tasks; one of these has {most}")
+    other_assignor = "" if item.other is None else item.other.assignor
+    said = {**within_ranges(item.config), "kafka_streams": True, "other_assignor": other_assignor}
+    config = parse_config(said, group.config if group.declared else None)
+    topology = reported_topology(group.topology, item.topology)
+    require_size(draft, topology)
+    return config, topology
 
 
-def _declare(draft: DecisionDraft, item: StreamsRebalance) -> ProtocolError | None:
+def _declare(draft: DecisionDraft, config: GroupConfig, topology: Topology) -> None:
     """Declare the group, or change it to what the application is now."""
     group = draft.group
-    if group.declared and not group.config.kafka_streams:
-        message = f"group {group.id!r} is one of members that heartbeat; name another group for the application"
-        return InvalidRequest(message, errors=[("path.group", message)])
-    topology = reported_topology(group.topology, item.topology)
-    other_assignor = "" if item.other is None else item.other.assignor
-    config_said = {**within_ranges(item.config), "kafka_streams": True, "other_assignor": other_assignor}
-    try:
-        config = parse_config(config_said, group.config if group.declared else None)
-        require_size(draft, topology)
-    except ProtocolError as refused:
-        return refused
     if not group.declared:
         draft.record(GroupDeclared(topology, config, draft.now_ms))
-        return None
+        return
     if topology != group.topology:
         _end(draft, ended_tasks(group.topology, topology))
         draft.record(TopologyChanged(topology))
     if config != group.config:
         draft.record(ConfigChanged(config))
-    return None
 
 
 def _end(draft: DecisionDraft, ended: tuple[TaskId, ...]) -> None:
-    """Let go of tasks that the application has no longer: who holds them, what is said of them, and all reports."""
+    """Let go of tasks that the application has no longer: of who holds them, and of what is said of them."""
     if not ended:
         return
-    gone = frozenset(ended)
     for member in sorted(draft.group.members.values(), key=lambda member: member.id):
-        revoked = tuple(task_id for task_id in ended if task_id in member.assignment)
-        if revoked:
+        if revoked := tuple(task_id for task_id in ended if task_id in member.assignment):
             draft.record(AssignmentChanged(member.id, member.epoch + 1, draft.now_ms, revoked=revoked))
         held = draft.group.members[member.id].revoking
         draft.record(*(TaskReleased(task_id, member.id, at_ms=draft.now_ms) for task_id in ended if task_id in held))
-        known = draft.member_soft(member.id)
-        if known is not None:
-            reports_left = {task_id: report for task_id, report in known.reports.items() if task_id not in gone}
-            draft.set_member_soft(member.id, replace(known, reports=reports_left))
     draft.record(TasksEnded(ended))
+    # What was measured under an id may be of another task. All of them are reported anew in a moment.
+    draft.soft = draft.soft._replace(members=PMap())
 
 
 def _take_members(draft: DecisionDraft, item: StreamsRebalance) -> None:
-    processes = {process.id: process for process in item.processes}
+    """Take the processes that are there. One that has other threads, tags or another address is the same member."""
+    processes = {process.id for process in item.processes}
     for member in sorted(draft.group.members.values(), key=lambda member: member.id):
-        if member.instance_id is None or member.instance_id not in processes:
+        if member.instance_id not in processes:
             draft.record(draft.gone(member.id, Cause.LEFT))
             draft.schedule("leave")
     for process in item.processes:
-        present_id = draft.group.instances.get(process.id)
-        present = None if present_id is None else draft.group.members[present_id]
-        if present is not None:
-            _take_changes(draft, present, process)
+        member_id = draft.group.instances.get(process.id)
+        threads, tags, endpoint = process.capacity, process.client_tags, process.endpoint
+        if member_id is None:
+            new_id = _unused_id(draft, process.name or process.id)
+            new = Join(new_id, instance_id=process.id, capacity=threads, client_tags=tags, endpoint=endpoint)
+            membership.join(draft, new)
             continue
-        membership.join(
-            draft,
-            Join(
-                _unused_id(draft, process.name or process.id),
-                instance_id=process.id,
-                capacity=process.capacity,
-                client_tags=process.client_tags,
-                endpoint=process.endpoint,
-            ),
-        )
-
-
-def _take_changes(draft: DecisionDraft, member: Member, process: StreamsProcess) -> None:
-    """Take the threads, tags and address that a process has now. A drain, pins and what it holds stay."""
-    changed = MemberChanged(member.id, process.capacity, process.client_tags, process.endpoint)
-    if changed != MemberChanged(member.id, member.capacity, member.client_tags, member.endpoint):
-        draft.record(changed)
-        draft.schedule("member-changed")
+        member = draft.group.members[member_id]
+        if (threads, tags, endpoint) != (member.capacity, member.client_tags, member.endpoint):
+            draft.record(MemberChanged(member_id, threads, tags, endpoint))
+            draft.schedule("member-changed")
 
 
 def _unused_id(draft: DecisionDraft, name: str) -> MemberId:
@@ -243,8 +226,7 @@ def _take_reports(draft: DecisionDraft, item: StreamsRebalance) -> None:
         member = draft.group.members[draft.group.instances[process.id]]
         known = draft.member_soft(member.id)
         tasks = {task_id: _in_its_role(member, task_id, report) for task_id, report in process.tasks.items()}
-        seq = 0 if known is None else known.seq + 1
-        reports.heartbeat(draft, Heartbeat(member.id, max(0, seq), member.epoch, tasks))
+        reports.heartbeat(draft, Heartbeat(member.id, 0 if known is None else known.seq + 1, member.epoch, tasks))
 
 
 def _in_its_role(member: Member, task_id: TaskId, report: TaskReport) -> TaskReport:
@@ -257,6 +239,8 @@ def _in_its_role(member: Member, task_id: TaskId, report: TaskReport) -> TaskRep
 
 def _adopt(draft: DecisionDraft, item: StreamsRebalance) -> None:
     """Adopt tasks that run on a process although the group gave them to another member, or to none.
+
+    Who has been evicted and may still run a task does so under another name, if at all: the report has all processes.
 
     A member that had to give a task up, and has become its next owner since, goes on without a break. In ``shadow``, a
     task that no process runs counts as running where Kafka's own assignor puts it.
@@ -271,7 +255,12 @@ def _adopt(draft: DecisionDraft, item: StreamsRebalance) -> None:
             if task_id in draft.group.table.index_of and process_id in draft.group.instances:
                 runners.setdefault(task_id, [draft.group.instances[process_id]])
     adopted: dict[MemberId, dict[TaskId, int]] = {}
-    released: list[Record] = []
+    released: list[Record] = [
+        TaskReleased(task.id, entry.member_id, at_ms=draft.now_ms)
+        for task in draft.group.tasks.pick(sorted(draft.group.unsettled))
+        for entry in task.handover.unreleased
+        if entry.member_id not in draft.group.members
+    ]
     for task_id, members in sorted(runners.items()):
         task = draft.group.tasks[task_id]
         giving_up = {entry.member_id for entry in task.handover.unreleased} - {task.handover.next_owner}
@@ -358,7 +347,7 @@ def _answer(draft: DecisionDraft, item: StreamsRebalance) -> StreamsAdvice:
 
 def _assignment(
     view: View, item: StreamsRebalance, task_plans: Mapping[TaskId, TaskPlan]
-) -> dict[InstanceId, dict[str, tuple[TaskId, ...]]]:
+) -> dict[InstanceId, dict[str, list[TaskId]]]:
     """Return what each process should have. Every task has one active, because Kafka silently drops a task without one.
 
     A member that gives up an active keeps its state on disk. It is not made a standby for the short time until the
@@ -376,9 +365,7 @@ def _assignment(
             for member_id in members:
                 if member_id not in running:
                     by_process[process_of[member_id]][role].append(task.id)
-    return {
-        process_id: {role: tuple(tasks) for role, tasks in roles.items()} for process_id, roles in by_process.items()
-    }
+    return by_process
 
 
 def _active(view: View, task: Task, plan: TaskPlan | None) -> MemberId:
@@ -417,15 +404,10 @@ def _follow_up(draft: DecisionDraft, view: View) -> tuple[int | None, bool]:
     ]
     if since:
         return max(NUDGE_MS, (now_ms - min(since)) // 2), True
+    if not tasks and not is_at_rest(view):
+        tasks = view.tasks.pick(group.table.ids)  # All is in its place, and a copy has fallen behind.
     interval_ms = view.config.probing_rebalance_interval_ms
     waits = [_restored_in_ms(view, task, member_id) for task in tasks for member_id in _restoring(view, task)]
-    if not tasks and not is_at_rest(view):
-        behind = [(task, member.id) for member in group.members.values() for task in view.tasks.pick(member.assignment)]
-        waits = [
-            _restored_in_ms(view, task, member_id)
-            for task, member_id in behind
-            if not view.copy(task, member_id).is_caught_up
-        ]
     if any(task.warmups or task.handover.next_owner or task.target.owner not in (None, task.owner) for task in tasks):
         waits.append(interval_ms)
     waits += [max(SOONEST_MS, at_ms - now_ms) for at_ms in hold_ends_ms(draft)]
@@ -433,14 +415,13 @@ def _follow_up(draft: DecisionDraft, view: View) -> tuple[int | None, bool]:
 
 
 def _restoring(view: View, task: Task) -> list[MemberId]:
-    """Return the members whose copy of an unsettled task is not ready yet, including a restoring owner.
+    """Return the members whose copy of a task is not ready yet, including a restoring owner.
 
     State that was on disk before this rebalance is not ready, however small its lag, until it is tailed.
     """
-    restores = task.owner is not None and task.state is ActiveState.RESTORING
-    copies = {member_id: view.copy(task, member_id) for member_id in (*task.standbys, *task.warmups)}
-    unready = [member_id for member_id, copy in copies.items() if not copy.is_ready_for_handover]
-    return [*unready, *([task.owner] if restores and task.owner is not None else [])]
+    copies = [*task.standbys, *task.warmups]
+    unready = [member_id for member_id in copies if not view.copy(task, member_id).is_ready_for_handover]
+    return [*unready, *([task.owner] if task.owner is not None and task.state is ActiveState.RESTORING else [])]
 
 
 def _restored_in_ms(view: View, task: Task, member_id: MemberId) -> int:

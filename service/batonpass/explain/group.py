@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from batonpass.core.arrivals.answers import why_drain_is_blocked
+from batonpass.core.arrivals.kept_out import name_of_instance
 from batonpass.core.handover.budget import slots_used
 from batonpass.core.handover.copies import HeldBack, TaskPlan, is_for_drain, plan_task
 from batonpass.core.handover.planner import plan_step
 from batonpass.core.handover.view import View
-from batonpass.core.state.application import Application
 from batonpass.core.state.durations import duration
 from batonpass.core.state.failures import distrusted_until_ms, faults_in_words, host_of
 from batonpass.core.state.ids import MemberId, TaskId, task_sort_key
@@ -257,13 +257,12 @@ def _draining(view: View, member: Member) -> Obstacle:
 def _sentences(view: View, status: GroupStatus, warmups: Budget, obstacles: tuple[Obstacle, ...]) -> Iterator[str]:
     """Yield the details that the health of the group does not say."""
     group, now_ms = view.group, view.now_ms
-    if status.application is not None:
-        yield from _of_application(view, status.application)
+    yield from _of_application(view, status)
     if group.grants_from_ms > now_ms:
         yield f"Nothing is granted for another {duration(group.grants_from_ms - now_ms)}."
     for instance_id, entry in sorted(group.kept_out.items()):
         until = "until that is undone" if entry.until_ms is None else f"for another {duration(entry.until_ms - now_ms)}"
-        yield f"Instance {instance_id} is kept out: none of its runs gets a task, {until}."
+        yield f"Instance {name_of_instance(group, instance_id)} is kept out: none of its runs gets a task, {until}."
     if group.placement_due_ms is not None and group.members:
         why = ", ".join(group.triggers)
         if group.config.kafka_streams:
@@ -313,12 +312,13 @@ _OF_DETAIL: Final = ("unrevoked", "away")
 """Obstacles that are no finding of the group's health."""
 
 
-def _of_application(view: View, application: Application) -> Iterator[str]:
+def _of_application(view: View, status: GroupStatus) -> Iterator[str]:
     """Yield that nothing was heard of an application that is not due, and that another one asks under its name."""
-    if application.is_silent and not was_to_rebalance(view):
-        yield silence_of(view, application, "it rests, is stopped, or does not get through")
-    if application.refused is not None and not application.is_refused:
-        yield f"Another application asks under this name, and is refused: {refusals(view, application.refused)}"
+    if status.application is not None and status.application.is_silent and not was_to_rebalance(view):
+        yield silence_of(view, status.application, "it rests, is stopped, or does not get through")
+    if status.others_refusals is not None:
+        words = refusals(view, status.others_refusals)
+        yield f"Another application asks under this name, and is refused: {words}"
 
 
 def _count(number: int, singular: str, plural: str) -> str:

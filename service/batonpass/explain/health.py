@@ -284,18 +284,18 @@ def is_silent(view: View, member: Member) -> bool:
 
 def _findings(look: _Look) -> Iterator[Finding]:
     """Yield all that can be said; of one level, the most important first."""
-    group = look.group
-    if not is_ready(group.topology):
-        level = Level.ATTENTION if group.members else Level.NOT_DEPLOYED
-        yield Finding(level, "not-ready", f"The group is not ready: {look.status.detail}.", look.help("not-ready"))
-    if not group.members:
-        yield _without_members(look)
-        return
-    application = look.status.application
-    refused = application.refused if application is not None and application.is_refused else None
+    group, application = look.group, look.status.application
+    refused = None if application is None else application.refused
     if refused is not None:
         words = f"Rebalances are refused: {refusals(look.view, refused)}"
         yield Finding(Level.TROUBLE, "refused", words, look.help("refused"), refused.since_ms)
+    elif not is_ready(group.topology):
+        level = Level.ATTENTION if group.members else Level.NOT_DEPLOYED
+        yield Finding(level, "not-ready", f"The group is not ready: {look.status.detail}.", look.help("not-ready"))
+    if not group.members:
+        if group.declared:
+            yield _without_members(look)
+        return
     yield from _of_tasks(look)
     yield from _of_group(look)
     for member in look.silent:
@@ -601,7 +601,7 @@ def _moving(look: _Look) -> Iterator[Finding]:
     parts = [f"{count(moves, 'task')} still to move"] if moves else []
     parts += [f"{look.states[TaskState.WARMING]} warming up"] if look.states[TaskState.WARMING] else []
     parts += [f"{look.states[state]} {words}" for state, words in BETWEEN.items() if look.states[state]]
-    if not parts and status.application is not None:
+    if not parts and status.application is not None and look.tasks:
         when = _at_last_rebalance(look.view, status.application)
         parts = [f"{when}, every task was where it belongs, but not every copy caught up, or something is still due"]
     parts = parts or list(_still_due(look))

@@ -17,12 +17,12 @@ from batonpass.core.handover.planner import plan_step
 from batonpass.core.handover.probing import is_at_rest
 from batonpass.core.handover.state_size import state_sizes
 from batonpass.core.handover.view import View
-from batonpass.core.state.application import Application, application_of, rebalance_due_ms
+from batonpass.core.state.application import Application, application_of, others_refusals, rebalance_due_ms
 from batonpass.core.state.ids import MemberId, TaskId, task_sort_key
 from batonpass.core.state.model import ActiveState, Group, Role, Task
 from batonpass.core.state.policy import Policy
 from batonpass.core.state.reasons import Why
-from batonpass.core.state.soft import MeasuredReport, Soft
+from batonpass.core.state.soft import MeasuredReport, Refused, Soft
 from batonpass.core.state.topology import is_ready, why_not_ready
 from batonpass.dry_run.plan import TARGET_ROLES, Roles, holders_of, in_order, roles_by_member, targets_of
 from batonpass.dry_run.snapshot import Snapshot, SnapshotCopy, SnapshotMember, SnapshotTask
@@ -49,6 +49,7 @@ class GroupStatus:
         moves_pending: the tasks that are not with their target owner.
         next_probe_ms: an instant; None at rest, and while Kafka's own assignor decides.
         application: what is known of the Kafka Streams application; None for a group whose members heartbeat.
+        others_refusals: those of another application that asks under the group's name; None: there is none.
     """
 
     state: GroupState
@@ -62,14 +63,15 @@ class GroupStatus:
     next_probe_ms: int | None
     held_back: tuple[HeldBack, ...]
     application: Application | None
+    others_refusals: Refused | None
 
 
 def status_of(view: View, held: Sequence[HeldBack]) -> GroupStatus:
     """Return where the group stands, given what the present step holds back."""
     group = view.group
     application = application_of(group, view.soft, view.now_ms)
-    is_refused = application is not None and application.is_refused
-    at_rest = is_ready(group.topology) and is_at_rest(view) and not idle_tasks(view) and not is_refused
+    refused = None if application is None else application.refused
+    at_rest = is_ready(group.topology) and is_at_rest(view) and not idle_tasks(view) and refused is None
     waits = [group.tasks[task_id] for task_id in group.unsettled if task_id in group.table.index_of]
     etas = [
         caught_up_in_ms(view.copy(task, member_id), group.config)
@@ -78,7 +80,7 @@ def status_of(view: View, held: Sequence[HeldBack]) -> GroupStatus:
         if view.present_member(member_id) is not None
     ]
     known = [eta for eta in etas if eta is not None]
-    state, detail = _state(group, application, at_rest=at_rest)
+    state, detail = _state(group, refused, at_rest=at_rest)
     return GroupStatus(
         state=state,
         detail=detail,
@@ -91,6 +93,7 @@ def status_of(view: View, held: Sequence[HeldBack]) -> GroupStatus:
         next_probe_ms=None if at_rest else rebalance_due_ms(group),
         held_back=tuple(held) if group.members else (),
         application=application,
+        others_refusals=others_refusals(group, view.soft, view.now_ms),
     )
 
 
@@ -121,16 +124,17 @@ def is_idle(view: View, task: Task) -> bool:
     return member_soft.echoed >= grant.epoch and (measured is None or measured.report.role != Role.ACTIVE)
 
 
-def _state(group: Group, application: Application | None, *, at_rest: bool) -> tuple[GroupState, str]:
+def _state(group: Group, refused: Refused | None, *, at_rest: bool) -> tuple[GroupState, str]:
+    why_refused = "" if refused is None else f"rebalances are refused: {refused.why}"
     if not is_ready(group.topology):
-        return GroupState.NOT_READY, why_not_ready(group.topology)
+        is_without = "no topic that the application reads is there, so it has no task"
+        why = is_without if group.config.kafka_streams else why_not_ready(group.topology)
+        return GroupState.NOT_READY, why_refused or why
     if not group.members:
-        return GroupState.EMPTY, ""
+        return GroupState.EMPTY, why_refused
     if group.pause is not None:
         return GroupState.PAUSED, group.pause.reason
-    if application is not None and application.is_refused and application.refused is not None:
-        return GroupState.BALANCING, f"rebalances are refused: {application.refused.why}"
-    return (GroupState.AT_REST if at_rest else GroupState.BALANCING), ""
+    return (GroupState.AT_REST if at_rest else GroupState.BALANCING), why_refused
 
 
 @dataclass(frozen=True, slots=True)

@@ -132,6 +132,11 @@ def _check_release(transition: Transition, ledger: Ledger, record: r.TaskRelease
     task_id, member_id = record.task, record.member_id
     revocation = ledger.revocation(member_id, task_id)
     unreleased = ledger.unreleased_of(task_id)
+    if any(
+        isinstance(item, StreamsRebalance) and not _runs(_process(transition, ledger, item, member_id), task_id)
+        for item in transition.inputs or ()
+    ):
+        return
     free_at = unreleased.get(member_id)
     if free_at is not None:
         if free_at > transition.now_ms and not _is_vouched_dead(transition, member_id):
@@ -139,11 +144,7 @@ def _check_release(transition: Transition, ledger: Ledger, record: r.TaskRelease
             yield Violation("L1", detail, task_id, member_id)
     elif (member_id in unreleased or revocation is not None) and transition.inputs is not None:
         is_confirmed = revocation is not None and any(
-            _confirms(item, member_id, task_id, revocation.epoch)
-            or (
-                isinstance(item, StreamsRebalance) and not _runs(_process(transition, ledger, item, member_id), task_id)
-            )
-            for item in transition.inputs
+            _confirms(item, member_id, task_id, revocation.epoch) for item in transition.inputs
         )
         if not is_confirmed:
             yield Violation("L1", "released without a confirmation", task_id, member_id)

@@ -192,8 +192,8 @@ class GroupGauges(Collector):
         yield "distrusted_members", (), len(View(group, soft, now_ms, self._policy).distrusted)
         yield "session_timeout_seconds", (), group.config.session_timeout_ms / 1_000
         yield "storm", (), float(group.storm_since_ms is not None)
-        if status.application is not None:
-            refused = status.application.refused
+        refused = (status.application and status.application.refused) or status.others_refusals
+        if status.application is not None or refused is not None:
             yield "refused_rebalances", (), 0 if refused is None else refused.times
         yield "placement_failed", (), float(bool(group.placement_failed))
         yield from self._sums(group, soft, cached, now_ms)

@@ -7,9 +7,12 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from batonpass.background import kept_going
+from batonpass.core.state.application import application_of
 from batonpass.core.state.errors import LimitExceeded, ProtocolError, UnknownGroup
 from batonpass.core.state.ids import GroupId, MemberId
 from batonpass.core.state.inputs import GroupDeclaration, Input, RefusedRebalance, StreamsRebalance, Tick
+from batonpass.core.state.model import Group
+from batonpass.core.state.policy import GroupConfig
 from batonpass.runtime.feed import FOLLOWERS_EACH_MAX, FOLLOWERS_MAX, Feed
 from batonpass.runtime.group_runtime import GroupRuntime
 from batonpass.runtime.history import NOBODY_ASKED, Asked
@@ -17,7 +20,6 @@ from batonpass.runtime.ports import CoordinatorLoading, Defect, NotOwner, Ports,
 from batonpass.runtime.task_room import TASKS_TOTAL_MAX, TaskRoom
 
 if TYPE_CHECKING:
-    from batonpass.core.state.model import Group
     from batonpass.core.state.replies import Answer, Reply
     from batonpass.core.state.soft import Soft
 
@@ -146,15 +148,20 @@ class Coordinator:
         for runtime in self._runtimes.values():
             runtime.watchers.wake_all()
 
+    def shown_groups(self) -> list[tuple[Group, Soft]]:
+        """Return these groups, and the applications that have none because they are refused (``_shown``)."""
+        held = [one for group_id, one in self._runtimes.items() if self._ports.ownership.holds(group_id)]
+        return [found for runtime in held if (found := self._shown(runtime)) is not None]
+
     async def knows(self, group_id: GroupId) -> bool:
         """Return whether a group of this name exists or ever existed, on any coordinator.
 
         Raises:
             StoreUnavailable: when the log cannot be reached.
         """
-        if group_id not in self._known:
+        if group_id not in self._known and group_id not in self._runtimes:
             self._known = set(await self._ports.log.group_ids())
-        return group_id in self._known
+        return group_id in self._known or group_id in self._runtimes
 
     def now_ms(self) -> int:
         """Return the coordinator's time."""
@@ -164,8 +171,12 @@ class Coordinator:
         """Carry out an input and return the reply; a refusal is returned, not raised."""
         runtime = self._runtimes.get(group_id)
         if runtime is None:
-            if isinstance(item, GroupDeclaration | StreamsRebalance):
-                if len(self._runtimes) >= self._groups_max:
+            if isinstance(item, GroupDeclaration | StreamsRebalance | RefusedRebalance):
+                for one in list(self._runtimes.values()):
+                    self._tidy(one)
+                without = sum(one.engine.soft.refused is not None for one in self._runtimes.values() if one.is_empty)
+                others = without if isinstance(item, RefusedRebalance) else len(self._runtimes) - without
+                if others >= self._groups_max:
                     return LimitExceeded(f"this coordinator has {self._groups_max} groups, as many as it may have")
             else:
                 try:
@@ -177,9 +188,6 @@ class Coordinator:
             with self._room.claim(runtime.engine.group, item):
                 return await runtime.mailbox.ask(item, asked)
         except LimitExceeded as refused:
-            if isinstance(item, StreamsRebalance):
-                with contextlib.suppress(LimitExceeded):
-                    await runtime.mailbox.ask(RefusedRebalance(refused.detail, item.config))
             return refused
         finally:
             self._tidy(runtime)
@@ -188,19 +196,32 @@ class Coordinator:
         """Return the group as it is committed, with its soft state.
 
         Raises:
-            UnknownGroup: when it is not declared.
+            UnknownGroup: when it is not declared, and no application is refused under its name.
             StoreUnavailable: when it cannot be read.
         """
-        runtime = await self._loaded(group_id)
+        found = self._shown(await self._loaded(group_id))
         self._require(group_id)
-        if not runtime.engine.group.declared:
+        if found is None:
             raise _unknown(group_id)
-        return runtime.engine.group, runtime.engine.soft
+        return found
+
+    def _shown(self, runtime: GroupRuntime) -> tuple[Group, Soft] | None:
+        """Return a declared group; or, as one that is not, an application that has none, because it is refused.
+
+        A refused question makes no group: nothing of it is stored, and it is shown for as long as the application asks.
+        """
+        group, soft = runtime.engine.group, runtime.engine.soft
+        if not group.declared:
+            group = Group(group.id, config=GroupConfig(kafka_streams=True))
+            application = application_of(group, soft, self.now_ms())
+            if application is None or application.refused is None or application.is_silent:
+                return None
+        return group, soft
 
     async def declared(self, *, after: str, limit: int) -> list[GroupId]:
-        """Return the next declared groups of this coordinator by name after ``after``, at most ``limit``."""
-        declared = (name for name, runtime in self._runtimes.items() if runtime.engine.group.declared and name > after)
-        return sorted(name for name in declared if self._ports.ownership.owner_url(name) is None)[:limit]
+        """Return the next groups of this coordinator by name after ``after``, at most ``limit``."""
+        shown = (name for name, runtime in self._runtimes.items() if name > after and self._shown(runtime) is not None)
+        return sorted(name for name in shown if self._ports.ownership.owner_url(name) is None)[:limit]
 
     async def poll(
         self, group_id: GroupId, member_id: MemberId, *, after: int, wait_ms: int
@@ -287,7 +308,7 @@ class Coordinator:
 
     def _tidy(self, runtime: GroupRuntime) -> None:
         """Forget a group that was never declared, so that unknown names do not fill the memory."""
-        if runtime.is_empty and self._runtimes.get(runtime.engine.group_id) is runtime:
+        if runtime.is_empty and self._shown(runtime) is None and self._runtimes.get(runtime.engine.group_id) is runtime:
             runtime.deadline.cancel()
             del self._runtimes[runtime.engine.group_id]
 

@@ -9,12 +9,14 @@ from batonpass.core.state.application import application_of
 from batonpass.core.state.durations import duration
 from batonpass.core.state.errors import (
     GroupNotEmpty,
+    InvalidConfig,
     InvalidRequest,
     InvalidTopology,
     PreconditionFailed,
     PreconditionRequired,
     ProtocolError,
     TooLarge,
+    UnknownGroup,
     UnknownMember,
 )
 from batonpass.core.state.inputs import (
@@ -63,7 +65,7 @@ def declare(draft: DecisionDraft, item: GroupDeclaration) -> Reply:
         if item.if_match != group.revision:
             return PreconditionFailed(f"group {group.id!r} has changed since; read it again and send its present ETag")
         topology = group.topology if item.topology is None else next_topology(group.topology, item.topology)
-        config = group.config if item.config is None else parse_config(item.config, group.config)
+        config = _config_said(item, group.config)
         require_size(draft, topology)
     except ProtocolError as refused:
         return refused
@@ -83,10 +85,25 @@ def _create(draft: DecisionDraft, item: GroupDeclaration) -> Reply:
         message = "a new group needs a topology"
         raise InvalidTopology(message, errors=[("topology", message)])
     topology = next_topology(Topology(), item.topology)
-    config = parse_config(item.config or {})
+    config = _config_said(item, GroupConfig())
     require_size(draft, topology)
     draft.record(GroupDeclared(topology, config, draft.now_ms))
     return Declared(created=True, revision=draft.group.revision, warnings=warnings_of(draft.policy, config))
+
+
+def _config_said(item: GroupDeclaration, before: GroupConfig) -> GroupConfig:
+    """Return the config with what a caller changes of it.
+
+    Raises:
+        InvalidConfig: naming every setting that is wrong, or for the leader of a Kafka Streams application to say.
+    """
+    config = before if item.config is None else parse_config(item.config, before)
+    why = "the leader of a Kafka Streams application says this at each rebalance; leave it out"
+    own = ("kafka_streams", "other_assignor")
+    faults = [(f"config.{name}", why) for name in own if getattr(config, name) != getattr(before, name)]
+    if faults:
+        raise InvalidConfig(f"the config is refused: {faults[0][0]}: {why}", errors=faults)
+    return config
 
 
 def require_size(draft: DecisionDraft, topology: Topology) -> None:
@@ -114,8 +131,13 @@ def warnings_of(policy: Policy, config: GroupConfig) -> tuple[str, ...]:
 
 
 def delete(draft: DecisionDraft, item: GroupDeletion) -> Reply:
-    """Delete an empty group, or (``force``) one with members. A tombstone keeps its epochs and tokens."""
+    """Delete an empty group, or (``force``) one with members. A tombstone keeps its epochs and tokens.
+
+    Of an application that has no group, because each of its questions was refused, that is forgotten.
+    """
     group = draft.group
+    if not group.declared and draft.soft.refused is None:
+        return UnknownGroup(f"no group {group.id!r} is declared")
     application = application_of(group, draft.soft, draft.now_ms)
     if group.members and not item.force and (application is None or not application.is_silent):
         names = ", ".join(sorted(group.members)[:10])
@@ -129,7 +151,9 @@ def delete(draft: DecisionDraft, item: GroupDeletion) -> Reply:
     in_use = application is None and (
         len(group.members) > 0 or any(group.tasks[task_id].handover.unreleased for task_id in group.unsettled)
     )
-    draft.record(GroupDeleted(draft.now_ms, draft.now_ms + (group.longest_session_ms if in_use else 0)))
+    draft.soft = draft.soft._replace(refused=None)
+    if group.declared:
+        draft.record(GroupDeleted(draft.now_ms, draft.now_ms + (group.longest_session_ms if in_use else 0)))
     return Done()
 
 

@@ -25,6 +25,13 @@ def instance_named(group: Group, name: str) -> InstanceId | None:
     return instance_id if any(known.instance_id == instance_id for known in group.gone.values()) else None
 
 
+def name_of_instance(group: Group, instance_id: InstanceId) -> str:
+    """Return what people call an instance. That of a Kafka Streams application is a process id; its runs have names."""
+    runs = {gone.at_ms: member_id for member_id, gone in group.gone.items() if gone.instance_id == instance_id}
+    last = runs[max(runs)] if runs else instance_id
+    return (group.instances.get(instance_id) or last) if group.config.kafka_streams else instance_id
+
+
 def run_named(group: Group, item: DrainRequest | Eviction) -> Member | None:
     """Return the member that a command is about: by its id; ``until_undone`` also the present run of the instance."""
     member = group.members.get(item.member_id)

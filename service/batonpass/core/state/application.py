@@ -23,7 +23,7 @@ class Application(NamedTuple):
         answered_ms: when it last rebalanced and was answered. None: not since this coordinator started.
         heard_ms: when it last asked, whether it was answered or refused. None: not since this coordinator started.
         silent_in_ms: when it will be silent, if it does not ask: a session after it was to. 0: it is.
-        refused: the refusals since its last answer, or those of another application that still asks.
+        refused: its refusals since its last answer. Another application that is refused takes nothing from it.
     """
 
     id: str
@@ -37,11 +37,6 @@ class Application(NamedTuple):
         """Whether it has not asked for longer than a session, nor when it was to."""
         return self.silent_in_ms == 0
 
-    @property
-    def is_refused(self) -> bool:
-        """Whether the application itself is refused. Another one that is takes nothing from it."""
-        return self.refused is not None and not self.refused.is_another
-
 
 def application_of(group: Group, soft: Soft, now_ms: int) -> Application | None:
     """Return what is known of the application whose group this is; None for a group whose members heartbeat."""
@@ -50,21 +45,20 @@ def application_of(group: Group, soft: Soft, now_ms: int) -> Application | None:
     answered_ms = heard_ms = max([one.heard_ms for one in soft.members.values()], default=None)
     # What a coordinator that starts has not answered is asked again.
     expected_ms = max(heard_ms or soft.started_ms + ASKS_AGAIN_MS, rebalance_due_ms(group) or 0)
-    refused = refused_now(group, soft, now_ms)
-    if refused is not None and not refused.is_another:
+    refused = soft.refused if soft.refused is not None and not soft.refused.is_another else None
+    if refused is not None:
         heard_ms, expected_ms = refused.last_ms, refused.last_ms + ASKS_AGAIN_MS
     silent_in_ms = max(0, expected_ms + group.config.session_timeout_ms + 1 - now_ms)
     return Application(group.config.application_id, answered_ms, heard_ms, silent_in_ms, refused)
 
 
+def others_refusals(group: Group, soft: Soft, now_ms: int) -> Refused | None:
+    """Return those of another application that asks under the group's name, while it does: no answer ends them."""
+    others = soft.refused if soft.refused is not None and soft.refused.is_another else None
+    is_over = others is None or now_ms - others.last_ms > ASKS_AGAIN_MS + group.config.session_timeout_ms
+    return None if is_over else others
+
+
 def rebalance_due_ms(group: Group) -> int | None:
     """Return when the application was told to rebalance again. In the shadow nobody follows what it is told."""
     return None if group.config.other_assignor else group.next_probe_ms
-
-
-def refused_now(group: Group, soft: Soft, now_ms: int) -> Refused | None:
-    """Return the refusals that count. Those of another application do while it asks: no answer ever ends them."""
-    refused = soft.refused
-    if refused is None or not refused.is_another:
-        return refused
-    return refused if now_ms - refused.last_ms <= ASKS_AGAIN_MS + group.config.session_timeout_ms else None

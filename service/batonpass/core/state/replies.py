@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -74,7 +74,7 @@ class StreamsAdvice:
     """
 
     generation: int
-    assignment: Mapping[InstanceId, Mapping[str, tuple[TaskId, ...]]]
+    assignment: Mapping[InstanceId, Mapping[str, Sequence[TaskId]]]
     follow_up_ms: int | None
     follow_up_by_everybody: bool
     at_rest: bool

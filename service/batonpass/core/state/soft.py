@@ -181,7 +181,7 @@ class Soft(NamedTuple):
         placed_without: the members that stay and that the present target gives nothing new, because they were not there
             (``availability``). Once one of them is, the group is placed anew.
         refused: the refusals since the last answer to a Kafka Streams application, or else those of another one under
-            its name (``application.refused_now``). None: it was answered, or not heard.
+            the group's name (``application``). None: it was answered, or not heard.
         loads_read_ms: when the loads that members say were last compared with the recorded ones.
         load_tried_ms: when it was last decided what to move for load.
     """

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from batonpass.client import readable_name
 from batonpass.dashboard.view_models.generations import because
 from batonpass.dashboard.words import CAUSES, Names, count, duration, gap_of, number, why
 from batonpass.remedies import EventRemedy, remedy_of
@@ -152,7 +153,8 @@ def sentence_of(event: Json, names: Names) -> str:
                 detail=_told(body.get("detail")),
                 lost=number(body.get("lost") or 0),
                 why=_why(body),
-                instance=body.get("instance_id") or "",
+                instance=readable_name(body.get("instance_id"))
+                or (member if event.get("member") else body.get("instance_id", "")),
             )
         case kind:
             return generic(kind, task, member if event.get("member") else "", _why(body))

@@ -12,7 +12,6 @@ import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
-import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.FutureTask;
@@ -90,15 +89,25 @@ final class Coordinator {
             url + "/v1/groups/" + URLEncoder.encode(settings.group(), StandardCharsets.UTF_8).replace("+", "%20"));
     }
 
+    /** A connection to a coordinator; nothing is sent yet. It follows no redirections: the token is for no other server. */
+    static HttpURLConnection connection(URI url, Settings settings, int millis) throws IOException {
+        HttpURLConnection connection = (HttpURLConnection) url.toURL().openConnection();
+        connection.setConnectTimeout(millis);
+        connection.setReadTimeout(millis);
+        connection.setInstanceFollowRedirects(false);
+        connection.setRequestProperty("Accept", "application/json");
+        connection.setRequestProperty("Connection", "close");
+        settings.currentToken().ifPresent(word -> connection.setRequestProperty("Authorization", "Bearer " + word));
+        return connection;
+    }
+
     private static byte[] exchange(
         URI url, Settings settings, byte[] question, int millis, CompletableFuture<HttpURLConnection> opened)
         throws IOException, NoAdvice {
         long endsAt = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(millis);
-        HttpURLConnection connection = (HttpURLConnection) URI.create(group(url, settings) + "/advice").toURL().openConnection();
+        HttpURLConnection connection = connection(URI.create(group(url, settings) + "/advice"), settings, millis);
         opened.complete(connection);
-        connection.setConnectTimeout(millis);
-        connection.setReadTimeout(millis);
-        send(connection, settings.currentToken(), question);
+        send(connection, question);
         int status = connection.getResponseCode();
         if (status == OK) {
             return read(connection.getInputStream(), connection.getContentLengthLong(), settings, endsAt);
@@ -124,13 +133,9 @@ final class Coordinator {
             : "it refers to " + Words.shown(elsewhere) + ", which is not followed; " + Settings.URL + " has to name it";
     }
 
-    private static void send(HttpURLConnection connection, Optional<String> token, byte[] question) throws IOException {
+    private static void send(HttpURLConnection connection, byte[] question) throws IOException {
         connection.setRequestMethod("POST");
-        connection.setInstanceFollowRedirects(false);
         connection.setRequestProperty("Content-Type", "application/json");
-        connection.setRequestProperty("Accept", "application/json");
-        connection.setRequestProperty("Connection", "close");
-        token.ifPresent(word -> connection.setRequestProperty("Authorization", "Bearer " + word));
         // Sent as it is, and never a second time by itself.
         connection.setFixedLengthStreamingMode(question.length);
         connection.setDoOutput(true);

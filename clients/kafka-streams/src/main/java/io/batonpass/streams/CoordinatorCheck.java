@@ -5,7 +5,6 @@ import java.io.InputStream;
 import java.net.HttpURLConnection;
 import java.net.URI;
 import java.nio.charset.StandardCharsets;
-import java.time.Duration;
 import java.util.Map;
 import java.util.Optional;
 import org.slf4j.Logger;
@@ -14,7 +13,7 @@ import org.slf4j.LoggerFactory;
 /** What a coordinator says of this application before it starts: it reads the application's group, and changes nothing. */
 final class CoordinatorCheck {
     private static final Logger LOG = LoggerFactory.getLogger(CoordinatorCheck.class);
-    private static final Duration LIMIT = Duration.ofSeconds(5);
+    private static final int LIMIT_MS = 5_000;
     private static final int MOST = 16 << 20;
     private static final int OK = 200;
     private static final int BAD_REQUEST = 400;
@@ -43,11 +42,7 @@ final class CoordinatorCheck {
     }
 
     private static Optional<String> answer(URI url, Settings settings) throws IOException {
-        HttpURLConnection connection = (HttpURLConnection) Coordinator.group(url, settings).toURL().openConnection();
-        connection.setConnectTimeout((int) LIMIT.toMillis());
-        connection.setReadTimeout((int) LIMIT.toMillis());
-        connection.setInstanceFollowRedirects(false);
-        settings.currentToken().ifPresent(word -> connection.setRequestProperty("Authorization", "Bearer " + word));
+        HttpURLConnection connection = Coordinator.connection(Coordinator.group(url, settings), settings, LIMIT_MS);
         try {
             int status = connection.getResponseCode();
             InputStream body = status < BAD_REQUEST ? connection.getInputStream() : connection.getErrorStream();

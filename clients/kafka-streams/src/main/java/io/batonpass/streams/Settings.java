@@ -50,9 +50,9 @@ record Settings(
     private static final Duration SHADOW_TIMEOUT = Duration.ofSeconds(10);
     private static final int MAX_GROUP = 255;
 
-    /** What the coordinator takes for a name: what it calls a blank is more than Java does, and . and .. end no path. */
+    /** What the coordinator takes for a name: it knows more blanks than Java, and . and .. end no path. Half a pair is no text. */
     private static final Pattern NAME = Pattern.compile(
-        "(?!\\.{1,2}\\z)[^\\s\\x1c-\\x1f/\\p{Cntrl}\\x7f-\\x9f\ufffd]+", Pattern.UNICODE_CHARACTER_CLASS);
+        "(?!\\.{1,2}\\z)[^\\s\\x1c-\\x1f/\\p{Cntrl}\\x7f-\\x9f\ufffd\\p{Cs}]+", Pattern.UNICODE_CHARACTER_CLASS);
 
     /** Who decides. */
     enum Mode {

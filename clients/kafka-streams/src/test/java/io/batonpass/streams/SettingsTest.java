@@ -92,7 +92,7 @@ class SettingsTest {
     }
 
     @ParameterizedTest
-    @ValueSource(strings = {".", "..", "a\u00a0b", "a\u2007b", "a\u202fb", "a\u0085b", "a\u001cb", "a\u3000b", "a\ufffdb"})
+    @ValueSource(strings = {".", "..", "a\u00a0b", "a\u2007b", "a\u202fb", "a\u0085b", "a\u001cb", "a\u3000b", "a\ufffdb", "a\ud83db"})
     void aNameThatNoCoordinatorTakesIsWrong(String name) {
         assertEquals(1, with("batonpass.group", name).problems().size());
     }
