@@ -11,12 +11,12 @@ from collections import defaultdict
 from dataclasses import replace
 from typing import Final
 
-from batonpass.core.handover.availability import Availability
 from batonpass.core.handover.decision_draft import DecisionDraft
 from batonpass.core.handover.state_size import lag_at_start
+from batonpass.core.handover.turns import last_came_on
 from batonpass.core.handover.view import View
 from batonpass.core.state.ids import MemberId, TaskId
-from batonpass.core.state.model import Group
+from batonpass.core.state.model import Group, Task
 from batonpass.core.state.policy import BalanceBy
 from batonpass.core.state.reasons import NoChange, Reason, Why
 from batonpass.core.state.records import ImbalanceNoted, LoadsMeasured, MovedForLoad, TargetPlaced
@@ -101,17 +101,27 @@ def _note(draft: DecisionDraft) -> None:
 
 
 def _is_calm(view: View) -> bool:
-    """Say whether nothing else is going on: every member is there and was heard in full, and no move is under way."""
+    """Say whether nothing else is going on: every member is there and was heard in full, and no move comes closer."""
     group = view.group
     if group.placement_due_ms is not None or view.why_moves_are_held(for_balance=True) is not None:
         return False
     for member in group.members.values():
         known = view.member_softs.get(member.id)
-        is_there = member.gets_nothing or view.availability(member.id) is Availability.THERE
+        is_there = member.gets_nothing or view.is_heard(member.id)
         if not is_there or known is None or not known.full:
             return False
-    unsettled = view.tasks.pick(list(group.unsettled))
-    return all(task.target.owner in (None, task.owner) for task in unsettled)
+    return not any(_is_coming(view, task) for task in view.tasks.pick(list(group.unsettled)))
+
+
+def _is_coming(view: View, task: Task) -> bool:
+    """Say whether a task is on its way to its target, and not held up there for as long as others wait (``turns``)."""
+    to = task.target.owner
+    if to in (None, task.owner) or task.marks.parked or task.marks.stalls:
+        return False
+    target = view.present_member(to)
+    if target is None or target.id not in view.holders(task):
+        return True
+    return view.now_ms - last_came_on(view.soft, task.id, target)[0] < view.config.warmup_stall_timeout_ms
 
 
 def moved_by(group: Group, plan: TargetPlan) -> dict[TaskId, MemberId]:
@@ -152,7 +162,7 @@ def _choose(view: View, request: PlacementRequest, placed: Placed) -> tuple[dict
     weight, home, members = request.table.weight, request.home, request.members
     load = [0.0] * (len(members) + 1)
     for task, member in enumerate(home):
-        load[member] += weight[task]
+        load[request.bound.get(task, member)] += weight[task]
     stays = [index for index, member in enumerate(members) if member.may_be_target]
     capacity = [member.capacity for member in members]
     average = sum(load[index] for index in stays) / sum(capacity[index] for index in stays)
