@@ -504,10 +504,10 @@ def test_it_waits_while_a_copy_comes_closer_and_another_waits_for_its_slot() -> 
 def test_what_cannot_end_holds_up_no_balance_by_load(how: str, standbys: int) -> None:
     """A copy that comes no closer, a drain that nobody can take over, and a task that nobody runs."""
     scene = begin(members=4, partitions=12, num_standby_replicas=standbys, warmup_stall_timeout_ms=60_000)
-    first, last = scene.held("m3", Role.ACTIVE)[0], scene.held("m3", Role.ACTIVE)
+    last = scene.held("m3", Role.ACTIVE)
+    first = last[0]
+    to = next(name for name in ("m1", "m2") if name not in scene.task(first).standbys)
     if how == "pin":
-        holders = {"m3", *scene.task(first).standbys}
-        to = next(name for name in ("m1", "m2") if name not in holders)
         scene.do(PinRequest(TaskId(first), MemberId(to)))
     elif how == "parked":
         scene.do(PinRequest(TaskId(first), MemberId("m2")))

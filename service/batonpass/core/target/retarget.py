@@ -50,7 +50,7 @@ def plan_target(view: View, solver: Solver, moves: Mapping[int, int] | None = No
     request = build_request(view)
     if moves is not None:
         number = {member.id: index for index, member in enumerate(request.members)}
-        targets = [view.group.tasks[task_id].target.owner for task_id in request.table.ids]
+        targets = [view.group.tasks[task_id].target.owner for task_id in view.group.table.ids]
         stay = {task: number[owner] for task, owner in enumerate(targets) if owner is not None and owner in number}
         request = replace(request, bound={**stay, **request.bound, **moves})
     placed = last_resorts(view, request, place(request, solver))
