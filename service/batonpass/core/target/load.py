@@ -114,9 +114,11 @@ def _is_calm(view: View) -> bool:
 
 
 def _is_coming(view: View, task: Task) -> bool:
-    """Say whether a task is on its way to its target, and not held up there for as long as others wait (``turns``)."""
+    """Say whether a task is on its way to its target, and was not tried there in vain since its owner has it."""
     to = task.target.owner
-    if to in (None, task.owner) or task.marks.parked or task.marks.stalls:
+    if to in (None, task.owner) or task.marks.parked:
+        return False
+    if any(stall.member_id == to and stall.until_ms > task.since_ms for stall in task.marks.stalls):
         return False
     target = view.present_member(to)
     if target is None or target.id not in view.holders(task):

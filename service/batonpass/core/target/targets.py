@@ -5,7 +5,7 @@ The request holds more than the present owners and copies. Some tasks are *bound
 
 | the task | placement |
 |---|---|
-| has no owner, and a next owner that is there and has room | binds it to the next owner |
+| has no owner, and a next owner that may be given something new and has room | binds it to the next owner |
 | failed, and a ready copy takes over | binds it to that copy's member, so that it does not return |
 | has its place on a member that is missing (``View.kept_at``), or is on its way from one | binds it to that place |
 | lost its state | counts it as without an owner |
@@ -193,8 +193,7 @@ class _Constraints:
         view, number = self._view, self._number
         target = task.target.owner if task.target.owner in number else None
         owner, next_owner = task.owner, task.handover.next_owner if task.handover.next_owner in number else None
-        is_kept = next_owner is not None and (view.is_heard(next_owner) or next_owner in view.takers)
-        if owner is None and next_owner is not None and is_kept and not view.has_full_disk_for(next_owner, task.id):
+        if owner is None and next_owner in view.takers and not view.has_full_disk_for(next_owner, task.id):
             owner = next_owner
             self.bound[task_index] = number[next_owner]
         elif task.state is ActiveState.FAILED and view.is_stateful(task.id):
