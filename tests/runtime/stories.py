@@ -155,8 +155,12 @@ def restarts() -> StoryScene:
 
 
 def is_suspected() -> StoryScene:
-    """The long-poll of the owner, whose outputs are fenced, breaks; its standby takes over; it speaks after all."""
+    """The long-poll of the owner, whose outputs are fenced, breaks 1.5 s after it was heard; its standby takes over;
+    it speaks after all.
+    """
     scene = guarded(on_lease_lost=OnLeaseLost.CONTINUE)
+    scene.obey("a")
+    scene.now_ms += 1_500
     scene.do(PollBroken(A))
     scene.tick(2_000)
     scene.now_ms += 100
