@@ -226,12 +226,13 @@ def test_a_task_that_takes_down_hosts_that_are_replaced_at_once_is_parked_in_the
     assert {"m1", "m2", "m3"} & set(hosts)
 
 
-def test_pods_without_a_common_instance_id_that_die_one_after_the_other_park_nothing() -> None:
+@pytest.mark.parametrize("seconds", [20, 60])
+def test_pods_without_a_common_instance_id_that_die_one_after_the_other_park_nothing(seconds: int) -> None:
     """What a member with several tasks died of is not known: those that joined since may be the same host again."""
     scene = scene_of(2, 12, instances=False, max_warmup_replicas=12, max_warmups_per_member=12)
     for number in range(6):
         scene.join(f"new-{number}")
-        go(scene, 60)
+        go(scene, seconds)
         assert on(scene, f"new-{number}") != []
         die(scene, f"new-{number}")
         assert parked(scene) == []
