@@ -11,7 +11,14 @@ from tests.core.scene import Scene, copy, failed, restoring, running, topology
 
 from batonpass.core.state.errors import UnknownMember
 from batonpass.core.state.evolve import evolve
-from batonpass.core.state.failures import avoided_until_ms, charged, distrusted_until_ms, with_failure
+from batonpass.core.state.failures import (
+    avoided_until_ms,
+    blamed,
+    charged,
+    distrusted_until_ms,
+    may_be_the_host,
+    with_failure,
+)
 from batonpass.core.state.ids import HostId, InstanceId, MemberId, TaskId
 from batonpass.core.state.inputs import (
     DrainRequest,
@@ -24,8 +31,10 @@ from batonpass.core.state.inputs import (
 )
 from batonpass.core.state.model import (
     ActiveState,
+    Cause,
     Failure,
     Fault,
+    GoneMember,
     Grant,
     HostFaults,
     Marks,
@@ -616,6 +625,74 @@ def test_a_failure_that_is_said_again_of_the_same_grant_is_no_further_try() -> N
         task = task.with_marks(failures=with_failure(task, member(token), Outcome.FAILED, at_ms, CONFIG))
         assert [(one.times, one.at_ms) for one in task.marks.failures] == [(times, at_ms)]
     assert avoided_until_ms(CONFIG, task.marks.failures[0]) == 2_000_000 + 4 * WINDOW_MS
+
+
+@pytest.mark.parametrize(
+    ("outcome", "joined_ms", "may_be"),
+    [
+        (Outcome.DIED, 90_000, True),
+        (Outcome.DIED, 200_000, True),
+        (Outcome.DIED, 89_999, False),
+        (Outcome.FAILED, 200_000, False),
+    ],
+)
+def test_without_instance_ids_a_member_that_joined_since_a_death_may_be_the_one_that_died(
+    outcome: Outcome, joined_ms: int, *, may_be: bool
+) -> None:
+    """It may have joined up to a session timeout before the death was noticed."""
+    config = GroupConfig(session_timeout_ms=10_000, heartbeat_interval_ms=1_000)
+    failure = Failure(MemberId("m1"), 100_000, None, outcome)
+    assert may_be_the_host(failure, Member(MemberId("m2"), joined_ms), config) is may_be
+    assert may_be_the_host(failure, Member(MemberId("m1"), 0), config)
+    assert not may_be_the_host(failure, Member(MemberId("m3"), joined_ms, InstanceId("pod")), config)
+
+
+@pytest.mark.parametrize("outcome", [Outcome.DIED, Outcome.SILENT])
+def test_one_death_says_nothing_of_a_task_and_each_further_one_as_much_as_all_before(outcome: Outcome) -> None:
+    config = GroupConfig(session_timeout_ms=10_000, heartbeat_interval_ms=1_000)
+    until_ms = [
+        avoided_until_ms(config, Failure(MemberId("m1"), 100_000, None, outcome, times)) for times in (1, 2, 3, 4)
+    ]
+    assert until_ms == [100_000, 110_000, 120_000, 140_000]
+
+
+def test_a_good_run_takes_back_what_failed_before_it() -> None:
+    scene = scene_of(4, 1)
+    for number in range(3):
+        owner = scene.task("0_0").owner
+        assert owner is not None
+        go(scene, 1, bad={owner: breaks})
+        go(scene, 15, bad={owner: breaks})
+        if number < 2:
+            go(scene, 201)
+    assert len({failure.member_id for failure in scene.task("0_0").marks.failures}) == 3
+    assert parked(scene) == []
+
+
+def test_a_task_that_did_not_run_when_its_members_died_is_not_to_blame() -> None:
+    scene = scene_of(5, 1, max_lost_share=1.0)
+    for _ in range(4):
+        owner = scene.task("0_0").owner
+        assert owner is not None
+        go(scene, 3, bad={owner: lambda _: restoring(1_000_000)})
+        die(scene, owner)
+    assert parked(scene) == []
+
+
+def test_a_task_is_to_blame_for_deaths_that_are_certain_and_failures_within_the_window() -> None:
+    now_ms, m1 = 1_000_000, MemberId("m1")
+    for window_ms, counts in ((50_000, False), (200_000, True)):
+        scene = scene_of(1, 1, poison_window_ms=window_ms)
+        task = scene.task("0_0").with_marks(failures=(Failure(m1, now_ms - 100_000, None, Outcome.FAILED),))
+        assert bool(blamed(task._replace(well_ms=0), scene.group, now_ms)) is counts
+    task = task.with_marks(failures=(Failure(m1, now_ms - 1_000, None, Outcome.DIED),))._replace(well_ms=0)
+    for gone, is_certain in (
+        (None, False),
+        (GoneMember(now_ms, Cause.LEFT, now_ms, None), False),
+        (GoneMember(now_ms, Cause.EXPIRED, now_ms, None), True),
+    ):
+        group = scene.group if gone is None else replace(scene.group, gone=scene.group.gone.having(m1, gone))
+        assert bool(blamed(task, group, now_ms)) is is_certain
 
 
 def test_after_as_long_again_as_it_was_avoided_a_host_begins_anew() -> None:
