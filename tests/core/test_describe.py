@@ -172,7 +172,7 @@ def test_a_snapshot_says_who_is_missing(how: str) -> None:
         scene.do(Leave(M2, restart=True))
     else:
         for _ in range(3):
-            scene.now_ms += scene.group.config.overdue_ms
+            scene.now_ms += scene.group.overdue_ms
             scene.beat("m1")
     snapshot = snapshot_of(scene.group, scene.soft, scene.now_ms)
     assert [(one.id, one.missing) for one in snapshot.members] == [(M1, False), (M2, True)]

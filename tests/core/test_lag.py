@@ -420,7 +420,7 @@ def test_a_copy_that_was_caught_up_and_reads_on_counts_as_caught_up_until_its_ne
     scene = on_kafka()
     scene.beat("m2", level(1_000))
     said_ms, due_ms = scene.now_ms, scene.now_ms + 13_000
-    assert scene.group.config.position_age_max_ms == 13_000
+    assert scene.group.position_age_max_ms == 13_000
     while scene.now_ms + 1 < due_ms:
         scene.now_ms = min(scene.now_ms + 2_999, due_ms - 1)
         read(scene, 1_000 + scene.now_ms - said_ms)

@@ -1,6 +1,7 @@
 """Moves for balance wait while a member may be about to expire: what is balanced now would be balanced again."""
 
 from dataclasses import replace
+from typing import cast
 
 import pytest
 from tests.core.described import describe_group
@@ -9,8 +10,10 @@ from tests.core.scene import Scene, topology
 from batonpass.core.handover.view import View
 from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.inputs import DrainRequest, Heartbeat, PinRequest, Started
+from batonpass.core.state.leases import is_overdue
 from batonpass.core.state.model import Member, OnLeaseLost, Role
 from batonpass.core.state.reasons import Held
+from batonpass.core.state.replies import Answer
 
 HEARTBEAT_MS, SESSION_MS = 3_000, 45_000
 
@@ -157,3 +160,23 @@ def test_a_member_that_always_speaks_more_slowly_is_not_overdue_in_between() -> 
     live(scene, "m1", "m2", "m3", "m4", ms=6 * HEARTBEAT_MS)
     scene.wait(7_000)
     assert View(scene.group, scene.soft, scene.now_ms, scene.policy).is_any_member_overdue
+
+
+def crowd(members: int, **config: object) -> Scene:
+    """Return a group of so many members at rest that may say one heartbeat a second together."""
+    scene = Scene()
+    scene.declare(topology(4), max_heartbeats_per_s=1, **config)
+    for number in range(members):
+        scene.join(f"m{number}")
+    scene.settle(60)
+    return scene
+
+
+@pytest.mark.parametrize(("members", "told_ms"), [(2, 3_000), (3, 3_000), (8, 8_000), (20, (SESSION_MS - 1_000) // 3)])
+def test_members_are_told_to_heartbeat_less_often_where_there_are_many(members: int, told_ms: int) -> None:
+    scene = crowd(members)
+    assert cast("Answer", scene.beat("m0")).heartbeat_interval_ms == told_ms
+    heard_ms = scene.now_ms
+    assert not is_overdue(scene.group, scene.soft, heard_ms + 2 * told_ms, scene.member("m0"))
+    assert is_overdue(scene.group, scene.soft, heard_ms + 2 * told_ms + 1, scene.member("m0"))
+    assert scene.group.position_age_max_ms == 10_000 + told_ms

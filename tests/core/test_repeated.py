@@ -144,7 +144,7 @@ def test_an_end_that_was_read_makes_the_same_words_news() -> None:
     reports = {TaskId("0_0"): copy("standby", None, positions=(("", 7),), end_offsets=(("", 7),))}
     epoch = scene.group.members[standby].epoch
     scene.ok(Heartbeat(standby, 10_001, epoch, reports), Answer)
-    scene.now_ms += scene.group.config.position_age_max_ms + 1
+    scene.now_ms += scene.group.position_age_max_ms + 1
     scene.ok(EndOffsets({("store", 0): 900}, read_ms=scene.now_ms), Done)
     assert scene.soft.members[standby].reports[TaskId("0_0")].lag == 893
     scene.now_ms += 1_000

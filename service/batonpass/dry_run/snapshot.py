@@ -158,7 +158,7 @@ def to_group(snapshot: Snapshot) -> tuple[Group, Soft]:
     )
     member_softs = {
         member.id: MemberSoft(
-            snapshot.now_ms - (snapshot.config.overdue_ms + 1 if member.missing else 0),
+            snapshot.now_ms - (group.overdue_ms + 1 if member.missing else 0),
             full=True,
             reports={task: _report(snapshot, copy) for task, copy in member.tasks.items()},
         )

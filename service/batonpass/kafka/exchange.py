@@ -410,7 +410,7 @@ class Exchange(Observer):
             await asyncio.sleep(ACK_LOOK_S)
             if not self._acks:
                 continue
-            intervals = {group.id: group.config.heartbeat_interval_ms for group, _ in self._coordinator.loaded_groups()}
+            intervals = {group.id: group.heartbeat_interval_ms for group, _ in self._coordinator.loaded_groups()}
             now = time.monotonic()
             for group_id in sorted(self._acks):
                 wait_s = intervals.get(group_id, 0) / 1_000

@@ -134,7 +134,7 @@ def drain_beside_silence(world: World, chance: Random) -> None:
     """A machine is frozen for longer than heartbeats can be late; then another worker has to go."""
     if worker := pick(world, chance):
         worker.suspend(chance.choice((6_000, 12_000)))
-        silent_ms = world.store.group.config.overdue_ms + 500
+        silent_ms = world.store.group.overdue_ms + 500
         world.later(silent_ms, chance.choice((drain, drain_deadline, leave)), world, chance)
 
 

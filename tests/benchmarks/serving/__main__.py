@@ -135,6 +135,7 @@ async def heartbeats(url: str, members: int, options: argparse.Namespace) -> lis
                 "processor time"
             )
         group = groups[0]
+        await group.connect()
         group.members = [member for one in groups for member in one.members]
         await group.each(group.members, group.beat)
         each = (server.resident_bytes() - before) / members
@@ -156,6 +157,8 @@ async def heartbeats(url: str, members: int, options: argparse.Namespace) -> lis
                 f"p99 {kept.p99_ms:.1f} ms, {kept.core:.0%} of a core"
             )
         for one in groups:
+            await one.connect()
+            await one.delete()
             one.end()
     say(f"  {each / KB:.1f} kB a member")
     bars = []

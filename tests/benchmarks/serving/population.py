@@ -95,7 +95,7 @@ class Population:
 
     async def begin(self, *, standbys: int = 1, **config: Any) -> Beginning:
         """Declare the group, let all members join, have it placed, and go on until it rests."""
-        self.wires = [await Wire.open(self.server.port) for _ in range(WIRES)]
+        await self.connect()
         declaration = {
             "topology": {
                 "subtopologies": [
@@ -134,6 +134,11 @@ class Population:
         await self.each(self.members, self.beat)
         return Beginning(joined[0] - began[0], joined[1] - began[1], rested[0] - joined[0], rested[1] - joined[1])
 
+    async def connect(self) -> None:
+        """Open connections; earlier ones, which the server ends when they are idle for long, are closed."""
+        self.end()
+        self.wires = [await Wire.open(self.server.port) for _ in range(WIRES)]
+
     async def join(self, wire: Wire, member: Played) -> None:
         """Let one member join."""
         member.take(await wire.ask(self.server.request("PUT", member.path, b"{}")))
@@ -162,6 +167,12 @@ class Population:
         """Have all copies read on from here, or stand still, and members tell of it so often."""
         for member in self.members:
             member.reads_on, member.lists_every = reads_on, lists_every
+
+    async def delete(self) -> None:
+        """Delete the group, which leaves its room to the next."""
+        answer = await self.wires[0].ask(self.server.request("DELETE", f"{self.path}?force=true"))
+        if answer.status != 204:
+            raise RuntimeError(f"{answer.status} {answer.body!r}")
 
     def end(self) -> None:
         """Close the connections."""

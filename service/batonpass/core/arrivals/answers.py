@@ -85,7 +85,7 @@ def answer(
         seq=max(0, member_soft.seq) if member_soft is not None else 0,
         member_epoch=epoch,
         generation=group.generation,
-        heartbeat_interval_ms=config.heartbeat_interval_ms,
+        heartbeat_interval_ms=group.heartbeat_interval_ms,
         session_timeout_ms=config.session_timeout_ms,
         acceptable_recovery_lag=config.acceptable_recovery_lag,
         acceptable_catchup_ms=config.acceptable_catchup_ms,

@@ -423,7 +423,7 @@ def _measure_anew(
         lag, other = measure_lag(
             report, measured.at_ms, draft.soft.end_offsets, logs, doubted=measured.other_incarnation
         )
-        if not other and is_still_level(measured, draft.group.config, draft.now_ms):
+        if not other and is_still_level(measured, draft.group, draft.now_ms):
             lag = measured.lag
         if member is not None and not report.lost:
             if is_to_be_doubted(measured, logs, before, read) and task_id not in member.doubts:

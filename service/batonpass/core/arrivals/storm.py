@@ -67,4 +67,4 @@ def next_look_ms(draft: DecisionDraft) -> int | None:
     over_ms = ends_ms(draft.group)
     if over_ms is None or not draft.group.members:
         return None
-    return over_ms if over_ms > draft.now_ms else draft.now_ms + draft.group.config.heartbeat_interval_ms
+    return over_ms if over_ms > draft.now_ms else draft.now_ms + draft.group.heartbeat_interval_ms

@@ -198,14 +198,14 @@ def is_acceptable_lag(lag: int | None, rate: float | None, config: GroupConfig) 
     return limit is not None and rate is not None and rate > 0 and lag * 1000 <= limit * rate
 
 
-def is_still_level(measured: MeasuredReport, config: GroupConfig, now_ms: int) -> bool:
+def is_still_level(measured: MeasuredReport, group: Group, now_ms: int) -> bool:
     """Say whether a copy counts as caught up although its changelog has grown since it reported its position.
 
     A copy that reported an end too, and was caught up, need not report at once what it has read since (protocol 4.10).
     When it does not within that time, it has read nothing, and its position counts as the present one.
     """
-    is_told = bool(measured.report.end_offsets) and is_acceptable_lag(measured.lag, measured.rate, config)
-    return is_told and now_ms - measured.at_ms <= config.position_age_max_ms
+    is_told = bool(measured.report.end_offsets) and is_acceptable_lag(measured.lag, measured.rate, group.config)
+    return is_told and now_ms - measured.at_ms <= group.position_age_max_ms
 
 
 def level_in_ms(copy: Copy) -> int | None:

@@ -224,7 +224,7 @@ def _choose_for_not_running(view: View, task: Task, owner: Member, own: Copy) ->
     failed = task.state is ActiveState.FAILED
     previous_owner = None if failed or is_stuck else task.handover.previous_owner
     is_still_expected = previous_owner is not None or task.state is ActiveState.GRANTED
-    if is_still_expected and view.now_ms < task.since_ms + view.config.heartbeat_interval_ms:
+    if is_still_expected and view.now_ms < task.since_ms + view.group.heartbeat_interval_ms:
         # The owner may report within a heartbeat interval that it runs: if it took the task over, its copy was caught
         # up, and if it had no copy, the changelog may be almost empty.
         return _stays(view, task, owner)
@@ -244,7 +244,7 @@ def _runs_in_a_moment(view: View, task: Task, owner: Member, own: Copy) -> bool:
     eta_ms, measured = level_in_ms(own), view.soft.report_of(owner.id, task.id)
     if eta_ms is None or measured is None:
         return False
-    return measured.at_ms + eta_ms - view.config.heartbeat_interval_ms <= view.now_ms
+    return measured.at_ms + eta_ms - view.group.heartbeat_interval_ms <= view.now_ms
 
 
 def _stuck_at_ms(view: View, task: Task, owner: Member, own: Copy) -> int:

@@ -52,7 +52,7 @@ def _why_not_released(view: View, task: Task) -> Held | None:
         return None
     if any(entry.free_at_ms is not None for entry in task.handover.unreleased):
         return Held.LEASE
-    return Held.REVOKING if view.now_ms - task.since_ms >= view.config.heartbeat_interval_ms else None
+    return Held.REVOKING if view.now_ms - task.since_ms >= view.group.heartbeat_interval_ms else None
 
 
 @dataclass(slots=True)

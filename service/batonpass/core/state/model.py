@@ -565,6 +565,31 @@ class Group:
         member = self.members.get(member_id) if member_id is not None else None
         return None if member is None or member.away_until_ms is not None else member
 
+    @property
+    def heartbeat_interval_ms(self) -> int:
+        """How often its members are told to report: the setting, or less often where there are many (protocol 4.1).
+
+        They say no more than ``max_heartbeats_per_s`` together, unless the session timeout leaves no room for that.
+        """
+        config = self.config
+        longest_ms = (config.session_timeout_ms - 1_000) // 3
+        return max(
+            config.heartbeat_interval_ms, min(1_000 * len(self.members) // config.max_heartbeats_per_s, longest_ms)
+        )
+
+    @property
+    def overdue_ms(self) -> int:
+        """The silence after which a member is missing a heartbeat and may be about to expire."""
+        return 2 * self.heartbeat_interval_ms
+
+    @property
+    def position_age_max_ms(self) -> int:
+        """How old the reported position of a copy may be that is caught up and reads on (protocol 4.10).
+
+        After ``report_interval_ms`` its member reports it with the heartbeat that is due next.
+        """
+        return self.config.report_interval_ms + self.heartbeat_interval_ms
+
     def moving_tasks(self) -> list[TaskId]:
         """Return the tasks that every step looks at. No other task has warmups, or members that have to release it."""
         moving = Pending.MOVING

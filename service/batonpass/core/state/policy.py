@@ -89,19 +89,7 @@ class GroupConfig:
     load_patience_ms: int = 600_000
     load_cooldown_ms: int = 3_600_000
     other_assignor: str = ""
-
-    @property
-    def overdue_ms(self) -> int:
-        """Return the silence after which a member is missing a heartbeat and may be about to expire."""
-        return 2 * self.heartbeat_interval_ms
-
-    @property
-    def position_age_max_ms(self) -> int:
-        """Return how old the reported position of a copy may be that is caught up and reads on (protocol 4.10).
-
-        After ``report_interval_ms`` its member reports it with the heartbeat that is due next.
-        """
-        return self.report_interval_ms + self.heartbeat_interval_ms
+    max_heartbeats_per_s: int = 1_500
 
     @property
     def look_again_ms(self) -> int:
@@ -145,6 +133,7 @@ RANGES: Final[Mapping[str, tuple[float, float]]] = {
     "poison_window_ms": (1_000, 7 * _DAY_MS),
     "distrust_after": (0, 1_000),
     "report_interval_ms": (0, 3_600_000),
+    "max_heartbeats_per_s": (1, 1_000_000),
     "load_half_life_ms": (1_000, _DAY_MS),
     "load_imbalance": (0.01, 100.0),
     "load_patience_ms": (1_000, _DAY_MS),
