@@ -47,7 +47,7 @@ from batonpass.core.state.model import (
 from batonpass.core.state.pmap import PMap
 from batonpass.core.state.policy import GroupConfig
 from batonpass.core.state.reasons import Held
-from batonpass.core.state.records import AssignmentChanged, MemberTrusted
+from batonpass.core.state.records import AssignmentChanged, MemberGone, MemberTrusted
 from batonpass.core.state.soft import Soft, TaskReport
 from batonpass.explain.group import explain_group
 from batonpass.explain.task import explain_task
@@ -667,6 +667,17 @@ def test_a_good_run_takes_back_what_failed_before_it() -> None:
             go(scene, 201)
     assert len({failure.member_id for failure in scene.task("0_0").marks.failures}) == 3
     assert parked(scene) == []
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_a_task_ran_on_a_member_that_died_until_that_was_last_heard(*, is_known: bool) -> None:
+    """A coordinator that had not heard it takes it to have ended as long before as its lease is."""
+    scene = scene_of(1, 1)
+    began_ms = scene.task("0_0").ran_since_ms
+    heard_ms, at_ms = began_ms + 5_000, began_ms + 60_000
+    gone = MemberGone(MemberId("m1"), Cause.EXPIRED, at_ms, at_ms, heard_ms if is_known else None)
+    (failure,) = evolve(scene.group, [gone]).tasks[T0].marks.failures
+    assert failure.ran_ms == (5_000 if is_known else 60_000 - scene.group.config.session_timeout_ms)
 
 
 def test_a_task_that_did_not_run_when_its_members_died_is_not_to_blame() -> None:
