@@ -189,6 +189,18 @@ def test_a_host_that_dies_again_and_again_gets_nothing_new_for_a_while_that_grow
     assert parked(pod.scene) == []
 
 
+@pytest.mark.parametrize("lost", list(OnLeaseLost))
+def test_a_host_is_charged_with_its_deaths_whoever_took_over_when(lost: OnLeaseLost) -> None:
+    """With fenced outputs others run its tasks before it is certain that it died."""
+    pod = Pod(scene_of(2, 3, num_standby_replicas=1), lost)
+    for deaths in (1, 2):
+        pod.works_after()
+        go(pod.scene, 30)
+        pod.is_killed_and_starts()
+        assert len(pod.scene.group.hosts[HostId("pod-3")].faults) == deaths
+    assert pod.scene.view().distrusted == {pod.run}
+
+
 def test_deaths_of_a_host_that_ran_its_tasks_well_are_taken_back() -> None:
     """Also how often it came to that, and what is left of the time."""
     pod = Pod(scene_of(2, 3, num_standby_replicas=1))
