@@ -23,6 +23,7 @@ from batonpass.core.state.ids import HostId, InstanceId, MemberId, TaskId
 from batonpass.core.state.inputs import (
     DrainRequest,
     Leave,
+    PauseRequest,
     PinRequest,
     PollBroken,
     ReleaseRequest,
@@ -41,6 +42,7 @@ from batonpass.core.state.model import (
     Member,
     OnLeaseLost,
     Outcome,
+    PauseScope,
     Role,
     Task,
 )
@@ -459,6 +461,23 @@ def test_without_an_instance_id_a_run_that_replaces_another_stands_for_it() -> N
     assert scene.view().distrusted == {"m2-2"}
     scene.do(Leave(MemberId("m2-2")))
     assert dict(scene.group.hosts) == {}
+
+
+@pytest.mark.parametrize("what", ["host", "task"])
+def test_a_ready_copy_takes_over_before_that_of_a_bad_host_although_the_task_belongs_there(what: str) -> None:
+    scene = scene_of(3, 3, num_standby_replicas=2)
+    (task,) = on(scene, "m1")
+    scene.do(PauseRequest(PauseScope.ALL))
+    scene.do(PinRequest(TaskId(task), MemberId("m2")))
+    group, now_ms = scene.group, scene.now_ms
+    if what == "host":
+        scene.group = replace(group, hosts=group.hosts.having(HostId("pod-2"), HostFaults((), now_ms, 1)))
+    else:
+        failure = Failure(MemberId("m2"), now_ms, InstanceId("pod-2"))
+        marked = scene.task(task).with_marks(failures=(failure,))
+        scene.group = replace(group, tasks=group.tasks.updated({TaskId(task): marked}))
+    scene.do(Leave(MemberId("m1")))
+    assert (scene.task(task).target.owner, scene.task(task).owner) == ("m2", "m3")
 
 
 def test_a_distrusted_member_keeps_what_it_runs_well() -> None:
