@@ -21,11 +21,12 @@ from batonpass.core.state.ids import GroupId, MemberId, TaskId
 from batonpass.core.state.inputs import GroupDeclaration, Heartbeat, Input, Join, Tick
 from batonpass.core.state.model import ActiveState, Grant, Group, Member, Role, Subtopology, Task, Topology
 from batonpass.core.state.policy import Policy
+from batonpass.core.state.reasons import WaitsFor
 from batonpass.core.state.records import Record
 from batonpass.core.state.replies import Answer, Reply
 from batonpass.core.state.soft import Soft, TaskReport
 from batonpass.core.wakeups import all_instants
-from batonpass.explain.task import WaitsFor, held_wait
+from batonpass.explain.task import held_wait
 from batonpass.invariants import Transition, check_group, check_repeated, check_step
 
 T = TypeVar("T")

@@ -6,15 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from batonpass.core.handover.availability import Availability, availability_of, takers_of
+from batonpass.core.handover.availability import Availability, availability_of
+from batonpass.core.handover.view import View
 from batonpass.core.state.ids import GroupId, MemberId
 from batonpass.core.state.model import Drain, Group, Member
 from batonpass.core.state.pmap import PMap
-from batonpass.core.state.policy import GroupConfig
+from batonpass.core.state.policy import GroupConfig, Policy
 from batonpass.core.state.soft import MemberSoft, Soft
 
 NOW = 1_000_000
-OVERDUE_MS = GroupConfig().overdue_ms
+OVERDUE_MS = Group(GroupId("g")).overdue_ms
 M = MemberId("m")
 DRAINS, AWAY = {"drain": Drain(NOW, None, NOW + 9)}, {"away_until_ms": NOW + 9}
 
@@ -60,4 +61,4 @@ def test_kafka_says_which_members_of_an_application_are_alive() -> None:
 )
 def test_of_those_that_stay_the_best_available_take(members: dict[str, dict[str, object]], takers: set[str]) -> None:
     known = {MemberId(name): replace(Member(MemberId(name), NOW), **fields) for name, fields in members.items()}  # type: ignore[arg-type]
-    assert takers_of(Group(GroupId("g"), members=PMap(known)), Soft(), NOW) == takers
+    assert View(Group(GroupId("g"), members=PMap(known)), Soft(), NOW, Policy()).takers == takers

@@ -1,7 +1,7 @@
 """Room on members with a limit on their copies."""
 
-from tests.core.planning import member, runs, tasks
 from tests.core.scene import Scene, topology
+from tests.dry_run.planning import member, runs, tasks
 
 from batonpass.core.handover.copies import TaskPlan
 from batonpass.core.handover.copy_capacity import CopyCapacity

@@ -2,8 +2,8 @@
 
 import pytest
 from tests.core.described import describe_group
-from tests.core.planning import held, member, plan_of
 from tests.core.scene import Scene, copy, failed, restoring, running, topology
+from tests.dry_run.planning import held, member, plan_of
 
 from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.inputs import DrainRequest, PauseRequest, PinRequest, ProbeRequest, ReleaseRequest

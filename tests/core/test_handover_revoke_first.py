@@ -9,8 +9,8 @@ from tests.core.scenes import held_back, reasons
 from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.inputs import DrainRequest, Eviction, Leave, PinRequest
 from batonpass.core.state.model import Role
-from batonpass.core.state.reasons import Held
-from batonpass.explain.task import WaitsFor, explain_task
+from batonpass.core.state.reasons import Held, WaitsFor
+from batonpass.explain.task import explain_task
 
 FIRST, SECOND, THIRD = TaskId("0_0"), TaskId("0_1"), TaskId("0_2")
 M2 = MemberId("m2")

@@ -249,9 +249,28 @@ OF_AN_OWNER: dict[str, list[tuple[World, MemberId | None, Why | Held]]] = {
 }
 FREE = World(owner=None, state=GRANTED)
 NOWHERE = FREE._replace(task={"target": Target()}, group=NO_ANSWER)
+TO_C = FREE._replace(task={"handover": Handover(next_owner=C)})
 LIMITED = {"max_tasks": 9}
 OF_NOBODY: dict[str, list[tuple[World, MemberId | None, Why | Held]]] = {
+    "a next owner is chosen and drains, and a ready copy is on a member that stays and did not fail it": [
+        (TO_C._replace(c={"drain": LEAVING}), B, Why.FAILOVER),
+        (TO_C._replace(c={"drain": DUE}), B, Why.FAILOVER),
+        (TO_C._replace(c={"drain": LEAVING}, stateful=False, copies={}), B, Why.STATELESS),
+    ],
+    "a next owner is chosen, the deadline of its drain is over, and the task is free": [
+        (TO_C._replace(copies={B: BEHIND, C: READY}, c={"drain": DUE}), B, Why.DEADLINE),
+        (TO_C._replace(copies={C: READY}, c={"drain": DUE}), B, Why.DEADLINE),
+    ],
     "a next owner is chosen, and has room": [
+        (TO_C._replace(copies={B: BEHIND, C: READY}, c={"drain": LEAVING}), C, Why.HANDOVER_UNDER_WAY),
+        (TO_C._replace(c={"drain": DUE}, b={"drain": LEAVING}), C, Why.HANDOVER_UNDER_WAY),
+        (
+            TO_C._replace(
+                task={"handover": Handover(next_owner=C), "marks": Marks(failures=FAILED_ON_B)}, c={"drain": LEAVING}
+            ),
+            C,
+            Why.HANDOVER_UNDER_WAY,
+        ),
         (FREE._replace(task={"handover": Handover(next_owner=C)}), C, Why.HANDOVER_UNDER_WAY),
         (FREE._replace(task={"handover": Handover(next_owner=C)}, c={**AWAY}), B, Why.FAILOVER),
     ],

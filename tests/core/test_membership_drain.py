@@ -1,9 +1,9 @@
 """Draining: handing over while processing, deadlines, reversal, and what stands in the way."""
 
 import pytest
-from tests.core.placing import Unsolvable
 from tests.core.scene import Scene, copy, running, topology
 from tests.core.scenes import settled
+from tests.placement.placing import Unsolvable
 
 from batonpass.core.arrivals.answers import why_drain_is_blocked
 from batonpass.core.state.ids import MemberId, TaskId

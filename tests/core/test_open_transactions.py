@@ -13,10 +13,10 @@ from batonpass.core.handover.view import View
 from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.inputs import DrainRequest, EndOffsets, Eviction, PinRequest
 from batonpass.core.state.model import Subtopology, Topology
-from batonpass.core.state.reasons import Held
+from batonpass.core.state.reasons import Held, WaitsFor
 from batonpass.core.state.soft import OPEN_TRANSACTION_MS, EndOffset, Positions, TaskReport
 from batonpass.explain.advice import advice_on
-from batonpass.explain.task import TaskExplanation, Wait, WaitsFor, explain_task
+from batonpass.explain.task import TaskExplanation, Wait, explain_task
 from batonpass.placement.types import Readiness
 
 LOG = ("log", 0)

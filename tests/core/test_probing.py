@@ -12,8 +12,17 @@ from batonpass.core.decide import decide
 from batonpass.core.handover.probing import is_at_rest
 from batonpass.core.handover.view import View
 from batonpass.core.state.ids import InstanceId, MemberId, TaskId
-from batonpass.core.state.inputs import DrainRequest, Heartbeat, Leave, PinRequest, ProbeRequest, Started
-from batonpass.core.state.model import Role
+from batonpass.core.state.inputs import (
+    DrainRequest,
+    Heartbeat,
+    Leave,
+    PauseRequest,
+    PinRequest,
+    ProbeRequest,
+    ResumeRequest,
+    Started,
+)
+from batonpass.core.state.model import PauseScope, Role
 from batonpass.core.state.reasons import NoChange
 from batonpass.core.state.records import ProbeScheduled, TargetPlaced
 from batonpass.core.state.soft import Soft
@@ -352,3 +361,29 @@ def test_a_group_with_copies_waits_for_its_members_to_speak_again() -> None:
     assert not at_rest(relay.scene)
     relay.play()
     assert at_rest(relay.scene)
+
+
+@pytest.mark.parametrize("held", [PauseScope.ALL, PauseScope.BALANCE, None])
+def test_a_move_that_is_held_is_not_looked_for_in_vain(held: PauseScope | None) -> None:
+    """Its copy is ready: what ends the pause, or the silence of a member, looks at it then."""
+    scene = Scene()
+    settings = {"session_timeout_ms": 600_000, "warmup_stall_timeout_ms": 3_600_000}
+    scene.declare(topology(2), probing_rebalance_interval_ms=60_000, **settings)
+    scene.join("a")
+    scene.settle()
+    scene.join("b")
+    if held is None:
+        scene.join("c")
+        scene.wait(10_000)
+    else:
+        scene.do(PauseRequest(held))
+    seen = len(scene.log)
+    for _ in range(60):
+        scene.wait(3_000)
+        scene.obey("a", "b")
+    assert scene.held("b", Role.WARMUP) != []
+    assert len([record for record in scene.log[seen:] if isinstance(record, ProbeScheduled)]) <= 4
+    if held is not None:
+        scene.do(ResumeRequest())
+        scene.obey("a", "b")
+        assert scene.held("b", Role.ACTIVE) != []

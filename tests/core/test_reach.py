@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tests.core.described import describe_group
-from tests.core.planning import member, runs, tasks
 from tests.core.relay import Relay
 from tests.core.scene import Scene, topology
+from tests.dry_run.planning import member, runs, tasks
 
 from batonpass.core.handover.copies import TaskPlan
 from batonpass.core.handover.owner import Choice

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.core.test_laws_page import PAGE
+from tests.invariants.test_laws_page import PAGE
 
 SOURCES = Path(__file__).parents[2] / "service" / "batonpass"
 FILE = re.compile(r"`([\w/]+\.py|[\w/]+/\*?)`")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tests.core.planning import member, tasks
 from tests.core.relay import COLD_LAG, Relay
 from tests.core.scene import Scene, copy, running, topology
+from tests.dry_run.planning import member, tasks
 
 from batonpass.core.handover.copies import TaskPlan
 from batonpass.core.handover.owner import Choice

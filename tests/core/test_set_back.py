@@ -1,8 +1,6 @@
 """A clock that has gone back, by far more than a lease: what waited for an instant waits no longer for that."""
 
 from dataclasses import fields, is_dataclass
-from inspect import isclass
-from typing import get_args, get_type_hints
 
 import pytest
 from tests.core.scene import Scene
@@ -10,13 +8,27 @@ from tests.core.scenes import running_scene
 from tests.core.test_membership_restart import GRACE_MS, pods
 from tests.core.test_newcomers import thrashed
 
-from batonpass.core.state import model
-from batonpass.core.state.ids import MemberId
+from batonpass.core.state.evolve import evolve
+from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.inputs import DrainRequest, Eviction, GroupDeletion, Leave, PauseRequest, Started, Tick
-from batonpass.core.state.model import Group, PauseScope, Role
-from batonpass.core.state.policy import GroupConfig
+from batonpass.core.state.model import (
+    NOWHERE,
+    Failure,
+    Fault,
+    Handover,
+    HostFaults,
+    KeptOut,
+    LoadMove,
+    Marks,
+    PauseScope,
+    Role,
+    Stall,
+    Stop,
+    Unreleased,
+)
+from batonpass.core.state.pmap import PMap
 from batonpass.core.state.records import GrantsHeld
-from batonpass.core.state.set_back import APART_MS, INSTANTS, WITHIN, ahead_ms
+from batonpass.core.state.set_back import APART_MS, ahead_ms, moved_back
 from batonpass.core.state.soft import Soft
 
 BACK_MS = 900_000
@@ -39,27 +51,56 @@ def beat_for(scene: Scene, ms: int, *names: str) -> None:
         scene.wait(5_000)
 
 
-def test_every_field_of_a_group_that_is_an_instant_is_known_as_one() -> None:
-    spans = {Group: {"longest_session_ms"}, model.Failure: {"ran_ms"}}
-    for kind in vars(model).values():
-        if not isclass(kind) or kind.__module__ != model.__name__ or kind is GroupConfig:
-            continue
-        names = {one.name for one in fields(kind)} if is_dataclass(kind) else set(getattr(kind, "_fields", ()))
-        instants = {name for name in names if name.endswith("_ms")} - spans.get(kind, set())
-        assert instants == set(INSTANTS.get(kind, ())), kind
+def instants_in(value: object) -> list[int]:
+    """Return every instant in a part of a group, at any depth: what its fields say that end in ``_ms``."""
+    if isinstance(value, PMap):
+        return [at_ms for one in value.values() for at_ms in instants_in(one)]
+    if type(value) is tuple:
+        return [at_ms for one in value for at_ms in instants_in(one)]
+    names = [one.name for one in fields(value)] if is_dataclass(value) else getattr(value, "_fields", ())
+    found: list[int] = []
+    for name in names:
+        part = getattr(value, name)
+        if name.endswith("_ms"):
+            found += [part] if part and name not in {"longest_session_ms", "ran_ms"} else []
+        elif name != "config":
+            found += instants_in(part)
+    return found
 
 
-def parts_of(hint: object) -> set[type]:
-    """Return the parts of a group that a type names, at any depth."""
-    here = {hint} if isinstance(hint, type) and hint in INSTANTS else set()
-    return here | {kind for one in get_args(hint) for kind in parts_of(one)}
+def test_every_instant_of_a_group_goes_back_and_no_duration() -> None:
+    scene = thrashed()
+    scene.join("x", instance_id="x")
+    scene.do(DrainRequest(MemberId("x"), deadline_ms=60_000, until_undone=True))
+    scene.do(PauseRequest(PauseScope.BALANCE, expires_ms=scene.now_ms + 60_000))
+    before = scene.group
+    after = evolve(before, [GrantsHeld(0, "the clock", set_back_ms=BACK_MS)])
+    assert len(instants_in(before)) > 20
+    assert instants_in(after) == [at_ms - BACK_MS for at_ms in instants_in(before)]
+    assert (after.longest_session_ms, after.config) == (before.longest_session_ms, before.config)
+    assert [task.target for task in after.tasks.values()] == [task.target for task in before.tasks.values()]
 
 
-def test_every_field_of_a_group_with_instants_in_it_is_known_as_one() -> None:
-    one_by_one: dict[type, set[str]] = {Group: {"members", "tasks", "table"}}
-    for kind in INSTANTS:
-        within = {name for name, hint in get_type_hints(kind).items() if parts_of(hint)} - one_by_one.get(kind, set())
-        assert within == set(WITHIN.get(kind, ())), kind
+@pytest.mark.parametrize(
+    "part",
+    [
+        Failure(MemberId("a"), 5_000, ran_ms=3_000, joined_ms=2_000),
+        HostFaults((Fault(None, 5_000),), 4_000, 2),
+        Marks(stalls=(Stall(MemberId("a"), 5_000),), failures=(Failure(MemberId("a"), 6_000),)),
+        Handover(unreleased=(Unreleased(MemberId("a"), 5_000),), stop=Stop(MemberId("a"), 6_000, "left", 5_500)),
+        LoadMove(TaskId("0_0"), 5_000),
+        KeptOut(5_000, None),
+    ],
+)
+def test_the_instants_of_a_part_go_back(part: object) -> None:
+    moved = moved_back(part, 1_000)
+    assert instants_in(moved) == [at_ms - 1_000 for at_ms in instants_in(part)]
+    assert moved != part
+    assert moved_back(NOWHERE, 1_000) is NOWHERE
+
+
+def test_what_lasts_for_a_time_does_not_go_back() -> None:
+    assert moved_back(Failure(MemberId("a"), 5_000, ran_ms=3_000), 1_000).ran_ms == 3_000
 
 
 @pytest.mark.parametrize("is_noticed", [True, False])

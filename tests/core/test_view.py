@@ -56,8 +56,8 @@ def test_a_task_that_left_the_topology_is_no_load() -> None:
 def test_holders_are_the_copies_beside_the_active() -> None:
     scene = two()
     task = scene.task("0_0")
-    assert scene.view().holders(task) == {task.standbys[0]: Role.STANDBY}
-    assert task.owner not in scene.view().holders(task)
+    assert task.holders == {task.standbys[0]: Role.STANDBY}
+    assert task.owner not in task.holders
 
 
 def test_state_on_disk_is_what_nobody_gave_a_member_to_tail() -> None:

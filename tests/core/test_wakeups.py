@@ -10,11 +10,10 @@ from batonpass.core import wakeups
 from batonpass.core.state.ids import MemberId
 from batonpass.core.state.inputs import PollBroken, Started
 from batonpass.core.state.model import OnLeaseLost
-from batonpass.core.state.reasons import Held
+from batonpass.core.state.reasons import Held, WaitsFor
 from batonpass.core.state.soft import Soft
-from batonpass.explain.task import WAITS_FOR, WaitsFor
 
-HELD_FOR_A_TIME = [held for held in Held if WAITS_FOR[held] is WaitsFor.TIME]
+HELD_FOR_A_TIME = [held for held in Held if held.waits_for is WaitsFor.TIME]
 
 
 @pytest.mark.parametrize("held", [*HELD_FOR_A_TIME, Held.STALLED, Held.STATE_UNKNOWN, Held.REJOIN_GRACE])

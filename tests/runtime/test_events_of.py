@@ -6,8 +6,8 @@ from collections.abc import Callable
 from datetime import datetime
 
 import pytest
-from tests.core.placing import Unsolvable
 from tests.core.scene import copy, running, topology
+from tests.placement.placing import Unsolvable
 from tests.runtime.stories import (
     STORIES,
     TASK,

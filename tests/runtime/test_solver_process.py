@@ -14,9 +14,9 @@ from typing import Any, Self
 import numpy as np
 import pytest
 from tests.core import scene as scenes
-from tests.core.placing import Group, seats, tasks
 from tests.core.scene import Scene, topology
 from tests.e2e.running import is_alive
+from tests.placement.placing import Group, seats, tasks
 from tests.waiting import wait_until
 
 from batonpass.core.decide import decide

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, cast, get_args
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
 
-from batonpass.core.decide import Decision, decide
+from batonpass.core.decide import HANDLERS, Decision, decide
 from batonpass.core.state.ids import MemberId
 from batonpass.core.state.inputs import EndOffsets, Input
 from batonpass.core.state.policy import Policy
@@ -208,7 +208,7 @@ def _kind(item_type: type) -> str:
     return re.sub(r"(?<!^)(?=[A-Z])", "-", item_type.__name__).lower()
 
 
-_KINDS: Final[Mapping[type, str]] = {item_type: _kind(item_type) for item_type in get_args(Input)}
+_KINDS: Final[Mapping[type, str]] = {item_type: _kind(item_type) for item_type in HANDLERS}
 _ITEM_TYPES: Final[Mapping[str, Any]] = {
     kind: _StoredEnds if item_type is EndOffsets else item_type for item_type, kind in _KINDS.items()
 }

@@ -153,9 +153,7 @@ HANDLERS: Final[Mapping[type[i.Input], Callable[[DecisionDraft, Never], Reply]]]
 def _tasks_of(draft: DecisionDraft, before: Soft, member: Member) -> set[TaskId]:
     """Return the tasks that a member's message may bring news of: what it has, had or reports."""
     tasks = {*member.assignment, *member.revoking}
-    for known in (before.members.get(member.id), draft.member_soft(member.id)):
-        tasks.update(known.reports if known is not None else ())
-    return tasks
+    return tasks.union(before.of(member.id).reports, draft.soft.of(member.id).reports)
 
 
 def _advance_group(draft: DecisionDraft, inputs: Sequence[i.Input], concerned: set[TaskId] | None) -> None:
@@ -165,7 +163,8 @@ def _advance_group(draft: DecisionDraft, inputs: Sequence[i.Input], concerned: s
         return
     generation = group.generation
     is_tick = any(isinstance(item, i.Tick) for item in inputs)
-    is_probe = is_tick and group.placement_due_ms is None and _probe_is_due(draft)
+    is_probe_due = group.next_probe_ms is not None and group.next_probe_ms <= draft.now_ms
+    is_probe = is_tick and group.placement_due_ms is None and is_probe_due
     if _is_due(draft) or is_probe or any(isinstance(item, i.ProbeRequest) for item in inputs):
         # Placement goes first: the step below moves towards the target that it sets.
         place_now(draft)
@@ -185,13 +184,10 @@ def _advance_group(draft: DecisionDraft, inputs: Sequence[i.Input], concerned: s
 
 def _is_to_rest(group: Group) -> bool:
     """Say whether the group would rest now: only copies are missing, or full members block all that is left."""
-    return _only_copies_are_left(group) or (is_nothing_under_way(group) and has_limits(group))
-
-
-def _only_copies_are_left(group: Group) -> bool:
-    """Say whether every task runs where its target says."""
-    unsettled = (group.tasks[task_id] for task_id in group.unsettled)
-    return all(task.owner == task.target.owner and task.state is ActiveState.RUNNING for task in unsettled)
+    unsettled = group.tasks.pick(group.unsettled)
+    if all(task.owner == task.target.owner and task.state is ActiveState.RUNNING for task in unsettled):
+        return True
+    return is_nothing_under_way(group) and has_limits(group)
 
 
 def _is_due(draft: DecisionDraft) -> bool:
@@ -204,11 +200,6 @@ def _is_due(draft: DecisionDraft) -> bool:
         return False
     longest_ms = max(group.config.initial_rebalance_delay_ms, group.config.rebalance_batch_ms)
     return not draft.now_ms < group.placement_due_ms <= draft.now_ms + longest_ms
-
-
-def _probe_is_due(draft: DecisionDraft) -> bool:
-    due_ms = draft.group.next_probe_ms
-    return due_ms is not None and due_ms <= draft.now_ms
 
 
 def _reply(draft: DecisionDraft, item: i.Input, outcome: Reply) -> Reply:

@@ -20,6 +20,7 @@ from batonpass.core.state.failures import avoided_until_ms, distrust_ends
 from batonpass.core.state.inputs import Input, PollBroken, Started, Tick
 from batonpass.core.state.model import Group, Member, Task
 from batonpass.core.state.newcomers import new_until_ms
+from batonpass.core.state.reasons import Held
 from batonpass.core.state.records import AssignmentChanged, NextOwnerChosen, RebalanceScheduled, ReleaseWaived
 from batonpass.core.state.soft import Soft
 from batonpass.core.target import load
@@ -37,9 +38,19 @@ def _of_group(draft: DecisionDraft) -> _Instants:
     yield from _of_holds(group)
 
 
+def group_holds(group: Group) -> dict[Held, int | None]:
+    """Return until when the whole group is held, by the reason. None: it is not, or no end is set.
+
+    What is named here has its wake-up, and explanations say when it ends.
+    """
+    return {
+        Held.GRANTS_HELD: group.grants_from_ms,
+        Held.PAUSED: None if group.pause is None else group.pause.expires_ms,
+    }
+
+
 def _of_holds(group: Group) -> _Instants:
-    # The end of a time without grants, and of a pause.
-    yield from (group.grants_from_ms, group.pause.expires_ms if group.pause is not None else None)
+    yield from group_holds(group).values()
     # An instance that was kept out may come in.
     yield from (entry.until_ms for entry in group.kept_out.values())
 

@@ -6,13 +6,14 @@ and the dry run is repeated, the group comes to rest.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Final
 
 from batonpass.core.handover.copies import HeldBack, TaskPlan
 from batonpass.core.handover.planner import StepPlan, plan_step
 from batonpass.core.handover.view import View
-from batonpass.core.state.ids import MemberId, TaskId
+from batonpass.core.state.ids import MemberId, TaskId, task_sort_key
 from batonpass.core.state.model import ActiveState, Group, Pending, Role, Task
 from batonpass.core.state.pmap import PMap
 from batonpass.core.state.policy import Policy
@@ -73,47 +74,68 @@ def plan(group: Group, soft: Soft, now_ms: int, policy: Policy, solver: Solver =
 
 def _answer(view: View, step: StepPlan, lower_bound: int) -> Plan:
     group, task_plans, held = view.group, step.task_plans, step.held
-    target = _blank(group, ("active", "standby"))
-    assignment = _blank(group, ("active", "standby", "warmup"))
-    is_same = is_aimed = is_ready = True
-    to_come = False
-    moves = 0
-    for plan in task_plans:
-        task, active = plan.task, plan.choice.active
-        aim = task.target.owner
-        if aim is not None:
-            target[aim]["active"].append(task.id)
-        for member_id in task.target.standbys:
-            target[member_id]["standby"].append(task.id)
-        if active is not None:
-            assignment[active]["active"].append(task.id)
-        for member_id, role in plan.copies.items():
-            assignment[member_id][role].append(task.id)
-        moves += (
-            view.is_stateful(task.id) and task.target.owner is not None and _present_owner(task) != task.target.owner
-        )
-        is_same = is_same and _holds_already(task, plan)
-        aimed = active == aim and plan.copies == dict.fromkeys(task.target.standbys, Role.STANDBY)
-        is_aimed = is_aimed and aimed
-        ready = _is_ready(view, plan)
-        is_ready = is_ready and ready
-        to_come = to_come or not aimed or not ready
-    # Without members nothing can change, but a task that waits for a member is not at rest.
-    at_rest = is_same and is_aimed and is_ready and bool(group.members or not held)
-    texts: _Texts = {}
+    tasks = [plan.task for plan in task_plans]
+    moves = sum(
+        task.target.owner is not None and _present_owner(task) != task.target.owner and view.is_stateful(task.id)
+        for task in tasks
+    )
+    is_complete = all(_is_as_aimed(plan) and _is_ready(view, plan) for plan in task_plans)
     there = {plan.task.id for plan in task_plans if plan.task.target.owner in (plan.choice.active or "", *plan.copies)}
     return Plan(
-        target=_sorted(group, target),
-        assignment=_sorted(group, assignment),
+        target=roles_by_member(group, TARGET_ROLES, targets_of(tasks)),
+        assignment=roles_by_member(group, tuple(Role), holders_of(task_plans)),
         moves=moves,
         # Moves that find no room are not counted, so the bound must not count them either.
         lower_bound=min(lower_bound, moves),
-        at_rest=at_rest,
-        probing_needed=to_come and not at_rest,
+        # Without members nothing can change, but a task that waits for a member is not at rest.
+        at_rest=is_complete and all(map(_holds_already, task_plans)) and bool(group.members or not held),
+        probing_needed=not is_complete,
         # A task that failed where it belongs, or waits beside a ready copy, has a reason but is not on this list.
         held_back=tuple(entry for entry in held if view.is_stateful(entry.task) and entry.task not in there),
-        reasons=tuple([_reason(view, plan, texts) for plan in task_plans]),
+        reasons=tuple([_reason(view, plan) for plan in task_plans]),
     )
+
+
+TARGET_ROLES: Final = (Role.ACTIVE, Role.STANDBY)
+_Held = tuple[MemberId, str, TaskId]
+"""A member, and a task that it has in a role."""
+
+
+def targets_of(tasks: Iterable[Task]) -> Iterator[_Held]:
+    """Yield where tasks belong."""
+    for task in tasks:
+        if task.target.owner is not None:
+            yield task.target.owner, Role.ACTIVE, task.id
+        yield from ((member_id, Role.STANDBY, task.id) for member_id in task.target.standbys)
+
+
+def holders_of(task_plans: Iterable[TaskPlan]) -> Iterator[_Held]:
+    """Yield where tasks and their copies are when a step is complete."""
+    for plan in task_plans:
+        if plan.choice.active is not None:
+            yield plan.choice.active, Role.ACTIVE, plan.task.id
+        yield from ((member_id, role, plan.task.id) for member_id, role in plan.copies.items())
+
+
+def roles_by_member(group: Group, roles: tuple[str, ...], held: Iterable[_Held]) -> dict[MemberId, Roles]:
+    """Return, for every member, its tasks in each role, in order."""
+    found: dict[MemberId, dict[str, list[TaskId]]] = {
+        member_id: {str(role): [] for role in roles} for member_id in sorted(group.members)
+    }
+    for member_id, role, task_id in held:
+        found[member_id][role].append(task_id)
+    return {
+        member_id: {role: tuple(in_order(group, tasks)) for role, tasks in by_role.items()}
+        for member_id, by_role in found.items()
+    }
+
+
+def in_order(group: Group, task_ids: Collection[TaskId]) -> list[TaskId]:
+    """Return tasks in the order of the topology. Tasks that it has dropped come where they would be in that order."""
+    index_of = group.table.index_of
+    if all(task_id in index_of for task_id in task_ids):
+        return sorted(task_ids, key=index_of.__getitem__)
+    return sorted(task_ids, key=task_sort_key)
 
 
 def _present_owner(task: Task) -> MemberId | None:
@@ -121,13 +143,14 @@ def _present_owner(task: Task) -> MemberId | None:
     return task.handover.unreleased[0].member_id if task.owner is None and task.handover.unreleased else task.owner
 
 
-def _holds_already(task: Task, plan: TaskPlan) -> bool:
-    if task.owner != plan.choice.active or task.handover.unreleased:
-        return False
-    held: dict[MemberId, Role] = dict.fromkeys(task.standbys, Role.STANDBY)
-    if task.warmups:
-        held.update(dict.fromkeys(task.warmups, Role.WARMUP))
-    return held == plan.copies
+def _holds_already(plan: TaskPlan) -> bool:
+    task = plan.task
+    return task.owner == plan.choice.active and not task.handover.unreleased and task.holders == plan.copies
+
+
+def _is_as_aimed(plan: TaskPlan) -> bool:
+    target = plan.task.target
+    return plan.choice.active == target.owner and plan.copies == dict.fromkeys(target.standbys, Role.STANDBY)
 
 
 def _is_ready(view: View, plan: TaskPlan) -> bool:
@@ -140,18 +163,6 @@ def _is_ready(view: View, plan: TaskPlan) -> bool:
     if active is not None and not view.copy(task, active).is_caught_up:
         return False
     return all(member_id == task.owner or view.copy(task, member_id).is_caught_up for member_id in plan.copies)
-
-
-def _blank(group: Group, roles: tuple[str, ...]) -> dict[MemberId, dict[str, list[TaskId]]]:
-    return {member_id: {role: [] for role in roles} for member_id in sorted(group.members)}
-
-
-def _sorted(group: Group, roles_of: dict[MemberId, dict[str, list[TaskId]]]) -> dict[MemberId, Roles]:
-    in_order = group.table.in_order
-    return {
-        member_id: {role: tuple(in_order(tasks)) for role, tasks in roles.items()}
-        for member_id, roles in roles_of.items()
-    }
 
 
 _DETAIL: Mapping[str, str] = {
@@ -168,10 +179,7 @@ _DETAIL: Mapping[str, str] = {
 }
 
 
-_Texts = dict[tuple[Why, MemberId | None, MemberId | None, MemberId | None], str]
-
-
-def _reason(view: View, plan: TaskPlan, texts: _Texts) -> Reason:
+def _reason(view: View, plan: TaskPlan) -> Reason:
     task, choice, back = plan.task, plan.choice, plan.held
     if back is not None and back.reason is Held.FAILED:
         return Reason(back.reason, task.id, None, f"failed on {choice.active}, and no other member is ready to take it")
@@ -185,7 +193,5 @@ def _reason(view: View, plan: TaskPlan, texts: _Texts) -> Reason:
         return Reason(
             Why.WARMING, task.id, task.target.owner, f"runs on {choice.active}; {task.target.owner} warms up, lag {lag}"
         )
-    key = (choice.why, choice.active, task.target.owner, task.owner)
-    if key not in texts:
-        texts[key] = _DETAIL[choice.why].format(active=choice.active, target=task.target.owner, owner=task.owner)
-    return Reason(choice.why, task.id, choice.active, texts[key])
+    detail = _DETAIL[choice.why].format(active=choice.active, target=task.target.owner, owner=task.owner)
+    return Reason(choice.why, task.id, choice.active, detail)

@@ -6,7 +6,7 @@ as never set (docs/plan.md).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from batonpass.core.state.ids import GroupId, MemberId, TaskId, split_task_id, subtopology_sort_key, task_sort_key
@@ -124,17 +124,15 @@ def contradictions(snapshot: Snapshot) -> list[tuple[str, str]]:
     return faults
 
 
-def _unknown_names(snapshot: Snapshot, known: set[TaskId], names: set[MemberId]) -> list[tuple[str, str]]:
-    faults = []
+def _unknown_names(snapshot: Snapshot, known: set[TaskId], names: set[MemberId]) -> Iterator[tuple[str, str]]:
     for task_id, member_id in snapshot.pins.items():
         if task_id not in known:
-            faults.append((f"pins.{task_id}", f"there is no task {task_id}"))
+            yield f"pins.{task_id}", f"there is no task {task_id}"
         if member_id not in names:
-            faults.append((f"pins.{task_id}", f"there is no member {member_id}"))
-    faults.extend(
-        (f"target.{task_id}", f"there is no task {task_id}") for task_id in snapshot.target if task_id not in known
-    )
-    return faults
+            yield f"pins.{task_id}", f"there is no member {member_id}"
+    for task_id in snapshot.target:
+        if task_id not in known:
+            yield f"target.{task_id}", f"there is no task {task_id}"
 
 
 def to_group(snapshot: Snapshot) -> tuple[Group, Soft]:
@@ -205,10 +203,11 @@ def _task(
         )
         target, target_standbys = (going[0][-1], standbys) if going else (None, ())
     away = target if active is None and target is not None and _is_away(members.get(target)) else None
+    state = _state(members[active].tasks[listed.id]) if active is not None else ActiveState.GRANTED
     task = Task(
         listed.id,
         owner=active,
-        state=_state(members[active].tasks[listed.id]) if active is not None else ActiveState.GRANTED,
+        state=state,
         since_ms=snapshot.now_ms,
         standbys=standbys,
         warmups=warmups,
@@ -219,7 +218,7 @@ def _task(
         handover=Handover(away_owner=away),
         marks=Marks(
             pin=snapshot.pins.get(listed.id),
-            failures=_failures(snapshot, members[active], listed.id) if active is not None else (),
+            failures=(Failure(active, snapshot.now_ms),) if active is not None and state is ActiveState.FAILED else (),
             stalls=stalls,
         ),
     )
@@ -231,11 +230,6 @@ def _task(
 def _is_away(listed: SnapshotMember | None) -> bool:
     """Say whether a member has stopped to restart: it is missing and holds nothing, and its place is kept."""
     return listed is not None and listed.missing and all(copy.role == "none" for copy in listed.tasks.values())
-
-
-def _failures(snapshot: Snapshot, owner: SnapshotMember, task_id: TaskId) -> tuple[Failure, ...]:
-    has_failed = _state(owner.tasks[task_id]) is ActiveState.FAILED
-    return (Failure(owner.id, snapshot.now_ms),) if has_failed else ()
 
 
 def _revoked(task: Task, revoking: MemberId, members: Mapping[MemberId, SnapshotMember]) -> Task:
@@ -274,12 +268,9 @@ def _member(snapshot: Snapshot, listed: SnapshotMember, tasks: Mapping[TaskId, T
     assignment: dict[TaskId, Grant] = {}
     for task_id in sorted(listed.tasks):
         task = tasks[task_id]
-        if task.owner == listed.id:
-            assignment[task_id] = Grant(Role.ACTIVE, 1, snapshot.now_ms, 1)
-        elif listed.id in task.standbys:
-            assignment[task_id] = Grant(Role.STANDBY, 1, snapshot.now_ms)
-        elif listed.id in task.warmups:
-            assignment[task_id] = Grant(Role.WARMUP, 1, snapshot.now_ms)
+        role = Role.ACTIVE if task.owner == listed.id else task.holders.get(listed.id)
+        if role is not None:
+            assignment[task_id] = Grant(role, 1, snapshot.now_ms, int(role is Role.ACTIVE))
     return Member(
         id=listed.id,
         joined_ms=snapshot.now_ms,

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from batonpass.core.arrivals.commands import warnings_of
 from batonpass.core.handover.open_transactions import open_transactions, place_in_words
 from batonpass.core.handover.view import View
-from batonpass.core.state.ids import MemberId, TaskId
-from batonpass.core.state.model import Member
+from batonpass.core.state.ids import MemberId
+from batonpass.core.state.model import Member, Task
 from batonpass.core.state.policy import LAG_UNBOUNDED
 from batonpass.placement.types import Readiness
 
@@ -52,30 +52,23 @@ def _on_members(view: View, here: list[Member]) -> Iterator[str]:
             f"a task has {most} standbys at most until more join"
         )
     for key in view.config.rack_aware_tags:
-        without = [member for member in here if key not in member.client_tags]
+        without = sorted(member.id for member in here if key not in member.client_tags)
         if without:
-            yield f"rack_aware_tags names {key}, which counts as one more rack for those without it: {_ids(without)}"
+            yield f"rack_aware_tags names {key}, which counts as one more rack for those without it: {_named(without)}"
     newest = view.group.table.newest_epoch
-    behind = [member for member in here if member.topology_epoch < newest]
+    behind = sorted(member.id for member in here if member.topology_epoch < newest)
     if behind:
-        yield f"tasks that are new in topology epoch {newest} do not go to members that know an older one: {_ids(behind)}"
+        yield f"tasks that are new in topology epoch {newest} do not go to members that know an older one: {_named(behind)}"
 
 
 def _on_copies(view: View) -> Iterator[str]:
     """Name the copies of unknown lag that tasks wait for. They are never promoted."""
-    unread = []
-    for task_id in view.group.unsettled:
-        task = view.group.tasks[task_id]
-        holders = [member_id for member_id in view.holders(task) if view.present_member(member_id) is not None]
-        unread += [
-            member_id
-            for member_id in holders
-            if _is_unread(view, member_id, task_id) and view.copy(task, member_id).readiness is _UNKNOWN
-        ]
+    tasks = view.tasks.pick(view.group.unsettled)
+    unread = sum(_is_unread(view, task, member_id) for task in tasks for member_id in task.holders)
     if unread:
         yield (
             "copies that were reported without a known lag are never promoted: report lag, or position "
-            f"with end_offset; there are {len(unread)}"
+            f"with end_offset; there are {unread}"
         )
 
 
@@ -90,20 +83,13 @@ def _on_transactions(view: View) -> Iterator[str]:
         )
 
 
-_UNKNOWN = Readiness.UNKNOWN
-
-
-def _is_unread(view: View, member_id: MemberId, task_id: TaskId) -> bool:
+def _is_unread(view: View, task: Task, member_id: MemberId) -> bool:
     """Say whether a member reports the copy, and no lag of it. A copy that was never reported is just not known yet."""
-    member_soft = view.soft.members.get(member_id)
-    measured = member_soft.reports.get(task_id) if member_soft is not None and member_soft.full else None
-    return measured is not None and measured.lag is None
+    measured = view.soft.report_of(member_id, task.id)
+    is_reported = view.soft.of(member_id).full and measured is not None and measured.lag is None
+    return is_reported and view.copy(task, member_id).readiness is Readiness.UNKNOWN
 
 
-def _ids(members: list[Member]) -> str:
-    return _named(sorted(member.id for member in members), ", ")
-
-
-def _named(names: Sequence[str], separator: str) -> str:
+def _named(names: Sequence[str], separator: str = ", ") -> str:
     rest = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return separator.join(names[:_NAMED]) + rest

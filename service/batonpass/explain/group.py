@@ -12,8 +12,7 @@ from typing import Final, NamedTuple
 
 from batonpass.core.arrivals.answers import why_drain_is_blocked
 from batonpass.core.handover.budget import slots_used
-from batonpass.core.handover.copies import HeldBack, TaskPlan, is_for_drain
-from batonpass.core.handover.owner import Choice, choose_active
+from batonpass.core.handover.copies import HeldBack, TaskPlan, is_for_drain, plan_task
 from batonpass.core.handover.planner import plan_step
 from batonpass.core.handover.view import View
 from batonpass.core.state.application import Application
@@ -21,7 +20,7 @@ from batonpass.core.state.durations import duration
 from batonpass.core.state.failures import distrusted_until_ms, faults_in_words, host_of
 from batonpass.core.state.ids import MemberId, TaskId, task_sort_key
 from batonpass.core.state.leases import expires_ms, fenced_by_ms
-from batonpass.core.state.model import Group, Member, Role, Task
+from batonpass.core.state.model import Group, Member, Role
 from batonpass.core.state.policy import BalanceBy, Policy
 from batonpass.core.state.reasons import meaning_of
 from batonpass.core.state.soft import Soft
@@ -99,12 +98,12 @@ def explain_group(group: Group, soft: Soft, now_ms: int, policy: Policy, *, limi
     step = plan_step(view)
     known = [plan for plan in step.task_plans if plan.task.id in group.table.index_of]
     unsettled = sorted(known, key=lambda plan: state_of(view, plan.task) not in NOT_PROCESSED)
-    waiting = [_waiting(view, plan.task, plan.choice, plan.held) for plan in unsettled[:limit]]
+    waiting = [_waiting(view, plan) for plan in unsettled[:limit]]
     status = status_of(view, step.held)
     health = health_of(view, status)
     behind = [] if unsettled or status.at_rest else list(_behind(view))
     idle = idle_tasks(view)
-    idling = [_waiting(view, task, choose_active(view, task)) for task in view.tasks.pick(idle)]
+    idling = [_waiting(view, plan_task(view, task)) for task in view.tasks.pick(idle)]
     warmups, drains, full = _budgets(view, unsettled)
     obstacles, load = tuple(_obstacles(view)), load_status(group)
     return GroupExplanation(
@@ -126,16 +125,15 @@ def explain_group(group: Group, soft: Soft, now_ms: int, policy: Policy, *, limi
             health.sentence,
             *(one.sentence for one in health.others),
             *_sentences(view, status, warmups, obstacles),
-            *_of_idle(idle),
-            *(_of_copies(behind) if view.config.kafka_streams else ()),
+            *_of_settled(idle, behind if view.config.kafka_streams else []),
             *(_of_load(view, load) if load is not None else ()),
         ),
         load=load,
     )
 
 
-def _waiting(view: View, task: Task, choice: Choice, held: HeldBack | None = None) -> WaitingTask:
-    return WaitingTask(task.id, state_of(view, task), held, tuple(waits_of(view, task, choice, held)))
+def _waiting(view: View, plan: TaskPlan) -> WaitingTask:
+    return WaitingTask(plan.task.id, state_of(view, plan.task), plan.held, tuple(waits_of(view, plan)))
 
 
 def _behind(view: View) -> Iterator[WaitingTask]:
@@ -145,12 +143,14 @@ def _behind(view: View) -> Iterator[WaitingTask]:
         for task_id in sorted(member.assignment, key=task_sort_key):
             task = view.group.tasks[task_id]
             if member.assignment[task_id].role is not Role.ACTIVE and not view.copy(task, member_id).is_caught_up:
-                yield _waiting(view, task, choose_active(view, task))
+                yield _waiting(view, plan_task(view, task))
 
 
-def _of_idle(idle: list[TaskId]) -> Iterator[str]:
+def _of_settled(idle: list[TaskId], behind: list[WaitingTask]) -> Iterator[str]:
     if idle:
         yield f"{_count(len(idle), 'task ran, and its owner reports', 'tasks ran, and their owners report')} now that nobody runs it."
+    if behind:
+        yield f"{_count(len(behind), 'copy is', 'copies are')} not caught up."
 
 
 def _of_load(view: View, load: LoadStatus) -> Iterator[str]:
@@ -175,11 +175,6 @@ def _of_load(view: View, load: LoadStatus) -> Iterator[str]:
         )
 
 
-def _of_copies(behind: list[WaitingTask]) -> Iterator[str]:
-    if behind:
-        yield f"{_count(len(behind), 'copy is', 'copies are')} not caught up."
-
-
 def _budgets(view: View, task_plans: list[TaskPlan]) -> tuple[Budget, Budget, tuple[MemberId, ...]]:
     """Return the group's slots, its slots for drains, and the members that have no slot left."""
     stateful, config = len(view.group.table.stateful_indexes), view.config
@@ -189,7 +184,7 @@ def _budgets(view: View, task_plans: list[TaskPlan]) -> tuple[Budget, Budget, tu
         # A copy on the next owner counts as its active, not as a warmup.
         copies = {
             member_id: role
-            for member_id, role in view.holders(plan.task).items()
+            for member_id, role in plan.task.holders.items()
             if member_id != plan.task.handover.next_owner
         }
         for_drain = is_for_drain(view, plan.task, plan.choice.active, copies)

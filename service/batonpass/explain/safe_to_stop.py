@@ -30,7 +30,7 @@ def reasons_to_stay(
                 reasons.append((task_id, "there is no other member to take it"))
         elif not any(
             holder != member.id and view.is_heard(holder) and view.copy(group.tasks[task_id], holder).is_caught_up
-            for holder in view.holders(group.tasks[task_id])
+            for holder in group.tasks[task_id].holders
         ):
             reasons.append((task_id, "no other member has a caught-up copy of it"))
     return tuple(reasons)

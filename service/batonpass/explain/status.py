@@ -5,13 +5,14 @@ It changes nothing and uses no stored decision. It asks the files that decide wh
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from batonpass.core.handover.availability import availability_of
-from batonpass.core.handover.copies import HeldBack
+from batonpass.core.handover.copies import HeldBack, TaskPlan
 from batonpass.core.handover.lag import caught_up_in_ms
+from batonpass.core.handover.owner import Choice
 from batonpass.core.handover.planner import plan_step
 from batonpass.core.handover.probing import is_at_rest
 from batonpass.core.handover.state_size import state_sizes
@@ -20,11 +21,11 @@ from batonpass.core.state.application import Application, application_of, rebala
 from batonpass.core.state.ids import MemberId, TaskId, task_sort_key
 from batonpass.core.state.model import ActiveState, Group, Role, Task
 from batonpass.core.state.policy import Policy
+from batonpass.core.state.reasons import Why
 from batonpass.core.state.soft import MeasuredReport, Soft
 from batonpass.core.state.topology import is_ready, why_not_ready
+from batonpass.dry_run.plan import TARGET_ROLES, Roles, holders_of, in_order, roles_by_member, targets_of
 from batonpass.dry_run.snapshot import Snapshot, SnapshotCopy, SnapshotMember, SnapshotTask
-
-Roles = Mapping[MemberId, Mapping[str, tuple[TaskId, ...]]]
 
 
 class GroupState(StrEnum):
@@ -113,9 +114,9 @@ def is_idle(view: View, task: Task) -> bool:
     """
     if view.config.kafka_streams:
         return False
-    member_soft = view.soft.members.get(task.owner) if task.owner is not None else None
-    if task.owner is None or task.state is not ActiveState.RUNNING or member_soft is None or not member_soft.full:
+    if task.owner is None or task.state is not ActiveState.RUNNING or not view.soft.of(task.owner).full:
         return False
+    member_soft = view.soft.of(task.owner)
     grant, measured = view.members[task.owner].assignment[task.id], member_soft.reports.get(task.id)
     return member_soft.echoed >= grant.epoch and (measured is None or measured.report.role != Role.ACTIVE)
 
@@ -139,53 +140,27 @@ class Assignments:
     Each maps every member to its tasks by role. ``current`` has under ``revoking`` what a member has to give up.
     """
 
-    target: Roles
-    intermediate: Roles
-    current: Roles
+    target: Mapping[MemberId, Roles]
+    intermediate: Mapping[MemberId, Roles]
+    current: Mapping[MemberId, Roles]
 
 
 def describe_assignments(group: Group, soft: Soft, now_ms: int, policy: Policy) -> Assignments:
     """Return the three assignments of a group."""
-    view = View(group, soft, now_ms, policy)
-    step = {plan.task.id: plan for plan in plan_step(view).task_plans}
-    names = sorted(group.members)
-    target: dict[MemberId, dict[str, list[TaskId]]] = {name: {"active": [], "standby": []} for name in names}
-    middle: dict[MemberId, dict[str, list[TaskId]]] = {name: {role.value: [] for role in Role} for name in names}
-    current: dict[MemberId, dict[str, list[TaskId]]] = {
-        name: {**{role.value: [] for role in Role}, "revoking": []} for name in names
-    }
-    tasks = group.tasks.plain()
-    for task_id in group.table.ids:
-        task = tasks[task_id]
-        if task.target.owner is not None:
-            target[task.target.owner]["active"].append(task_id)
-        for member_id in task.target.standbys:
-            target[member_id]["standby"].append(task_id)
-        plan = step.get(task_id)
-        active = task.owner if plan is None else plan.choice.active
-        copies = view.holders(task) if plan is None else plan.copies
-        if active is not None:
-            middle[active]["active"].append(task_id)
-        for member_id, role in copies.items():
-            middle[member_id][role].append(task_id)
-    for member_id in names:
-        member = group.members[member_id]
-        for task_id in _in_order(group, member.assignment):
-            current[member_id][member.assignment[task_id].role].append(task_id)
-        current[member_id]["revoking"] = _in_order(group, member.revoking)
-    return Assignments(_frozen(target), _frozen(middle), _frozen(current))
+    tasks = group.tasks.pick(group.table.ids)
+    step = {plan.task.id: plan for plan in plan_step(View(group, soft, now_ms, policy)).task_plans}
+    still = [TaskPlan(task, Choice(task.owner, Why.STAYS), task.holders) for task in tasks if task.id not in step]
+    return Assignments(
+        target=roles_by_member(group, TARGET_ROLES, targets_of(tasks)),
+        intermediate=roles_by_member(group, tuple(Role), holders_of([*step.values(), *still])),
+        current=roles_by_member(group, (*Role, "revoking"), _held_now(group)),
+    )
 
 
-def _in_order(group: Group, task_ids: Iterable[TaskId]) -> list[TaskId]:
-    """Return tasks in the order of the topology. Tasks that it has dropped come where they would be in that order."""
-    index_of, listed = group.table.index_of, list(task_ids)
-    if all(task_id in index_of for task_id in listed):
-        return sorted(listed, key=index_of.__getitem__)
-    return sorted(listed, key=task_sort_key)
-
-
-def _frozen(roles_of: dict[MemberId, dict[str, list[TaskId]]]) -> Roles:
-    return {member_id: {role: tuple(tasks) for role, tasks in roles.items()} for member_id, roles in roles_of.items()}
+def _held_now(group: Group) -> Iterator[tuple[MemberId, str, TaskId]]:
+    for member_id, member in group.members.items():
+        yield from ((member_id, grant.role, task_id) for task_id, grant in member.assignment.items())
+        yield from ((member_id, "revoking", task_id) for task_id in member.revoking)
 
 
 def snapshot_of(group: Group, soft: Soft, now_ms: int) -> Snapshot:
@@ -230,11 +205,10 @@ def _snapshot_member(
     group: Group, soft: Soft, now_ms: int, member_id: MemberId, sizes: Mapping[int, int]
 ) -> SnapshotMember:
     member = group.members[member_id]
-    member_soft = soft.members.get(member_id)
-    reports: Mapping[TaskId, MeasuredReport] = member_soft.reports if member_soft is not None else {}
+    reports = soft.of(member_id).reports
     copies: dict[TaskId, SnapshotCopy] = {}
     known = [task_id for task_id in {*member.assignment, *reports, *member.revoking} if task_id in group.table.index_of]
-    for task_id in _in_order(group, known):
+    for task_id in in_order(group, known):
         copy = _snapshot_copy(group.tasks[task_id], member_id, group, reports.get(task_id))
         copies[task_id] = replace(copy, end_offset=sizes.get(group.table.index_of[task_id]) or None)
     return SnapshotMember(
@@ -255,9 +229,7 @@ def _snapshot_copy(task: Task, member_id: MemberId, group: Group, measured: Meas
     role = "active" if is_active else (grant.role.value if grant is not None else "none")
     lag = measured.lag if measured is not None else None
     is_lost = (measured is not None and measured.report.lost) or (is_active and task.state is ActiveState.LOST)
-    state = None
-    if is_active:
-        state = ActiveState.RESTORING if task.state is ActiveState.GRANTED else task.state
-        state = None if state is ActiveState.LOST else state
+    shown = {ActiveState.GRANTED: ActiveState.RESTORING, ActiveState.LOST: None}
+    state = shown.get(task.state, task.state) if is_active else None
     progress_ms = measured.progress_ms if measured is not None and role == "warmup" else None
     return SnapshotCopy(role, state, lag, is_lost, progress_ms)

@@ -5,16 +5,16 @@ It changes nothing. An explanation is true at the instant of the question; nothi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple
 
 from batonpass.core.arrivals.storm import ends_ms
-from batonpass.core.handover.copies import HeldBack, TaskPlan
+from batonpass.core.handover.copies import HeldBack, TaskPlan, plan_task
 from batonpass.core.handover.lag import Copy, caught_up_in_ms
 from batonpass.core.handover.open_transactions import open_transactions_of, place_in_words
-from batonpass.core.handover.owner import Choice, choose_active, report_awaited_until_ms
+from batonpass.core.handover.owner import report_awaited_until_ms
 from batonpass.core.handover.planner import plan_step
 from batonpass.core.handover.room import has_limit
 from batonpass.core.handover.view import View
@@ -24,8 +24,9 @@ from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.leases import expires_ms, fenced_by_ms, heard_since_ms
 from batonpass.core.state.model import ActiveState, Group, Member, Outcome, Role, Task
 from batonpass.core.state.policy import Policy
-from batonpass.core.state.reasons import Held, Why, meaning_of
+from batonpass.core.state.reasons import Held, WaitsFor, Why, meaning_of
 from batonpass.core.state.soft import Soft
+from batonpass.core.wakeups import group_holds
 from batonpass.explain.status import is_idle
 
 
@@ -46,23 +47,6 @@ class TaskState(StrEnum):
 NOT_PROCESSED: Final = frozenset(
     {TaskState.RESTORING, TaskState.FAILED, TaskState.LOST, TaskState.WAITING, TaskState.PARKED}
 )
-
-
-class WaitsFor(StrEnum):
-    """What a task can wait for."""
-
-    WARMUP = "warmup"
-    CONFIRMATION = "confirmation"
-    LEASE = "lease"
-    SLOT = "slot"
-    ROOM = "room"
-    MEMBER = "member"
-    REPORT = "report"
-    RESTORE = "restore"
-    PLACEMENT = "placement"
-    TIME = "time"
-    TRANSACTION = "transaction"
-    OPERATOR = "operator"
 
 
 class Wait(NamedTuple):
@@ -108,34 +92,6 @@ class TaskExplanation:
     sentences: tuple[str, ...]
 
 
-WAITS_FOR: Final[Mapping[str, WaitsFor]] = {
-    Held.WARMUP_BUDGET: WaitsFor.SLOT,
-    Held.MEMBER_WARMUP_BUDGET: WaitsFor.SLOT,
-    Held.DRAIN_BUDGET: WaitsFor.SLOT,
-    Held.NO_CAPACITY: WaitsFor.ROOM,
-    Held.NO_ELIGIBLE_MEMBER: WaitsFor.MEMBER,
-    Held.STALE_TOPOLOGY: WaitsFor.MEMBER,
-    Held.STATE_UNKNOWN: WaitsFor.REPORT,
-    Held.REVOKING: WaitsFor.CONFIRMATION,
-    Held.LEASE: WaitsFor.LEASE,
-    Held.REVOKE_FIRST: WaitsFor.CONFIRMATION,
-    Held.TAKE_OVER_FIRST: WaitsFor.CONFIRMATION,
-    Held.PARKED: WaitsFor.OPERATOR,
-    Held.MEMBER_OVERDUE: WaitsFor.TIME,
-    Held.FAILED: WaitsFor.OPERATOR,
-    Held.FAILED_THERE: WaitsFor.TIME,
-    Held.PAUSED: WaitsFor.OPERATOR,
-    Held.STORM: WaitsFor.TIME,
-    Held.REJOIN_GRACE: WaitsFor.MEMBER,
-    Held.GRANTS_HELD: WaitsFor.TIME,
-    Held.STALLED: WaitsFor.WARMUP,
-    Held.INITIAL_DELAY: WaitsFor.PLACEMENT,
-    Held.PLACEMENT_FAILED: WaitsFor.PLACEMENT,
-    Held.OPEN_TRANSACTION: WaitsFor.TRANSACTION,
-    Held.NEW_MEMBER: WaitsFor.TIME,
-}
-"""What a task waits for, by the reason that holds it back."""
-
 _SAID_ANYWAY: Final = (Held.REVOKING, Held.LEASE, Held.GRANTS_HELD, Held.OPEN_TRANSACTION)
 """Reasons that are left out of ``waits_of``, because the waits for releases, grants and transactions state them."""
 
@@ -146,30 +102,27 @@ def explain_task(group: Group, soft: Soft, task_id: TaskId, now_ms: int, policy:
     """Return why ``task_id``, which must be a task of the group, is where it is, and what it waits for."""
     view = View(group, soft, now_ms, policy)
     task = group.tasks[task_id]
-    plan = _plan_of(view, task)
-    choice, held = (choose_active(view, task), None) if plan is None else (plan.choice, plan.held)
-    copies = tuple(copies_of(view, task))
-    waits = tuple(waits_of(view, task, choice, held))
-    state = state_of(view, task)
+    plan, state = _plan_of(view, task), state_of(view, task)
+    waits = tuple(waits_of(view, plan))
     task_index = group.table.index_of[task_id]
     return TaskExplanation(
         task=task,
         state=state,
         stateful=group.table.stateful[task_index],
         weight=group.table.weight[task_index],
-        to=choice.active,
-        why=choice.why,
-        held=held,
-        copies=copies,
+        to=plan.choice.active,
+        why=plan.choice.why,
+        held=plan.held,
+        copies=tuple(copies_of(view, task)),
         waits=waits,
-        sentences=tuple(_sentences(view, task, state, choice, (held, waits))),
+        sentences=tuple(_sentences(view, plan, state, waits)),
     )
 
 
-def _plan_of(view: View, task: Task) -> TaskPlan | None:
-    """Return what the present step does with a task, and why its move is held back. Settled tasks have no step."""
+def _plan_of(view: View, task: Task) -> TaskPlan:
+    """Return what the present step does with a task, and why its move is held back."""
     if task.id not in view.group.unsettled:
-        return None
+        return plan_task(view, task)
     step = plan_step(view, [task.id])
     if step.task_plans[0].requests or view.limited:
         # Plan the whole step, because slots and room are shared. Alone, the task would get what others take.
@@ -187,9 +140,7 @@ def state_of(view: View, task: Task) -> TaskState:
         return TaskState.STARTING
     if task.state is not ActiveState.RUNNING:
         return TaskState(task.state.value)
-    target = view.present_member(task.target.owner)
-    is_bound_elsewhere = target is not None and target.id != task.owner
-    return TaskState.WARMING if is_bound_elsewhere and target and target.id in task.warmups else TaskState.RUNNING
+    return TaskState.WARMING if task.target.owner in task.warmups else TaskState.RUNNING
 
 
 def copies_of(view: View, task: Task) -> list[CopyStatus]:
@@ -198,15 +149,12 @@ def copies_of(view: View, task: Task) -> list[CopyStatus]:
     roles: dict[MemberId, str] = {}
     if task.owner is not None:
         roles[task.owner] = Role.ACTIVE.value
-    roles.update({member_id: role.value for member_id, role in view.holders(task).items()})
+    roles.update({member_id: role.value for member_id, role in task.holders.items()})
     roles.update({member_id: "none" for member_id in view.on_disk(task.id) if member_id not in roles})
     for member_id, role in roles.items():
-        copy = view.copy(task, member_id)
-        measured = view.soft.report_of(member_id, task.id)
-        stall = next(
-            (stall for stall in task.marks.stalls if stall.member_id == member_id and stall.until_ms > view.now_ms),
-            None,
-        )
+        copy, measured = view.copy(task, member_id), view.soft.report_of(member_id, task.id)
+        is_running = role == Role.ACTIVE and task.state is ActiveState.RUNNING
+        stalls = [stall.until_ms for stall in task.marks.stalls if stall.member_id == member_id]
         copies.append(
             CopyStatus(
                 member_id,
@@ -214,32 +162,37 @@ def copies_of(view: View, task: Task) -> list[CopyStatus]:
                 copy.readiness.name.lower().replace("_", "-"),
                 copy.lag,
                 copy.rate,
-                None
-                if role == Role.ACTIVE and task.state is ActiveState.RUNNING
-                else caught_up_in_ms(copy, view.config),
-                measured.progress_ms if measured is not None else None,
-                stall.until_ms if stall is not None else None,
+                None if is_running else caught_up_in_ms(copy, view.config),
+                None if measured is None else measured.progress_ms,
+                max([until_ms for until_ms in stalls if until_ms > view.now_ms], default=None),
             )
         )
     return copies
 
 
-def waits_of(view: View, task: Task, choice: Choice, held: HeldBack | None) -> list[Wait]:
+def waits_of(view: View, plan: TaskPlan) -> list[Wait]:
     """Return what a task waits for on its way to its target; nothing if it is there and runs."""
-    waits = [_release_wait(view, task, entry.member_id, entry.free_at_ms) for entry in task.handover.unreleased]
+    # If the next owner is the target too, its wait is found twice.
+    return list(dict.fromkeys(_waits(view, plan)))
+
+
+def _waits(view: View, plan: TaskPlan) -> Iterator[Wait]:
+    task, choice, held = plan.task, plan.choice, plan.held
+    for entry in task.handover.unreleased:
+        yield _release_wait(view, task, entry.member_id, entry.free_at_ms)
     is_for_copy = held is not None and held.reason is Held.GRANTS_HELD and task.owner is not None
     if held is not None and (held.reason not in _SAID_ANYWAY or is_for_copy):
-        waits.append(held_wait(view, task, held))
+        yield held_wait(view, task, held)
     elif choice.held is not None and choice.held not in (Held.PARKED, Held.OPEN_TRANSACTION):
-        waits.append(held_wait(view, task, HeldBack(task.id, choice.active, choice.held)))
+        yield held_wait(view, task, HeldBack(task.id, choice.active, choice.held))
     if task.owner is None:
-        waits.extend(_grant_waits(view, task, choice.active))
+        yield from _grant_waits(view, task, choice.active)
     else:
-        waits.extend(_owner_waits(view, task))
-    waits.extend(_copy_waits(view, task, held))
-    waits.extend(_transaction_waits(view, task))
-    # If the next owner is the target too, its wait is in the list twice.
-    return list(dict.fromkeys(waits))
+        yield from _owner_waits(view, task, task.owner)
+    yield from _copy_waits(view, task, held)
+    for log, end in open_transactions_of(view.group, view.soft, task.id).items():
+        place = place_in_words(log, end, view.now_ms)
+        yield Wait(WaitsFor.TRANSACTION, detail=f"it begins at {place}, and nothing behind it can be read")
 
 
 def _how_far(copy: Copy) -> str:
@@ -249,45 +202,29 @@ def _how_far(copy: Copy) -> str:
     return f"{copy.lag} records behind" + ("" if comes_closer else ", and comes no closer")
 
 
-def _copy_waits(view: View, task: Task, held: HeldBack | None) -> list[Wait]:
-    """Return the waits for copies that must catch up, or must begin, until everything is as the target says."""
-    waits: list[Wait] = []
-    holders = view.holders(task)
+def _copy_waits(view: View, task: Task, held: HeldBack | None) -> Iterator[Wait]:
+    """Yield the waits for copies that must catch up, or must begin, until everything is as the target says."""
+    holders = task.holders
     wanted = [task.target.owner, *task.target.standbys, *task.warmups]
     for member_id in dict.fromkeys(member_id for member_id in wanted if member_id not in (None, task.owner)):
         member = view.present_member(member_id)
         if member is None or not view.is_stateful(task.id):
             continue
         if member.suspected:
-            waits.append(_silent_wait(view, member))
+            yield _silent_wait(view, member)
         elif member.id in holders:
             copy = view.copy(task, member.id)
             is_next = task.owner is not None and member.id in (task.target.owner, *task.warmups)
             is_held_back = held is not None and held.to == member.id
             if not copy.is_caught_up or (is_next and not is_held_back):
-                detail = _how_far(copy)
-                waits.append(Wait(WaitsFor.WARMUP, member.id, None, caught_up_in_ms(copy, view.config), detail))
+                yield Wait(WaitsFor.WARMUP, member.id, None, caught_up_in_ms(copy, view.config), _how_far(copy))
         elif member.revoking and held is None:
-            waits.append(_others_first(view, member))
+            yield _others_first(view, member)
         elif member.id in task.target.standbys and state_of(view, task) is TaskState.RUNNING:
-            waits.append(_standby_wait(view, task, member.id))
-    leaving = [
-        member_id
-        for member_id in holders
-        if member_id not in wanted and view.group.members[member_id].drain is not None
-    ]
-    kept = "it drains, and keeps its copy until it goes"
-    return [*waits, *(Wait(WaitsFor.MEMBER, member_id, None, None, kept) for member_id in leaving)]
-
-
-def _transaction_waits(view: View, task: Task) -> list[Wait]:
-    """Return the waits for transactions that stay open in the task's changelogs."""
-    ends = open_transactions_of(view.group, view.soft, task.id)
-    places = [place_in_words(log, end, view.now_ms) for log, end in ends.items()]
-    return [
-        Wait(WaitsFor.TRANSACTION, detail=f"it begins at {place}, and nothing behind it can be read")
-        for place in places
-    ]
+            yield _standby_wait(view, task, member.id)
+    for member_id in holders:
+        if member_id not in wanted and view.group.members[member_id].drain is not None:
+            yield Wait(WaitsFor.MEMBER, member_id, None, None, "it drains, and keeps its copy until it goes")
 
 
 def _silent_wait(view: View, member: Member) -> Wait:
@@ -318,19 +255,15 @@ def _release_wait(view: View, task: Task, member_id: MemberId, free_at_ms: int |
 
 def held_wait(view: View, task: Task, held: HeldBack) -> Wait:
     """Return what ends the wait of a task that is held back, and when at the latest, if that is known."""
-    what, detail = WAITS_FOR[held.reason], meaning_of(held.reason)
+    what, detail = held.reason.waits_for, meaning_of(held.reason)
     group, until_ms = view.group, None
     if held.reason is Held.REVOKE_FIRST and held.to is not None:
         return _others_first(view, group.members[held.to])
     match held.reason:
-        case Held.PAUSED if group.pause is not None:
-            until_ms = group.pause.expires_ms
         case Held.INITIAL_DELAY:
             until_ms = group.placement_due_ms
         case Held.STORM:
             until_ms = ends_ms(group)
-        case Held.GRANTS_HELD:
-            until_ms = group.grants_from_ms
         case Held.STATE_UNKNOWN if task.standbys or task.warmups:
             until_ms = report_awaited_until_ms(group, view.soft, task)
         case Held.FAILED_THERE if held.to is not None:
@@ -340,20 +273,13 @@ def held_wait(view: View, task: Task, held: HeldBack) -> Wait:
         case Held.NEW_MEMBER if held.to is not None:
             until_ms = view.newcomers.get(held.to)
         case Held.REJOIN_GRACE:
-            places = [
-                group.members.get(member_id)
-                for member_id in (task.target.owner, task.handover.away_owner)
-                if member_id is not None
-            ]
-            until_ms = max(
-                (member.away_until_ms for member in places if member and member.away_until_ms is not None), default=None
-            )
+            until_ms = view.rejoins_until_ms(task)
         case Held.MEMBER_OVERDUE if (silence := view.longest_silence()) is not None:
             heard_ms, silent = silence
             until_ms = heard_ms + group.config.session_timeout_ms
             detail = f"{detail}; {silent} has been silent longest"
         case _:
-            pass
+            until_ms = group_holds(group).get(held.reason)
     return Wait(what, held.to, until_ms, None if until_ms is None else max(0, until_ms - view.now_ms), detail)
 
 
@@ -373,16 +299,14 @@ OUTCOMES: Final[Mapping[Outcome, str]] = {
 }
 
 
-def _grant_waits(view: View, task: Task, taker: MemberId | None) -> list[Wait]:
-    """Return what keeps a task from being granted, except releases."""
-    waits: list[Wait] = []
+def _grant_waits(view: View, task: Task, taker: MemberId | None) -> Iterator[Wait]:
+    """Yield what keeps a task from being granted, except releases."""
     held_ms = view.group.grants_from_ms
     if held_ms > view.now_ms:
-        waits.append(Wait(WaitsFor.TIME, None, held_ms, held_ms - view.now_ms, meaning_of(Held.GRANTS_HELD)))
+        yield Wait(WaitsFor.TIME, None, held_ms, held_ms - view.now_ms, meaning_of(Held.GRANTS_HELD))
     member = view.group.members.get(taker) if taker is not None else None
     if member is not None and member.revoking and not task.handover.unreleased:
-        waits.append(_others_first(view, member))
-    return waits
+        yield _others_first(view, member)
 
 
 def _others_first(view: View, member: Member) -> Wait:
@@ -395,56 +319,43 @@ def _others_first(view: View, member: Member) -> Wait:
     return Wait(WaitsFor.CONFIRMATION, member.id, until_ms, None, detail)
 
 
-def _owner_waits(view: View, task: Task) -> list[Wait]:
-    if task.owner is not None and is_idle(view, task):
-        return [Wait(WaitsFor.REPORT, task.owner, None, None, "it ran the task, and reports now that it does not")]
-    if task.owner is not None and not view.is_heard(task.owner):
-        return [_silent_wait(view, view.members[task.owner])]
-    if task.owner is None or task.state is ActiveState.RUNNING:
-        return []
-    if task.state is ActiveState.GRANTED:
-        return [Wait(WaitsFor.REPORT, task.owner, None, None, "it was granted the task and has not reported it yet")]
-    if task.state is ActiveState.RESTORING:
-        copy = view.copy(task, task.owner)
-        return [Wait(WaitsFor.RESTORE, task.owner, None, caught_up_in_ms(copy, view.config), _how_far(copy))]
-    if task.state is ActiveState.LOST:
-        return [
-            Wait(WaitsFor.RESTORE, task.owner, None, None, "its state is gone, and no other member has a copy of it")
-        ]
-    return [Wait(WaitsFor.REPORT, task.owner, None, None, "it failed there; until it recovers, no other copy is ready")]
+def _owner_waits(view: View, task: Task, owner: MemberId) -> Iterator[Wait]:
+    if is_idle(view, task):
+        yield Wait(WaitsFor.REPORT, owner, None, None, "it ran the task, and reports now that it does not")
+    elif not view.is_heard(owner):
+        yield _silent_wait(view, view.members[owner])
+    elif task.state is ActiveState.GRANTED:
+        yield Wait(WaitsFor.REPORT, owner, None, None, "it was granted the task and has not reported it yet")
+    elif task.state is ActiveState.RESTORING:
+        copy = view.copy(task, owner)
+        yield Wait(WaitsFor.RESTORE, owner, None, caught_up_in_ms(copy, view.config), _how_far(copy))
+    elif task.state is ActiveState.LOST:
+        yield Wait(WaitsFor.RESTORE, owner, None, None, "its state is gone, and no other member has a copy of it")
+    elif task.state is ActiveState.FAILED:
+        yield Wait(WaitsFor.REPORT, owner, None, None, "it failed there; until it recovers, no other copy is ready")
 
 
-def _sentences(
-    view: View, task: Task, state: TaskState, choice: Choice, more: tuple[HeldBack | None, tuple[Wait, ...]]
-) -> list[str]:
-    held, waits = more
-    sentences = [_where(view, task, state)]
+def _sentences(view: View, plan: TaskPlan, state: TaskState, waits: tuple[Wait, ...]) -> Iterator[str]:
+    task, choice, held = plan.task, plan.choice, plan.held
+    yield _where(view, task, state)
     if task.marks.pin is not None:
-        sentences.append(_pin(view, task, task.marks.pin))
+        yield _pin(view, task, task.marks.pin)
     if task.target.owner is not None and task.target.owner != task.owner:
-        sentences.append(f"It belongs to {task.target.owner}.")
+        yield f"It belongs to {task.target.owner}."
     elif task.target.owner is None and task.target.waiting_reason:
-        sentences.append(f"It has no target: {meaning_of(task.target.waiting_reason)}.")
+        yield f"It has no target: {meaning_of(task.target.waiting_reason)}."
     if choice.active is not None and choice.active not in (task.owner, task.target.owner):
-        sentences.append(f"{choice.active} has it until then, because its copy is the most caught up.")
-    meaning = ""
-    if held is not None:
-        meaning = meaning_of(held.reason)
-        sentences.append(f"Its move is held back: {meaning}.")
-    sentences.extend(sentence_of(wait) for wait in waits if wait.detail != meaning)
-    sentences.extend(
-        f"Its copy on {stall.member_id} came no closer and gave way, because others waited; it is tried again later."
-        for stall in task.marks.stalls
-        if stall.gave_way and stall.until_ms > view.now_ms and stall.member_id in view.members
-    )
-    if (
-        state is TaskState.RUNNING
-        and not waits
-        and task.target.owner == task.owner
-        and task.marks.pin in (None, task.owner)
-    ):
-        sentences.append("It is where it belongs, and waits for nothing.")
-    return sentences
+        yield f"{choice.active} has it until then, because its copy is the most caught up."
+    meaning = "" if held is None else meaning_of(held.reason)
+    if meaning:
+        yield f"Its move is held back: {meaning}."
+    yield from (sentence_of(wait) for wait in waits if wait.detail != meaning)
+    for stall in task.marks.stalls:
+        if stall.gave_way and stall.until_ms > view.now_ms and stall.member_id in view.members:
+            yield f"Its copy on {stall.member_id} came no closer and gave way, because others waited; it is tried again later."
+    is_there = task.target.owner == task.owner and task.marks.pin in (None, task.owner)
+    if state is TaskState.RUNNING and not waits and is_there:
+        yield "It is where it belongs, and waits for nothing."
 
 
 def _pin(view: View, task: Task, pin: MemberId) -> str:

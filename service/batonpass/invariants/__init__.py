@@ -11,6 +11,9 @@ network or another clock (handovers over time, leases on the worker's side).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import chain
+
 from batonpass.core.state import records as r
 from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.model import Group
@@ -27,43 +30,50 @@ def check_step(transition: Transition) -> list[Violation]:
 
     A decision without records costs nothing. If it deletes the group or changes its topology, all of it is checked.
     """
-    violations = check_start(transition)
-    if not transition.records:
-        return (
-            violations
-            if transition.after is transition.before
-            else [*violations, Violation("L2", "the group changed without a record")]
-        )
-    violations += _check_counts(transition)
-    if any(isinstance(record, r.GroupDeleted | r.GroupDeclared | r.TopologyChanged) for record in transition.records):
-        for record in transition.records:
+    return list(_of_step(transition))
+
+
+def _of_step(transition: Transition) -> Iterator[Violation]:
+    before, after, records = transition.before, transition.after, transition.records
+    yield from check_start(transition)
+    if not records:
+        if after is not before:
+            yield Violation("L2", "the group changed without a record")
+        return
+    yield from _check_counts(transition)
+    if any(isinstance(record, r.GroupDeleted | r.GroupDeclared | r.TopologyChanged) for record in records):
+        for record in records:
             if isinstance(record, r.GroupDeleted):
-                violations += check_right(transition, Ledger(transition.before), record)
-        return violations + check_group(transition.after)
-    ledger = Ledger(
-        transition.before,
-        sum(len(record.granted) for record in transition.records if isinstance(record, r.AssignmentChanged)),
-    )
-    for record in transition.records:
-        violations += check_right(transition, ledger, record)
+                yield from check_right(transition, Ledger(before), record)
+        yield from check_group(after)
+        return
+    ledger = Ledger(before, sum(len(record.granted) for record in records if isinstance(record, r.AssignmentChanged)))
+    for record in records:
+        yield from check_right(transition, ledger, record)
         if isinstance(record, r.AssignmentChanged):
-            violations += check_interruptions(transition, ledger, record)
+            yield from check_interruptions(transition, ledger, record)
         ledger.fold(record)
-    tasks, members = _touched(ledger, transition.records)
-    violations += _check_folded(transition, ledger, tasks) + check_tasks(transition.after, tasks)
+    tasks, members = _touched(ledger, records)
+    yield from _check_folded(transition, ledger, tasks)
+    yield from check_tasks(after, tasks)
     touched = frozenset(tasks)
     for member_id in members:
-        member = transition.after.members.get(member_id)
-        violations += check_member(transition.after, member, touched) if member is not None else []
-    return violations + check_budgets(transition) + check_capacity(transition)
+        member = after.members.get(member_id)
+        if member is not None:
+            yield from check_member(after, member, touched)
+    yield from check_budgets(transition)
+    yield from check_capacity(transition)
 
 
 def check_group(group: Group) -> list[Violation]:
     """Return where a whole group contradicts itself."""
-    violations = check_tasks(group, sorted(group.tasks))
-    for _, member in sorted(group.members.items()):
-        violations += check_member(group, member)
-    return violations + check_indexes(group) + check_rest(group)
+    of_members = (check_member(group, member) for _, member in sorted(group.members.items()))
+    return [
+        *check_tasks(group, sorted(group.tasks)),
+        *chain.from_iterable(of_members),
+        *check_indexes(group),
+        *check_rest(group),
+    ]
 
 
 def check_repeated(first: object, second: object) -> list[Violation]:
@@ -79,20 +89,15 @@ def check_repeated(first: object, second: object) -> list[Violation]:
     return [Violation("L10", f"the same input came out as …{first_text[around]}… and as …{second_text[around]}…")]
 
 
-def _check_counts(transition: Transition) -> list[Violation]:
+def _check_counts(transition: Transition) -> Iterator[Violation]:
     """Check that counters only grow: the version by one per record, the generation by one per new target."""
     before, after = transition.before, transition.after
-    violations = []
     if after.version != before.version + len(transition.records):
-        violations.append(
-            Violation("L4", f"version {after.version} after {before.version} and {len(transition.records)} records")
-        )
+        yield Violation("L4", f"version {after.version} after {before.version} and {len(transition.records)} records")
     placed = [record for record in transition.records if isinstance(record, r.TargetPlaced)]
     new = sum(1 for record in placed if record.changes)
     if after.generation != before.generation + new:
-        violations.append(
-            Violation("L2", f"generation {after.generation} after {before.generation} and {new} new targets")
-        )
+        yield Violation("L2", f"generation {after.generation} after {before.generation} and {new} new targets")
     set_back_ms = sum(record.set_back_ms for record in transition.records if isinstance(record, r.GrantsHeld))
     for name, old, now in (
         ("group epoch", before.group_epoch, after.group_epoch),
@@ -102,13 +107,12 @@ def _check_counts(transition: Transition) -> list[Violation]:
         ("longest session timeout", before.longest_session_ms, after.longest_session_ms),
     ):
         if now < old:
-            violations.append(Violation("L2", f"the {name} fell from {old} to {now}"))
-    return violations
+            yield Violation("L2", f"the {name} fell from {old} to {now}")
 
 
 def _touched(ledger: Ledger, records: tuple[r.Record, ...]) -> tuple[list[TaskId], list[MemberId]]:
     tasks = {*ledger.owners, *ledger.unreleased}.union(*ledger.grants.values(), *ledger.revoking.values())
-    members = {*ledger.epochs, *ledger.members, *ledger.grants, *ledger.revoking}
+    members = {*ledger.members, *ledger.grants, *ledger.revoking}
     for record in records:
         if isinstance(record, r.TargetPlaced):
             tasks.update(record.changes)
@@ -117,41 +121,36 @@ def _touched(ledger: Ledger, records: tuple[r.Record, ...]) -> tuple[list[TaskId
     return sorted(tasks), sorted(members)
 
 
-def _check_folded(transition: Transition, ledger: Ledger, tasks: list[TaskId]) -> list[Violation]:
+def _check_folded(transition: Transition, ledger: Ledger, tasks: list[TaskId]) -> Iterator[Violation]:
     """Check that the group agrees with the records about every right that they touch (L2)."""
-    violations: list[Violation] = []
     after = transition.after
     known = after.tasks.for_reads(len(tasks))
     for task_id in tasks:
         task, before = known.get(task_id), ledger.tasks.get(task_id)
         if task is None:
-            violations.append(Violation("L2", "a task vanished", task_id))
+            yield Violation("L2", "a task vanished", task_id)
             continue
         if task.owner != ledger.owner(task_id):
-            violations.append(Violation("L2", f"owner {task.owner}; the records say {ledger.owner(task_id)}", task_id))
-        unreleased = dict(task.handover.unreleased)
-        if unreleased != ledger.unreleased_of(task_id):
-            violations.append(
-                Violation("L1", f"unreleased by {unreleased}; the records say {ledger.unreleased_of(task_id)}", task_id)
-            )
+            yield Violation("L2", f"owner {task.owner}; the records say {ledger.owner(task_id)}", task_id)
+        unreleased, by_records = dict(task.handover.unreleased), ledger.unreleased_of(task_id)
+        if unreleased != by_records:
+            yield Violation("L1", f"unreleased by {unreleased}; the records say {by_records}", task_id)
         if before is not None and task.token < before.token:
-            violations.append(Violation("L1", f"its token fell from {before.token} to {task.token}", task_id))
+            yield Violation("L1", f"its token fell from {before.token} to {task.token}", task_id)
     for member_id, grants in ledger.grants.items():
         member = after.members.get(member_id)
         held = member.assignment.for_reads(len(grants)) if member is not None else {}
         for task_id, grant in grants.items():
             has = held.get(task_id)
             if has is not grant and (has and has.role) is not (grant and grant.role):
-                violations.append(Violation("L2", f"holds {has}; the records say {grant}", task_id, member_id))
+                yield Violation("L2", f"holds {has}; the records say {grant}", task_id, member_id)
     for member_id, revoking in ledger.revoking.items():
         member = after.members.get(member_id)
         for task_id, revocation in revoking.items():
             pending = member.revoking.get(task_id) if member is not None else None
             if (pending and pending.epoch) != (revocation and revocation.epoch):
-                detail = f"gives up {pending}; the records say {revocation}"
-                violations.append(Violation("L2", detail, task_id, member_id))
-    for member_id, epoch in ledger.epochs.items():
+                yield Violation("L2", f"gives up {pending}; the records say {revocation}", task_id, member_id)
+    for member_id, said in ledger.members.items():
         member = after.members.get(member_id)
-        if member is not None and member.epoch != epoch:
-            violations.append(Violation("L2", f"epoch {member.epoch}; the records say {epoch}", None, member_id))
-    return violations
+        if member is not None and said is not None and member.epoch != said.epoch:
+            yield Violation("L2", f"epoch {member.epoch}; the records say {said.epoch}", None, member_id)

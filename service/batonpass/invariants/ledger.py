@@ -8,7 +8,7 @@ ends a right to run a task must be licensed (``invariants.rights``).
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from batonpass.core.state import records as r
@@ -49,7 +49,7 @@ class Transition:
 class Ledger:
     """The rights of the tasks and members that the records name, after each record."""
 
-    __slots__ = ("before", "epochs", "grants", "members", "owners", "revoking", "suspects", "tasks", "unreleased")
+    __slots__ = ("before", "grants", "members", "owners", "revoking", "tasks", "unreleased")
 
     def __init__(self, before: Group, reads: int = 0) -> None:
         """Begin with a group, of whose tasks as many as ``reads`` will be looked at."""
@@ -57,14 +57,12 @@ class Ledger:
         self.tasks = before.tasks.for_reads(reads)
         self.owners: dict[TaskId, MemberId | None] = {}
         self.unreleased: dict[TaskId, dict[MemberId, int | None]] = {}
-        self.epochs: dict[MemberId, int] = {}
         self.grants: defaultdict[MemberId, dict[TaskId, Grant | None]] = defaultdict(dict)
         self.revoking: defaultdict[MemberId, dict[TaskId, Revocation | None]] = defaultdict(dict)
         self.members: dict[MemberId, Member | None] = {}
-        self.suspects: dict[MemberId, bool] = {}
 
     def member(self, member_id: MemberId) -> Member | None:
-        """Return the member as it was before the records, or as it joined; None once it is gone."""
+        """Return the member: its epoch and whether it is suspected are as the records say. None once it is gone."""
         return self.members[member_id] if member_id in self.members else self.before.members.get(member_id)
 
     def owner(self, task_id: TaskId) -> MemberId | None:
@@ -80,12 +78,6 @@ class Ledger:
             task = self.tasks.get(task_id)
             self.unreleased[task_id] = dict(task.handover.unreleased) if task is not None else {}
         return self.unreleased[task_id]
-
-    def epoch(self, member_id: MemberId) -> int:
-        if member_id not in self.epochs:
-            member = self.member(member_id)
-            self.epochs[member_id] = member.epoch if member is not None else 0
-        return self.epochs[member_id]
 
     def grant(self, member_id: MemberId, task_id: TaskId) -> Grant | None:
         """Return the member's entry for the task."""
@@ -103,13 +95,6 @@ class Ledger:
             revoking[task_id] = member.revoking.get(task_id) if member is not None else None
         return revoking[task_id]
 
-    def is_suspected(self, member_id: MemberId) -> bool:
-        """Say whether the member is suspected to be dead although its lease runs."""
-        if member_id not in self.suspects:
-            member = self.member(member_id)
-            self.suspects[member_id] = member is not None and member.suspected
-        return self.suspects[member_id]
-
     def held_by(self, member_id: MemberId) -> list[TaskId]:
         """Return every task that the member holds, has to give up, or may still be running."""
         member = self.member(member_id)
@@ -122,13 +107,12 @@ class Ledger:
         match record:
             case r.MemberJoined(member=member):
                 self.members[member.id] = member
-                self.epochs[member.id] = member.epoch
             case r.MemberGone(member_id=member_id, at_ms=at_ms, lease_end_ms=lease_end_ms):
                 self._strip(member_id, lease_end_ms if lease_end_ms > at_ms else None)
                 self.members[member_id] = None
             case r.MemberAway(member_id=member_id):
                 self._strip(member_id, None)
-                self.suspects[member_id] = False
+                self._change(member_id, suspected=False)
             case r.AssignmentChanged():
                 self._assignment_changed(record)
             case r.TaskReleased(task=task_id, member_id=member_id):
@@ -137,12 +121,12 @@ class Ledger:
             case r.ReleaseWaived(task=task_id, member_id=member_id):
                 self.unreleased_of(task_id).pop(member_id, None)
             case r.MemberSuspected(member_id=member_id):
-                self.suspects[member_id] = True
+                self._change(member_id, suspected=True)
             case r.SuspicionCleared(member_id=member_id):
-                self.suspects[member_id] = False
+                self._change(member_id, suspected=False)
             case r.EpochsRaised(epochs=epochs):
                 for member_id, least in sorted(epochs.items()):
-                    self.epochs[member_id] = max(self.epoch(member_id), least)
+                    self._change(member_id, epoch=max(self._epoch(member_id), least))
             case r.GrantsHeld(set_back_ms=set_back_ms) if set_back_ms:
                 for task_id in self.before.tasks:
                     ends = self.unreleased_of(task_id)
@@ -168,30 +152,37 @@ class Ledger:
         member_id = record.member_id
         for task_id in (*record.revoked, *record.demoted):
             ran = self.owner(task_id) == member_id
-            if ran:
-                self.owners[task_id] = None
-                self.unreleased_of(task_id)[member_id] = None
-            self.grants[member_id][task_id] = None
-            self.revoking[member_id][task_id] = Revocation(record.epoch, record.at_ms, ran)
+            self._take_away(member_id, task_id, Revocation(record.epoch, record.at_ms, ran))
         self.grants[member_id].update(record.granted)
         self.owners |= {task_id: member_id for task_id, grant in record.granted.items() if grant.role is _ACTIVE}
-        self.epochs[member_id] = record.epoch
+        self._change(member_id, epoch=record.epoch)
 
     def _adopted(self, record: r.TasksAdopted) -> None:
-        member_id = record.member_id
+        member_id, epoch, at_ms = record.member_id, self._epoch(record.member_id), record.at_ms
         for task_id in record.dropped:
-            self.owners[task_id] = None
-            self.unreleased_of(task_id)[member_id] = None
-            self.grants[member_id][task_id] = None
-            self.revoking[member_id][task_id] = Revocation(self.epoch(member_id), record.at_ms, active=True)
+            self._take_away(member_id, task_id, Revocation(epoch, at_ms, active=True))
         for task_id, token in sorted(record.tokens.items()):
             holder = self.owner(task_id)
             if holder is not None and holder != member_id:
-                self.epochs[holder] = self.epoch(holder) + 1
-                self.unreleased_of(task_id)[holder] = None
-                self.grants[holder][task_id] = None
-                self.revoking[holder][task_id] = Revocation(self.epochs[holder], record.at_ms, active=True)
+                self._change(holder, epoch=self._epoch(holder) + 1)
+                self._take_away(holder, task_id, Revocation(self._epoch(holder), at_ms, active=True))
             self.unreleased_of(task_id).pop(member_id, None)
             self.owners[task_id] = member_id
             self.revoking[member_id][task_id] = None
-            self.grants[member_id][task_id] = Grant(Role.ACTIVE, self.epoch(member_id), record.at_ms, token)
+            self.grants[member_id][task_id] = Grant(Role.ACTIVE, epoch, at_ms, token)
+
+    def _take_away(self, member_id: MemberId, task_id: TaskId, revocation: Revocation) -> None:
+        if revocation.active:
+            self.owners[task_id] = None
+            self.unreleased_of(task_id)[member_id] = None
+        self.grants[member_id][task_id] = None
+        self.revoking[member_id][task_id] = revocation
+
+    def _epoch(self, member_id: MemberId) -> int:
+        member = self.member(member_id)
+        return 0 if member is None else member.epoch
+
+    def _change(self, member_id: MemberId, **fields: object) -> None:
+        member = self.member(member_id)
+        if member is not None:
+            self.members[member_id] = replace(member, **fields)  # type: ignore[arg-type]

@@ -7,7 +7,8 @@ from the decision.
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import Final, NamedTuple
+from collections.abc import Iterator
+from typing import Final
 
 from batonpass.core.state import records as r
 from batonpass.core.state.ids import MemberId, TaskId, split_task_id
@@ -18,30 +19,25 @@ from batonpass.invariants.ledger import Ledger, Transition, Violation
 _ACTIVE: Final = Role.ACTIVE
 
 
-def check_interruptions(transition: Transition, ledger: Ledger, record: r.AssignmentChanged) -> list[Violation]:
-    """Return what an assignment takes from a member without a move, or for a copy that is not ready."""
-    violations: list[Violation] = []
+def check_interruptions(transition: Transition, ledger: Ledger, record: r.AssignmentChanged) -> Iterator[Violation]:
+    """Yield what an assignment takes from a member without a move, or for a copy that is not ready."""
     member = ledger.member(record.member_id)
     if member is None:
-        return []
+        return
     for task_id in (*record.revoked, *record.demoted):
         task = transition.after.tasks.get(task_id)
         if task is None or task_id not in transition.after.table.index_of or task.marks.parked:
             continue
         held = ledger.grant(member.id, task_id)
         if held is None:
-            violations.append(Violation("L6", "revoked, but it does not hold the task", task_id, member.id))
+            yield Violation("L6", "revoked, but it does not hold the task", task_id, member.id)
         elif held.role is Role.ACTIVE:
-            violations += [] if ledger.is_suspected(member.id) else _check_handover(transition, member, task)
-        elif _is_meant_for(task, member.id) and not _has_reason_to_drop(transition, task, member.id):
-            violations.append(
-                Violation("L6", f"its {held.role} is taken although the target wants it", task_id, member.id)
-            )
-    return violations
-
-
-def _is_meant_for(task: Task, member_id: MemberId) -> bool:
-    return member_id == task.target.owner or member_id in task.target.standbys
+            if not member.suspected:
+                yield from _check_handover(transition, member, task)
+        elif member.id in (task.target.owner, *task.target.standbys) and not _has_reason_to_drop(
+            transition, task, member.id
+        ):
+            yield Violation("L6", f"its {held.role} is taken although the target wants it", task_id, member.id)
 
 
 def _has_reason_to_drop(transition: Transition, task: Task, member_id: MemberId) -> bool:
@@ -50,61 +46,42 @@ def _has_reason_to_drop(transition: Transition, task: Task, member_id: MemberId)
     return stalled or _reported_lost(transition, member_id, task.id)
 
 
-def _check_handover(transition: Transition, owner: Member, task: Task) -> list[Violation]:
+def _check_handover(transition: Transition, owner: Member, task: Task) -> Iterator[Violation]:
     """Check that an owner loses its active only to a caught-up copy.
 
     A lost state, or the end of a drain's deadline, needs no such copy. The caller leaves suspected owners out.
     """
-    before = transition.before.tasks.get(task.id)
-    measured = _report(transition.soft_after, owner.id, task.id)
+    before, after, soft = transition.before.tasks.get(task.id), transition.after, transition.soft_after
+    measured = soft.report_of(owner.id, task.id)
     state = before.state if before is not None and before.owner == owner.id else task.state
     if measured is not None and measured.report.state is not None:
         state = measured.report.state
     if state is ActiveState.LOST or _reported_lost(transition, owner.id, task.id):
-        return []
+        return
     if _is_past_deadline(transition, owner):
-        return []
+        return
     next_owner = task.handover.next_owner
     if next_owner is None or next_owner == owner.id:
-        return [Violation("L6", "its active is taken, but no next owner is chosen", task.id, owner.id)]
-    if not transition.after.table.stateful[transition.after.table.index_of[task.id]]:
-        return (
-            []
-            if next_owner == task.target.owner
-            else [Violation("L8", f"goes to {next_owner}, not to its target", task.id, owner.id)]
-        )
-    violations = []
+        yield Violation("L6", "its active is taken, but no next owner is chosen", task.id, owner.id)
+        return
+    if not after.table.stateful[after.table.index_of[task.id]]:
+        if next_owner != task.target.owner:
+            yield Violation("L8", f"goes to {next_owner}, not to its target", task.id, owner.id)
+        return
     failed, runs = state is ActiveState.FAILED, state is ActiveState.RUNNING
-    keeps = (
-        before is not None
-        and next_owner == before.handover.previous_owner
-        and _still_has_its_copy(transition, next_owner, task.id)
-    )
-    if not keeps and not is_caught_up_copy(
-        transition.after, transition.soft_after, next_owner, task.id, on_disk=not runs
-    ):
-        violations.append(Violation("L7", f"taken for {next_owner}, whose copy is not caught up", task.id, owner.id))
+    returns = before is not None and next_owner == before.handover.previous_owner
+    keeps = returns and _still_has_its_copy(transition, next_owner, task.id)
+    if not keeps and not is_caught_up_copy(after, soft, next_owner, task.id, on_disk=not runs):
+        yield Violation("L7", f"taken for {next_owner}, whose copy is not caught up", task.id, owner.id)
     if runs and next_owner != task.target.owner:
-        violations.append(
-            Violation("L8", f"taken for {next_owner}, which is not its target {task.target.owner}", task.id, owner.id)
-        )
-    on_its_way_out = (transition.after.members.get(owner.id) or owner).drain is not None
-    may_go_back = runs or failed or on_its_way_out
-    if (
-        not may_go_back
-        and before is not None
-        and next_owner == before.handover.previous_owner
-        and not _is_stuck(transition, before)
-    ):
-        violations.append(
-            Violation("L8", f"a handover is taken back for its last owner {next_owner}", task.id, owner.id)
-        )
-    return violations
-
-
-def _is_stuck(transition: Transition, task: Task) -> bool:
-    """Say whether the owner has had a task for so long without running it that another member may be tried."""
-    return transition.now_ms - task.since_ms >= transition.before.config.warmup_stall_timeout_ms
+        detail = f"taken for {next_owner}, which is not its target {task.target.owner}"
+        yield Violation("L8", detail, task.id, owner.id)
+    may_go_back = runs or failed or (after.members.get(owner.id) or owner).drain is not None
+    # An owner that has had the task for so long without running it is stuck: another member may be tried.
+    stuck_after_ms = transition.before.config.warmup_stall_timeout_ms
+    is_stuck = before is not None and transition.now_ms - before.since_ms >= stuck_after_ms
+    if returns and not may_go_back and not is_stuck:
+        yield Violation("L8", f"a handover is taken back for its last owner {next_owner}", task.id, owner.id)
 
 
 def _is_past_deadline(transition: Transition, owner: Member) -> bool:
@@ -113,21 +90,16 @@ def _is_past_deadline(transition: Transition, owner: Member) -> bool:
     return drain is not None and drain.deadline_ms is not None and drain.deadline_ms <= transition.now_ms
 
 
-def _report(soft: Soft, member_id: MemberId, task_id: TaskId) -> MeasuredReport | None:
-    member = soft.members.get(member_id)
-    return member.reports.get(task_id) if member is not None else None
-
-
 def _reported_lost(transition: Transition, member_id: MemberId, task_id: TaskId) -> bool:
-    measured = _report(transition.soft_after, member_id, task_id)
+    measured = transition.soft_after.report_of(member_id, task_id)
     return measured is not None and measured.report.lost
 
 
 def _still_has_its_copy(transition: Transition, previous_owner: MemberId, task_id: TaskId) -> bool:
     """Say whether the last owner still has all state, as when it stopped: no report of it says otherwise."""
-    member_soft = transition.soft_after.members.get(previous_owner)
+    member_soft = transition.soft_after.of(previous_owner)
     member = transition.after.members.get(previous_owner)
-    if member_soft is None or not member_soft.full or member is None or member.suspected:
+    if not member_soft.full or member is None or member.suspected:
         return False
     measured = member_soft.reports.get(task_id)
     return measured is None or not (measured.report.lost or measured.other_incarnation or measured.lag is not None)
@@ -140,7 +112,7 @@ def is_caught_up_copy(group: Group, soft: Soft, member_id: MemberId, task_id: Ta
     """
     member = group.members.get(member_id)
     grant = member.assignment.get(task_id) if member is not None else None
-    measured = _report(soft, member_id, task_id)
+    measured = soft.report_of(member_id, task_id)
     if member is None or member.suspected or measured is None or measured.report.lost or measured.other_incarnation:
         return False
     if task_id in member.doubts:
@@ -183,40 +155,31 @@ def _behind(positions: Positions, ends: dict[str, int]) -> int | None:
     return sum(max(0, ends[topic] - offset) for topic, offset in positions)
 
 
-def check_budgets(transition: Transition) -> list[Violation]:
-    """Return where a step made copies beyond a budget. Copies may stay when a budget is lowered or an owner is lost."""
+def check_budgets(transition: Transition) -> Iterator[Violation]:
+    """Yield where a step made copies beyond a budget. Copies may stay when a budget is lowered or an owner is lost."""
     new, after = _new_copies(transition), transition.after
     task_ids = set().union(*new.values())
     tasks = after.tasks.for_reads(len(task_ids))
     grown = [task_id for task_id in sorted(task_ids) if task_id in tasks and _grew(transition, tasks[task_id])]
     if not grown:
-        return []
-    in_use = spent(after)
-    violations = []
+        return
+    spent, of_drains_spent = _spent(after)
     stateful, config = len(after.table.stateful_indexes), after.config
     normal, drains = config.warmup_budget(stateful), config.drain_budget(stateful)
     of_drains = [task_id for task_id in grown if is_of_a_drain(after, after.tasks[task_id])]
-    if len(of_drains) < len(grown) and in_use.normal > normal:
-        violations.append(
-            Violation("L8", f"{in_use.normal} extra copies; max_warmup_replicas allows {normal}", grown[0])
-        )
-    total = in_use.normal + in_use.drains
+    if len(of_drains) < len(grown) and spent > normal:
+        yield Violation("L8", f"{spent} extra copies; max_warmup_replicas allows {normal}", grown[0])
+    total = spent + of_drains_spent
     if of_drains and total > normal + drains:
-        violations.append(
-            Violation("L8", f"{total} extra copies; with drains, {normal + drains} are allowed", grown[0])
-        )
-    return violations + _check_member_budgets(transition, new)
+        yield Violation("L8", f"{total} extra copies; with drains, {normal + drains} are allowed", grown[0])
+    yield from _check_member_budgets(transition, new)
 
 
-class Spent(NamedTuple):
-    """Slots in use: for moves without a drain, and for moves of drains."""
+def _spent(group: Group) -> tuple[int, int]:
+    """Return the slots in use, for moves without a drain and for moves of drains.
 
-    normal: int
-    drains: int
-
-
-def spent(group: Group) -> Spent:
-    """Return the slots in use. Only unsettled tasks count, because a settled task has no copy too many."""
+    Only unsettled tasks count, because a settled task has no copy too many.
+    """
     replicas, normal, drains = group.config.num_standby_replicas, 0, 0
     for task in group.tasks.pick(group.unsettled):
         if task.warmups or len(task.standbys) > replicas:
@@ -225,7 +188,7 @@ def spent(group: Group) -> Spent:
                 drains += extra
             else:
                 normal += extra
-    return Spent(normal, drains)
+    return normal, drains
 
 
 def slots_used(group: Group, task: Task) -> int:
@@ -246,12 +209,11 @@ def is_of_a_drain(group: Group, task: Task) -> bool:
     return any(member is not None and member.drain is not None for member in members)
 
 
-def check_capacity(transition: Transition) -> list[Violation]:
-    """Return the members that a step gave more than they take.
+def check_capacity(transition: Transition) -> Iterator[Violation]:
+    """Yield the members that a step gave more than they take.
 
     ``max_tasks`` bounds all copies together, ``max_disk_bytes`` the expected size of all state on the disk.
     """
-    violations = []
     for record in transition.records:
         member = transition.after.members.get(record.member_id) if isinstance(record, r.AssignmentChanged) else None
         if member is None:
@@ -260,20 +222,18 @@ def check_capacity(transition: Transition) -> list[Violation]:
         held = before.assignment.plain() if before is not None else {}
         if member.max_tasks is not None and len(member.assignment) > max(member.max_tasks, len(held)):
             detail = f"holds {len(member.assignment)} tasks; its max_tasks is {member.max_tasks}"
-            violations.append(Violation("L8", detail, None, member.id))
+            yield Violation("L8", detail, None, member.id)
         new = [task_id for task_id in member.assignment if task_id not in held]
         if member.max_disk_bytes is not None and _brings_state(transition, member.id, new):
             to_be = _bytes_to_be(transition, member)
             if to_be > member.max_disk_bytes:
                 detail = f"its state would take {to_be} bytes; its max_disk_bytes is {member.max_disk_bytes}"
-                violations.append(Violation("L8", detail, None, member.id))
-    return violations
+                yield Violation("L8", detail, None, member.id)
 
 
 def _brings_state(transition: Transition, member_id: MemberId, task_ids: list[TaskId]) -> bool:
     """Say whether any of these tasks has state elsewhere and, as far as known, none on the member yet."""
-    member_soft = transition.soft_after.members.get(member_id)
-    there = member_soft.reports if member_soft is not None else {}
+    there = transition.soft_after.of(member_id).reports
     before = transition.before.members.get(member_id)
     leaving = before.revoking if before is not None else {}
     return any(
@@ -290,16 +250,14 @@ def _is_stateful(transition: Transition, task_id: TaskId) -> bool:
 
 def _size_of(transition: Transition, task_id: TaskId) -> int:
     """Return the largest size that any member reports for the state of a task."""
-    reports = [_report(transition.soft_after, member_id, task_id) for member_id in transition.soft_after.members]
+    reports = [transition.soft_after.report_of(member_id, task_id) for member_id in transition.soft_after.members]
     return max([report.report.disk_bytes or 0 for report in reports if report is not None], default=0)
 
 
 def _bytes_to_be(transition: Transition, member: Member) -> int:
     """Return the size of a member's state on disk once each task that it holds is as large as on other members."""
-    member_soft = transition.soft_after.members.get(member.id)
-    there = (
-        {task: measured.report.disk_bytes or 0 for task, measured in member_soft.reports.items()} if member_soft else {}
-    )
+    reports = transition.soft_after.of(member.id).reports
+    there = {task: measured.report.disk_bytes or 0 for task, measured in reports.items()}
     sizes = {task: _size_of(transition, task) for task in member.assignment if _is_stateful(transition, task)}
     return sum(max(there.get(task, 0), sizes.get(task, 0)) for task in {*there, *sizes})
 
@@ -320,8 +278,7 @@ def _grew(transition: Transition, task: Task) -> bool:
     return used > 0 and used > slots_used(transition.before, transition.before.tasks.get(task.id) or Task(task.id))
 
 
-def _check_member_budgets(transition: Transition, new: dict[MemberId, set[TaskId]]) -> list[Violation]:
-    violations = []
+def _check_member_budgets(transition: Transition, new: dict[MemberId, set[TaskId]]) -> Iterator[Violation]:
     most = transition.after.config.max_warmups_per_member
     for member_id, task_ids in sorted(new.items()):
         member = transition.after.members.get(member_id)
@@ -333,7 +290,4 @@ def _check_member_budgets(transition: Transition, new: dict[MemberId, set[TaskId
             if grant.role is Role.WARMUP and transition.after.tasks[task].handover.next_owner != member_id
         )
         if len(warm) > most and not task_ids.isdisjoint(warm):
-            violations.append(
-                Violation("L8", f"{len(warm)} warmups; max_warmups_per_member allows {most}", warm[-1], member_id)
-            )
-    return violations
+            yield Violation("L8", f"{len(warm)} warmups; max_warmups_per_member allows {most}", warm[-1], member_id)

@@ -8,6 +8,7 @@ its own silence, or by a revocation left unconfirmed.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Final, assert_never
 
 from batonpass.core.state import records as r
@@ -24,13 +25,13 @@ from batonpass.core.state.inputs import (
     StreamsProcess,
     StreamsRebalance,
 )
-from batonpass.core.state.model import Cause, GoneMember, Group, Member, OnLeaseLost, Revocation, Role
+from batonpass.core.state.model import Cause, GoneMember, Group, Member, OnLeaseLost, Role
 from batonpass.invariants.ledger import Ledger, Transition, Violation
 
 _ACTIVE: Final = Role.ACTIVE
 
 
-def check_right(transition: Transition, ledger: Ledger, record: r.Record) -> list[Violation]:
+def check_right(transition: Transition, ledger: Ledger, record: r.Record) -> Iterable[Violation]:
     """Return what is wrong with a record, given the ledger as it stands just before the record."""
     match record:
         case r.AssignmentChanged():
@@ -50,7 +51,7 @@ def check_right(transition: Transition, ledger: Ledger, record: r.Record) -> lis
         case r.TasksAdopted():
             return _check_adoption(transition, ledger, record)
         case _:
-            return []
+            return ()
 
 
 def lease_floor_ms(transition: Transition, member_id: MemberId) -> int:
@@ -70,25 +71,23 @@ def lease_floor_ms(transition: Transition, member_id: MemberId) -> int:
     return member_soft.heard_ms + max(since, default=transition.before.longest_session_ms)
 
 
-def _check_assignment(transition: Transition, ledger: Ledger, record: r.AssignmentChanged) -> list[Violation]:
+def _check_assignment(transition: Transition, ledger: Ledger, record: r.AssignmentChanged) -> Iterator[Violation]:
     member_id = record.member_id
-    violations: list[Violation] = []
-    if ledger.member(member_id) is None:
-        return [Violation("L2", "an assignment for an id that is not a member", None, member_id)]
-    if record.epoch != ledger.epoch(member_id) + 1:
-        detail = f"epoch {record.epoch} follows {ledger.epoch(member_id)}; each change of an assignment adds one"
-        violations.append(Violation("L2", detail, None, member_id))
+    member = ledger.member(member_id)
+    if member is None:
+        yield Violation("L2", "an assignment for an id that is not a member", None, member_id)
+        return
+    if record.epoch != member.epoch + 1:
+        detail = f"epoch {record.epoch} follows {member.epoch}; each change of an assignment adds one"
+        yield Violation("L2", detail, None, member_id)
     if record.revoked or record.demoted:
         new = [task for task in record.granted if task not in record.demoted and _is_more(ledger, record, task)]
-        violations += [
-            Violation("L1", f"gives a task up and grants {task} in one epoch", task, member_id) for task in new[:1]
-        ]
-    violations += [
-        Violation("L2", "an entry announced under another epoch than its assignment", task, member_id)
-        for task, grant in record.granted.items()
-        if grant.epoch != record.epoch
-    ]
-    return violations + _check_grants(transition, ledger, record)
+        if new:
+            yield Violation("L1", f"gives a task up and grants {new[0]} in one epoch", new[0], member_id)
+    for task, grant in record.granted.items():
+        if grant.epoch != record.epoch:
+            yield Violation("L2", "an entry announced under another epoch than its assignment", task, member_id)
+    yield from _check_grants(transition, ledger, record)
 
 
 def _is_more(ledger: Ledger, record: r.AssignmentChanged, task_id: TaskId) -> bool:
@@ -97,31 +96,27 @@ def _is_more(ledger: Ledger, record: r.AssignmentChanged, task_id: TaskId) -> bo
     return held is None or (record.granted[task_id].role is Role.ACTIVE and held.role is not Role.ACTIVE)
 
 
-def _check_grants(transition: Transition, ledger: Ledger, record: r.AssignmentChanged) -> list[Violation]:
+def _check_grants(transition: Transition, ledger: Ledger, record: r.AssignmentChanged) -> Iterator[Violation]:
     before, member_id, now_ms = transition.before, record.member_id, transition.now_ms
     floor = max(before.tokens_from, transition.after.tokens_from)
-    general: list[tuple[str, str]] = []
-    if now_ms < before.grants_from_ms:
-        general.append(("L3", f"granted at {now_ms}, before {before.grants_from_ms}"))
-    if _is_kept_out(transition, member_id):
-        general.append(("L8", "granted to a run of an instance that is kept out"))
-    violations: list[Violation] = []
+    is_kept_out = _is_kept_out(transition, member_id)
     for task_id, grant in record.granted.items():
         if grant.role is not _ACTIVE:
             continue
         owner = ledger.owner(task_id)
         if owner is not None:
-            violations.append(Violation("L1", f"granted while {owner} holds the grant", task_id, member_id))
+            yield Violation("L1", f"granted while {owner} holds the grant", task_id, member_id)
         others = ledger.unreleased_of(task_id).keys() - {member_id}
         if others:
-            detail = f"granted while {', '.join(sorted(others))} may still run it"
-            violations.append(Violation("L1", detail, task_id, member_id))
+            yield Violation("L1", f"granted while {', '.join(sorted(others))} may still run it", task_id, member_id)
         task = ledger.tasks.get(task_id)
         highest = floor if task is None else max(floor, task.token)
         if grant.token <= highest:
-            violations.append(Violation("L1", f"token {grant.token} is not above {highest}", task_id, member_id))
-        violations += [Violation(law, detail, task_id, member_id) for law, detail in general]
-    return violations
+            yield Violation("L1", f"token {grant.token} is not above {highest}", task_id, member_id)
+        if now_ms < before.grants_from_ms:
+            yield Violation("L3", f"granted at {now_ms}, before {before.grants_from_ms}", task_id, member_id)
+        if is_kept_out:
+            yield Violation("L8", "granted to a run of an instance that is kept out", task_id, member_id)
 
 
 def _is_kept_out(transition: Transition, member_id: MemberId) -> bool:
@@ -133,26 +128,25 @@ def _is_kept_out(transition: Transition, member_id: MemberId) -> bool:
     return all(entry is not None and entry.since_ms < member.joined_ms for entry in entries)
 
 
-def _check_release(transition: Transition, ledger: Ledger, record: r.TaskReleased) -> list[Violation]:
+def _check_release(transition: Transition, ledger: Ledger, record: r.TaskReleased) -> Iterator[Violation]:
     task_id, member_id = record.task, record.member_id
     revocation = ledger.revocation(member_id, task_id)
     unreleased = ledger.unreleased_of(task_id)
-    if member_id not in unreleased and revocation is None:
-        return []
     free_at = unreleased.get(member_id)
     if free_at is not None:
-        if free_at <= transition.now_ms or _is_vouched_dead(transition, member_id):
-            return []
-        return [Violation("L1", f"released at {transition.now_ms}; its lease runs until {free_at}", task_id, member_id)]
-    if transition.inputs is None:
-        return []
-    if revocation is not None and any(
-        _confirms(item, member_id, task_id, revocation.epoch)
-        or (isinstance(item, StreamsRebalance) and not _runs(_process(transition, ledger, item, member_id), task_id))
-        for item in transition.inputs
-    ):
-        return []
-    return [Violation("L1", "released without a confirmation", task_id, member_id)]
+        if free_at > transition.now_ms and not _is_vouched_dead(transition, member_id):
+            detail = f"released at {transition.now_ms}; its lease runs until {free_at}"
+            yield Violation("L1", detail, task_id, member_id)
+    elif (member_id in unreleased or revocation is not None) and transition.inputs is not None:
+        is_confirmed = revocation is not None and any(
+            _confirms(item, member_id, task_id, revocation.epoch)
+            or (
+                isinstance(item, StreamsRebalance) and not _runs(_process(transition, ledger, item, member_id), task_id)
+            )
+            for item in transition.inputs
+        )
+        if not is_confirmed:
+            yield Violation("L1", "released without a confirmation", task_id, member_id)
 
 
 def _confirms(item: object, member_id: MemberId, task_id: TaskId, epoch: int) -> bool:
@@ -215,49 +209,45 @@ def _vouches(transition: Transition, item: Input, member_id: MemberId) -> bool:
             return False
 
 
-def _check_waiver(ledger: Ledger, task_id: TaskId, member_id: MemberId) -> list[Violation]:
+def _check_waiver(ledger: Ledger, task_id: TaskId, member_id: MemberId) -> Iterator[Violation]:
     member = ledger.member(member_id)
-    if member is None or not ledger.is_suspected(member_id) or member.on_lease_lost is not OnLeaseLost.CONTINUE:
-        return [
-            Violation("L1", "its release is waived, but it is not suspected with fenced outputs", task_id, member_id)
-        ]
-    return []
+    if member is None or not member.suspected or member.on_lease_lost is not OnLeaseLost.CONTINUE:
+        yield Violation("L1", "its release is waived, but it is not suspected with fenced outputs", task_id, member_id)
 
 
-def _check_suspicion(transition: Transition, ledger: Ledger, member_id: MemberId) -> list[Violation]:
+def _check_suspicion(transition: Transition, ledger: Ledger, member_id: MemberId) -> Iterator[Violation]:
     member = ledger.member(member_id)
     if member is None or member.on_lease_lost is not OnLeaseLost.CONTINUE:
-        return [Violation("L1", "suspected, but its outputs are not fenced", None, member_id)]
+        yield Violation("L1", "suspected, but its outputs are not fenced", None, member_id)
+        return
     if transition.now_ms < transition.soft.judge_from_ms:
-        return [Violation("L3", "suspected before the coordinator may judge members", None, member_id)]
-    member_soft = transition.soft.members.get(member_id)
-    broken = member_soft.poll_broken_ms if member_soft is not None else None
+        yield Violation("L3", "suspected before the coordinator may judge members", None, member_id)
+        return
+    broken = transition.soft.of(member_id).poll_broken_ms
     wait = transition.before.config.suspect_timeout_ms
     if not wait or broken is None or transition.now_ms < broken + wait:
-        return [Violation("L1", f"suspected without {wait} ms of silence after a broken poll", None, member_id)]
-    return []
+        yield Violation("L1", f"suspected without {wait} ms of silence after a broken poll", None, member_id)
 
 
-def _check_departure(transition: Transition, ledger: Ledger, record: r.MemberGone) -> list[Violation]:
+def _check_departure(transition: Transition, ledger: Ledger, record: r.MemberGone) -> Iterator[Violation]:
     member_id = record.member_id
     member = ledger.member(member_id)
     if member is None:
-        return [Violation("L2", "an id that is not a member is gone", None, member_id)]
+        yield Violation("L2", "an id that is not a member is gone", None, member_id)
+        return
     if member.away_until_ms is not None:
-        over = transition.now_ms >= member.away_until_ms or record.cause is not Cause.GRACE_OVER
-        return [] if over else [Violation("L5", "its place is given up within its grace", None, member_id)]
-    violations = []
-    if record.lease_end_ms < lease_floor_ms(transition, member_id) and not _is_vouched_dead(transition, member_id):
-        detail = (
-            f"its tasks are free at {record.lease_end_ms}; its lease runs until {lease_floor_ms(transition, member_id)}"
-        )
-        violations.append(Violation("L1", detail, None, member_id))
-    if reason := _why_not_gone(transition, ledger, record):
-        violations.append(Violation("L5", f"{record.cause}: {reason}", None, member_id))
-    return violations
+        if transition.now_ms < member.away_until_ms and record.cause is Cause.GRACE_OVER:
+            yield Violation("L5", "its place is given up within its grace", None, member_id)
+        return
+    floor_ms = lease_floor_ms(transition, member_id)
+    if record.lease_end_ms < floor_ms and not _is_vouched_dead(transition, member_id):
+        detail = f"its tasks are free at {record.lease_end_ms}; its lease runs until {floor_ms}"
+        yield Violation("L1", detail, None, member_id)
+    if reason := _why_not_gone(transition, member, record):
+        yield Violation("L5", f"{record.cause}: {reason}", None, member_id)
 
 
-def _why_not_gone(transition: Transition, ledger: Ledger, record: r.MemberGone) -> str:
+def _why_not_gone(transition: Transition, member: Member, record: r.MemberGone) -> str:
     """Return what is missing for a running member to be gone for this cause; "" if nothing is."""
     member_id = record.member_id
     match record.cause:
@@ -266,7 +256,7 @@ def _why_not_gone(transition: Transition, ledger: Ledger, record: r.MemberGone) 
                 return "the coordinator may not judge members yet"
             return "" if transition.now_ms >= lease_floor_ms(transition, member_id) else "its lease is not over"
         case Cause.FENCED:
-            since = [revocation.since_ms for revocation in _revocations(ledger, member_id)]
+            since = [revocation.since_ms for revocation in member.revoking.values()]
             wait = transition.before.config.rebalance_timeout_ms
             return "" if since and transition.now_ms >= min(since) + wait else "it confirmed every revocation in time"
         case Cause.GRACE_OVER | Cause.RESTARTED:
@@ -282,81 +272,69 @@ def _why_not_gone(transition: Transition, ledger: Ledger, record: r.MemberGone) 
             assert_never(never)
 
 
-def _revocations(ledger: Ledger, member_id: MemberId) -> list[Revocation]:
-    member = ledger.member(member_id)
-    return [] if member is None else list(member.revoking.values())
+def _check_away(transition: Transition, member_id: MemberId) -> Iterator[Violation]:
+    if not _is_vouched_dead(transition, member_id):
+        yield Violation("L1", "its tasks are free, but it did not report that it stopped them", None, member_id)
 
 
-def _check_away(transition: Transition, member_id: MemberId) -> list[Violation]:
-    if _is_vouched_dead(transition, member_id):
-        return []
-    return [Violation("L1", "its tasks are free, but it did not report that it stopped them", None, member_id)]
-
-
-def _check_deletion(transition: Transition, record: r.GroupDeleted) -> list[Violation]:
+def _check_deletion(transition: Transition, record: r.GroupDeleted) -> Iterator[Violation]:
     """Check that nothing is granted under the name before the last lease of a deleted group is over.
 
     No lease runs in a group of Kafka Streams.
     """
     if transition.before.config.kafka_streams:
-        return []
+        return
     leases = [
         lease_floor_ms(transition, member_id)
         for member_id, member in transition.before.members.items()
         if member.away_until_ms is None and (member.assignment or member.revoking)
     ]
-    leases += _ends_awaited(transition.before)
-    if transition.after.grants_from_ms < max(leases, default=0):
-        detail = f"grants from {transition.after.grants_from_ms}; leases run until {max(leases)} (record: {record.lease_end_ms})"
-        return [Violation("L1", detail)]
-    return []
+    end_ms, from_ms = max([*leases, *_ends_awaited(transition.before)], default=0), transition.after.grants_from_ms
+    if from_ms < end_ms:
+        yield Violation("L1", f"grants from {from_ms}; leases run until {end_ms} (record: {record.lease_end_ms})")
 
 
-def _check_adoption(transition: Transition, ledger: Ledger, record: r.TasksAdopted) -> list[Violation]:
-    violations, member_id = [], record.member_id
+def _check_adoption(transition: Transition, ledger: Ledger, record: r.TasksAdopted) -> Iterator[Violation]:
+    member_id = record.member_id
     for item in transition.inputs or ():
         if isinstance(item, StreamsRebalance):
-            return _check_adoption_from_kafka(transition, ledger, record, item)
+            yield from _check_adoption_from_kafka(transition, ledger, record, item)
+            return
     for task_id, token in sorted(record.tokens.items()):
-        others = {ledger.owner(task_id), *ledger.unreleased_of(task_id)} - {None, member_id}
+        others = _others_with(ledger, task_id, member_id)
         # An owner keeps its own token, even if other members still have to release the task under an older one.
         if others and ledger.owner(task_id) != member_id and token <= transition.before.tasks[task_id].token:
-            detail = f"taken from {min(map(str, others))} under the token {token} that it had"
-            violations.append(Violation("L3", detail, task_id, member_id))
-        violations += [
-            Violation("L3", f"taken from {other}, which reports running it", task_id, member_id)
-            for other in sorted(other for other in others if other is not None)
-            if _reports_running(transition, ledger, other, task_id)
-        ]
+            yield Violation("L3", f"taken from {others[0]} under the token {token} that it had", task_id, member_id)
+        for other in others:
+            if _reports_running(transition, ledger, other, task_id):
+                yield Violation("L3", f"taken from {other}, which reports running it", task_id, member_id)
     if ledger.member(member_id) is None:
-        violations.append(Violation("L3", "tasks of an id that is not a member are adopted", None, member_id))
-    if (
-        transition.after.grants_from_ms < transition.now_ms + transition.before.config.session_timeout_ms
-        and transition.now_ms >= transition.before.grants_from_ms
-    ):
-        violations.append(Violation("L3", "tasks are adopted while others may be granted them", None, member_id))
-    return violations
+        yield Violation("L3", "tasks of an id that is not a member are adopted", None, member_id)
+    held_from_ms = transition.now_ms + transition.before.config.session_timeout_ms
+    if transition.after.grants_from_ms < held_from_ms and transition.now_ms >= transition.before.grants_from_ms:
+        yield Violation("L3", "tasks are adopted while others may be granted them", None, member_id)
 
 
 def _check_adoption_from_kafka(
     transition: Transition, ledger: Ledger, record: r.TasksAdopted, item: StreamsRebalance
-) -> list[Violation]:
+) -> Iterator[Violation]:
     """Check what Kafka assigned by itself: the task is reported to run there, with its own token, and nowhere else."""
-    violations = []
     for task_id, token in sorted(record.tokens.items()):
-        others = {ledger.owner(task_id), *ledger.unreleased_of(task_id)} - {None, record.member_id}
         process = _process(transition, ledger, item, record.member_id)
         if not _runs(process, task_id) and not _is_given_by_kafka(item, process, task_id):
-            violations.append(Violation("L1", "adopted, but no process reports running it", task_id, record.member_id))
-        violations += [
-            Violation("L1", f"taken from {other}, which is reported to run it", task_id, record.member_id)
-            for other in sorted(other for other in others if other is not None)
-            if _runs(_process(transition, ledger, item, other), task_id)
-        ]
+            yield Violation("L1", "adopted, but no process reports running it", task_id, record.member_id)
+        for other in _others_with(ledger, task_id, record.member_id):
+            if _runs(_process(transition, ledger, item, other), task_id):
+                yield Violation("L1", f"taken from {other}, which is reported to run it", task_id, record.member_id)
         known = transition.before.tasks.get(task_id)
         if known is not None and token <= known.token:
-            violations.append(Violation("L1", f"adopted under the token {token}, which was given", task_id))
-    return violations
+            yield Violation("L1", f"adopted under the token {token}, which was given", task_id)
+
+
+def _others_with(ledger: Ledger, task_id: TaskId, member_id: MemberId) -> list[MemberId]:
+    """Return the other members that may be running a task, by id."""
+    may_run = {ledger.owner(task_id), *ledger.unreleased_of(task_id)}
+    return sorted(other for other in may_run if other not in (None, member_id))
 
 
 def _reports_running(transition: Transition, ledger: Ledger, member_id: MemberId, task_id: TaskId) -> bool:
@@ -387,25 +365,24 @@ def _ends_awaited(group: Group) -> list[int]:
     return [entry.free_at_ms for entry in unreleased if entry.free_at_ms is not None]
 
 
-def check_start(transition: Transition) -> list[Violation]:
-    """Return what is judged or granted too early after a start or a recovery (L3)."""
-    violations, before = [], transition.before
+def check_start(transition: Transition) -> Iterator[Violation]:
+    """Yield what is judged or granted too early after a start or a recovery (L3)."""
+    before = transition.before
     starts = [item for item in transition.inputs or () if isinstance(item, Started)]
     is_set_back = any(isinstance(record, r.GrantsHeld) and record.set_back_ms for record in transition.records)
     has_clock_moved = is_set_back or any(_open_after(before, item.ran_until_ms) for item in starts if item.clock_moved)
-    is_start = bool(starts)
-    if is_set_back and not is_start:
-        violations.append(Violation("L1", "instants are set back without a start"))
+    if is_set_back and not starts:
+        yield Violation("L1", "instants are set back without a start")
     is_recovery = any(isinstance(item, StoreRecovered) for item in transition.inputs or ())
-    if is_start or is_recovery:
-        calm = transition.now_ms + before.longest_session_ms
-        if is_start and transition.soft_after.judge_from_ms < calm:
-            violations.append(Violation("L3", f"judges from {transition.soft_after.judge_from_ms}, before {calm}"))
-        is_held = (is_recovery and before.declared) or (has_clock_moved and before.version > 0)
-        if is_held and transition.after.grants_from_ms < calm:
-            violations.append(Violation("L3", f"grants from {transition.after.grants_from_ms}, before {calm}"))
-        for record in transition.records:
-            member = before.members.get(record.member_id) if isinstance(record, r.MemberGone) else None
-            if member is not None and member.away_until_ms is None:
-                violations.append(Violation("L3", "gone by a start alone", None, member.id))
-    return violations
+    if not starts and not is_recovery:
+        return
+    calm = transition.now_ms + before.longest_session_ms
+    if starts and transition.soft_after.judge_from_ms < calm:
+        yield Violation("L3", f"judges from {transition.soft_after.judge_from_ms}, before {calm}")
+    is_held = (is_recovery and before.declared) or (has_clock_moved and before.version > 0)
+    if is_held and transition.after.grants_from_ms < calm:
+        yield Violation("L3", f"grants from {transition.after.grants_from_ms}, before {calm}")
+    for record in transition.records:
+        member = before.members.get(record.member_id) if isinstance(record, r.MemberGone) else None
+        if member is not None and member.away_until_ms is None:
+            yield Violation("L3", "gone by a start alone", None, member.id)

@@ -7,7 +7,7 @@ longer.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
 from batonpass.core.state.ids import MemberId, TaskId
@@ -19,77 +19,67 @@ _STANDBY: Final = Role.STANDBY
 _WARMUP: Final = Role.WARMUP
 
 
-def check_tasks(group: Group, task_ids: Collection[TaskId]) -> list[Violation]:
-    """Return where tasks contradict the assignments, count a member twice, or have a target that breaks the rules."""
+def check_tasks(group: Group, task_ids: Collection[TaskId]) -> Iterator[Violation]:
+    """Yield where tasks contradict the assignments, count a member twice, or have a target that breaks the rules."""
     known = group.tasks.for_reads(len(task_ids))
     tasks = [known[task_id] for task_id in task_ids if task_id in known]
     holders = {holder for task in tasks for holder in (task.owner, *task.standbys, *task.warmups) if holder is not None}
     members = [group.members[holder] for holder in holders if holder in group.members]
     reads = len(tasks) // max(1, len(members))
     held = {member.id: member.assignment.for_reads(reads) for member in members}
-    violations = [violation for task in tasks for violation in _check_copies(group, task, held)]
-    return violations + _check_targets(group, tasks)
+    for task in tasks:
+        yield from _check_copies(group, task, held)
+    yield from _check_targets(group, tasks)
 
 
-def _check_copies(group: Group, task: Task, assignments: Mapping[MemberId, Mapping[TaskId, Grant]]) -> list[Violation]:
-    violations: list[Violation] = []
+def _check_copies(
+    group: Group, task: Task, assignments: Mapping[MemberId, Mapping[TaskId, Grant]]
+) -> Iterator[Violation]:
     owners = () if task.owner is None else (task.owner,)
     holders = (*owners, *task.standbys, *task.warmups)
     if len({*holders}) != len(holders):
-        violations += [
-            Violation("L8", "holds two copies of the task", task.id, member_id)
-            for member_id, count in Counter(holders).items()
-            if count > 1
-        ]
+        for member_id, count in Counter(holders).items():
+            if count > 1:
+                yield Violation("L8", "holds two copies of the task", task.id, member_id)
     for role, members in ((_ACTIVE, owners), (_STANDBY, task.standbys), (_WARMUP, task.warmups)):
         for member_id in members:
             held = assignments[member_id].get(task.id) if member_id in assignments else None
             if held is None or held.role is not role:
-                violations.append(
-                    Violation("L2", f"the task names it as {role}, its assignment does not", task.id, member_id)
-                )
+                yield Violation("L2", f"the task names it as {role}, its assignment does not", task.id, member_id)
             elif role is _ACTIVE and held.token != task.token:
                 detail = f"its token is {held.token}, the task's highest {task.token}"
-                violations.append(Violation("L1", detail, task.id, member_id))
+                yield Violation("L1", detail, task.id, member_id)
     for entry in task.handover.unreleased:
         member = group.members.get(entry.member_id)
         if entry.free_at_ms is None and (member is None or task.id not in member.revoking):
-            violations.append(Violation("L1", "nobody can release it", task.id, entry.member_id))
+            yield Violation("L1", "nobody can release it", task.id, entry.member_id)
         if entry.free_at_ms is not None and member is not None:
-            violations.append(
-                Violation("L1", "it is released with a lease that its member renews", task.id, entry.member_id)
-            )
-    return violations
+            yield Violation("L1", "it is released with a lease that its member renews", task.id, entry.member_id)
 
 
-def _check_targets(group: Group, tasks: Collection[Task]) -> list[Violation]:
-    violations: list[Violation] = []
+def _check_targets(group: Group, tasks: Collection[Task]) -> Iterator[Violation]:
     for target, task_id in {task.target: task.id for task in tasks}.items():
         wanted = target.standbys if target.owner is None else (target.owner, *target.standbys)
         if len({*wanted}) != len(wanted):
-            violations.append(Violation("L8", "its target names a member twice", task_id))
-        violations += [
-            Violation("L2", "its target is not a member", task_id, member_id)
-            for member_id in wanted
-            if member_id not in group.members
-        ]
+            yield Violation("L8", "its target names a member twice", task_id)
+        for member_id in wanted:
+            if member_id not in group.members:
+                yield Violation("L2", "its target is not a member", task_id, member_id)
     if group.placement_due_ms is not None:
-        return violations
+        return
     index_of, stateful = group.table.index_of, group.table.stateful
     for task in tasks:
         standbys = task.target.standbys
         if standbys and task.target.owner is None and not group.placement_failed:
-            violations.append(Violation("L8", "standbys of a task that has no target owner", task.id))
+            yield Violation("L8", "standbys of a task that has no target owner", task.id)
         index = index_of.get(task.id)
         limit = group.config.num_standby_replicas if index is not None and stateful[index] else 0
         if index is not None and len(standbys) > limit:
-            violations.append(Violation("L8", f"{len(standbys)} target standbys; {limit} are wanted", task.id))
-    return violations
+            yield Violation("L8", f"{len(standbys)} target standbys; {limit} are wanted", task.id)
 
 
-def check_member(group: Group, member: Member, tasks: Collection[TaskId] | None = None) -> list[Violation]:
-    """Return where a member's assignment names a task that does not name the member. ``tasks`` of None: all tasks."""
-    violations: list[Violation] = []
+def check_member(group: Group, member: Member, tasks: Collection[TaskId] | None = None) -> Iterator[Violation]:
+    """Yield where a member's assignment names a task that does not name the member. ``tasks`` of None: all tasks."""
     task_ids = sorted(member.assignment if tasks is None else _both(member.assignment, tasks))
     held, known = member.assignment.for_reads(len(task_ids)), group.tasks.for_reads(len(task_ids))
     for task_id in task_ids:
@@ -98,16 +88,13 @@ def check_member(group: Group, member: Member, tasks: Collection[TaskId] | None 
         if task is not None:
             holders = {_ACTIVE: (task.owner,), _STANDBY: task.standbys, _WARMUP: task.warmups}[grant.role]
         if member.id not in holders:
-            violations.append(
-                Violation("L2", f"its assignment says {grant.role}, the task does not", task_id, member.id)
-            )
+            yield Violation("L2", f"its assignment says {grant.role}, the task does not", task_id, member.id)
         if grant.epoch > member.epoch:
-            violations.append(Violation("L2", "an entry from a future epoch", task_id, member.id))
+            yield Violation("L2", "an entry from a future epoch", task_id, member.id)
     if member.away_until_ms is not None and (member.assignment or member.revoking):
-        violations.append(Violation("L1", "it is away, and holds tasks", None, member.id))
+        yield Violation("L1", "it is away, and holds tasks", None, member.id)
     if member.id in group.gone:
-        violations.append(Violation("L1", "it is a member and gone at once", None, member.id))
-    return violations
+        yield Violation("L1", "it is a member and gone at once", None, member.id)
 
 
 def _both(assignment: Collection[TaskId], tasks: Collection[TaskId]) -> list[TaskId]:
@@ -117,25 +104,20 @@ def _both(assignment: Collection[TaskId], tasks: Collection[TaskId]) -> list[Tas
     return [task_id for task_id in assignment if task_id in tasks]
 
 
-def check_indexes(group: Group) -> list[Violation]:
-    """Return where the indexes of instances, of unsettled tasks, or of the task table are wrong."""
-    violations = [
-        Violation("L2", f"instance {instance_id} names another member", None, member_id)
-        for instance_id, member_id in sorted(group.instances.items())
-        if member_id not in group.members or group.members[member_id].instance_id != instance_id
-    ]
+def check_indexes(group: Group) -> Iterator[Violation]:
+    """Yield where the indexes of instances, of unsettled tasks, or of the task table are wrong."""
+    for instance_id, member_id in sorted(group.instances.items()):
+        if member_id not in group.members or group.members[member_id].instance_id != instance_id:
+            yield Violation("L2", f"instance {instance_id} names another member", None, member_id)
     for member_id, member in sorted(group.members.items()):
         if member.instance_id is not None and group.instances.get(member.instance_id) != member_id:
-            violations.append(Violation("L2", "its instance id leads to another member", None, member_id))
+            yield Violation("L2", "its instance id leads to another member", None, member_id)
     for task_id, task in sorted(group.tasks.items()):
         if (task_id in group.unsettled) is is_settled(group, task):
-            violations.append(Violation("L9", "the index of unsettled tasks is wrong about it", task_id))
-    violations += [
-        Violation("L2", "in the topology, but no task", task_id)
-        for task_id in group.table.ids
-        if task_id not in group.tasks
-    ]
-    return violations
+            yield Violation("L9", "the index of unsettled tasks is wrong about it", task_id)
+    for task_id in group.table.ids:
+        if task_id not in group.tasks:
+            yield Violation("L2", "in the topology, but no task", task_id)
 
 
 def is_settled(group: Group, task: Task) -> bool:
@@ -153,18 +135,17 @@ def is_settled(group: Group, task: Task) -> bool:
     return runs and not others and set(task.standbys) == set(task.target.standbys)
 
 
-def check_rest(group: Group) -> list[Violation]:
-    """Return whether the group has stopped looking although something is left to do (L9).
+def check_rest(group: Group) -> Iterator[Violation]:
+    """Yield a task that is left when the group has stopped looking (L9).
 
     A task that waits, is parked, or has no target changes only by an input that wakes the group anyway. Whether looking
     stops at rest depends on the lag of copies, so the simulator checks that.
     """
     if not group.declared or not group.members:
-        return []
+        return
     moving = [task_id for task_id in sorted(group.unsettled) if _is_moving(group, group.tasks[task_id])]
     if moving and group.next_probe_ms is None and group.placement_due_ms is None:
-        return [Violation("L9", "something is left to do, and no look is due", moving[0])]
-    return []
+        yield Violation("L9", "something is left to do, and no look is due", moving[0])
 
 
 def _is_moving(group: Group, task: Task) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from batonpass.core.state.errors import Fenced, FencedInstanceId, Gone, ProtocolError, UnknownGroup, UnknownMember
@@ -72,24 +72,20 @@ def answer(
     group: Group, soft: Soft, member: Member, known_epoch: int, extra: tuple[tuple[str, str], ...] = ()
 ) -> Answer:
     """Return the answer to a member that has seen ``known_epoch``, with its assignment unless that epoch is current."""
-    member_soft = soft.members.get(member.id)
-    config = group.config
-    epoch = member.epoch
+    known, config, epoch = soft.of(member.id), group.config, member.epoch
     if is_full_report_awaited(group, soft, member.id):
         # The log lost commits, so its entry for this member may be outdated. The member's full report comes first (L3).
-        epoch = known_epoch = (
-            known_epoch if known_epoch >= 0 else max(0, member_soft.echoed if member_soft is not None else 0)
-        )
+        epoch = known_epoch = known_epoch if known_epoch >= 0 else known.echoed
     return Answer(
         member_id=member.id,
-        seq=max(0, member_soft.seq) if member_soft is not None else 0,
+        seq=max(0, known.seq),
         member_epoch=epoch,
         generation=group.generation,
         heartbeat_interval_ms=group.heartbeat_interval_ms,
         session_timeout_ms=config.session_timeout_ms,
         acceptable_recovery_lag=config.acceptable_recovery_lag,
         acceptable_catchup_ms=config.acceptable_catchup_ms,
-        report="full" if member_soft is None or not member_soft.full else None,
+        report=None if known.full else "full",
         assignment=None if known_epoch == epoch else assignment_in_order(group, member),
         status=(*status(group, soft, member), *extra),
         report_interval_ms=config.report_interval_ms,
@@ -104,46 +100,25 @@ def is_full_report_awaited(group: Group, soft: Soft, member_id: MemberId) -> boo
 
 def assignment_in_order(group: Group, member: Member) -> dict[TaskId, Grant]:
     """Return what the member may hold, in the order of tasks."""
-    index_of = group.table.index_of
-    last = len(index_of)
-    return {
-        task: member.assignment[task]
-        for task in sorted(member.assignment, key=lambda task_id: (index_of.get(task_id, last), task_id))
-    }
+    return {task_id: member.assignment[task_id] for task_id in group.table.in_order(member.assignment)}
 
 
-def status(group: Group, soft: Soft, member: Member) -> tuple[tuple[str, str], ...]:
-    """Return all that the member should know besides its assignment. The list is complete in every answer."""
-    entries: list[tuple[str, str]] = []
+def status(group: Group, soft: Soft, member: Member) -> Iterator[tuple[str, str]]:
+    """Yield all that the member should know besides its assignment. The list is complete in every answer."""
     if member.drain is not None:
-        entries.append(_drain_status(group, member))
+        yield _drain_status(group, member)
     if group.pause is not None:
-        entries.append(("group-paused", group.pause.reason or f"moves are held ({group.pause.scope.value})"))
+        yield "group-paused", group.pause.reason or f"moves are held ({group.pause.scope.value})"
     if not is_ready(group.topology):
-        entries.append(("topology-not-ready", why_not_ready(group.topology)))
-    if member.topology_epoch < group.table.newest_epoch:
-        entries.append(
-            (
-                "stale-topology",
-                f"this member knows topology epoch {member.topology_epoch}, tasks need {group.table.newest_epoch}",
-            )
-        )
-    entries.extend(_state_unknown(soft, member))
-    return tuple(entries)
-
-
-def _state_unknown(soft: Soft, member: Member) -> list[tuple[str, str]]:
-    """Return an entry for each copy whose positions cannot belong to the present changelog. Members cannot see that."""
-    member_soft = soft.members.get(member.id)
-    doubted = (
-        []
-        if member_soft is None
-        else [task for task, measured in member_soft.reports.items() if measured.other_incarnation]
-    )
-    return [
-        ("state-unknown", f"the state of {task} is of another incarnation of its changelog; restore it from the start")
-        for task in doubted
-    ]
+        yield "topology-not-ready", why_not_ready(group.topology)
+    epoch, newest = member.topology_epoch, group.table.newest_epoch
+    if epoch < newest:
+        yield "stale-topology", f"this member knows topology epoch {epoch}, tasks need {newest}"
+    for task, measured in soft.of(member.id).reports.items():
+        if measured.other_incarnation:
+            # Members cannot see that these positions cannot belong to the present changelog.
+            why = f"the state of {task} is of another incarnation of its changelog; restore it from the start"
+            yield "state-unknown", why
 
 
 def _drain_status(group: Group, member: Member) -> tuple[str, str]:
@@ -178,14 +153,8 @@ def why_drain_is_blocked(group: Group, member: Member) -> str:
     )
     if not others:
         return "no-eligible-member"
-    if group.placement_failed and _has_nowhere_to_go(group, member):
-        return "placement-failed"
-    return member.drain.blocked
-
-
-def _has_nowhere_to_go(group: Group, member: Member) -> bool:
-    """Say whether a draining member has an active whose target is still that member, or that has no target."""
-    return any(group.tasks[task_id].target.owner in (None, member.id) for task_id in member.actives)
+    has_nowhere_to_go = any(group.tasks[task_id].target.owner in (None, member.id) for task_id in member.actives)
+    return "placement-failed" if group.placement_failed and has_nowhere_to_go else member.drain.blocked
 
 
 def answer_to_poll(group: Group, soft: Soft, member_id: MemberId, after: int) -> Answer | ProtocolError | None:

@@ -10,12 +10,12 @@ from dataclasses import replace
 from batonpass.core.arrivals import storm
 from batonpass.core.arrivals.answers import Taken
 from batonpass.core.arrivals.kept_out import let_in_when_over
+from batonpass.core.arrivals.membership import release
 from batonpass.core.arrivals.reports import clear_suspicion, explain_distrust, park
 from batonpass.core.handover.availability import Availability, availability_of
 from batonpass.core.handover.decision_draft import DecisionDraft
 from batonpass.core.handover.turns import last_came_on
 from batonpass.core.state.failures import distrust_ends
-from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.inputs import PollBroken, PollOpened, Started, Tick
 from batonpass.core.state.model import Cause, Drain, Group, Member, OnLeaseLost
 from batonpass.core.state.reasons import Happened, Held
@@ -27,7 +27,6 @@ from batonpass.core.state.records import (
     MemberSuspected,
     Record,
     Resumed,
-    TaskReleased,
     WarmupStalled,
 )
 from batonpass.core.state.replies import Done, Reply
@@ -121,7 +120,7 @@ def pass_time(draft: DecisionDraft, _item: Tick) -> Reply:
     _suspect(draft)
     _end_absences(draft)
     _fence_unconfirmed(draft)
-    _release_at_lease_end(draft)
+    release(draft, lambda entry: entry.free_at_ms is not None and entry.free_at_ms <= draft.now_ms)
     find_stalls(draft)
     _end_distrust(draft)
     forget_gone(draft)
@@ -148,21 +147,18 @@ def _drop_departed(draft: DecisionDraft) -> None:
 def _expire(draft: DecisionDraft) -> None:
     if draft.now_ms < draft.soft.judge_from_ms:
         return
-    now_ms = draft.now_ms
     expired = [
-        member_id
-        for member_id in sorted(draft.group.members)
-        if draft.group.members[member_id].away_until_ms is None
-        and draft.lease_end_ms(draft.group.members[member_id]) <= now_ms
+        member
+        for _, member in sorted(draft.group.members.items())
+        if member.away_until_ms is None and draft.lease_end_ms(member) <= draft.now_ms
     ]
     if not expired:
         return
-    ran: list[TaskId] = []
-    for member_id in expired:
-        ran += [*draft.group.members[member_id].actives, *draft.group.members[member_id].revoking]
-        draft.explain(Happened.EXPIRED, to=member_id)
+    ran = [task_id for member in expired for task_id in (*member.actives, *member.revoking)]
+    for member in expired:
+        draft.explain(Happened.EXPIRED, to=member.id)
     distrusted = draft.view().distrusted
-    draft.record(*(draft.gone(member_id, Cause.EXPIRED) for member_id in expired))
+    draft.record(*(draft.gone(member.id, Cause.EXPIRED) for member in expired))
     storm.guard(draft)
     park(draft, sorted(ran))
     explain_distrust(draft, distrusted)
@@ -181,29 +177,23 @@ def _suspect(draft: DecisionDraft) -> None:
     group, now_ms = draft.group, draft.now_ms
     if group.storm_since_ms is not None or now_ms < draft.soft.judge_from_ms:
         return
-    for member_id in sorted(draft.soft.members):
-        member_soft = draft.soft.members[member_id]
+    for member_id, member_soft in sorted(draft.soft.members.items()):
         member = group.members.get(member_id)
         if member_soft.poll_broken_ms is None or member is None or member.suspected or member.away_until_ms is not None:
             continue
         if now_ms - member_soft.poll_broken_ms >= group.config.suspect_timeout_ms:
             draft.record(MemberSuspected(member_id))
             draft.explain(Happened.SUSPECTED, to=member_id)
-            if _runs_without_state(draft, member):
+            if not all(map(draft.view().is_stateful, member.actives)):
+                # No copy takes a task without state over, so it needs another target.
                 draft.schedule("suspected")
 
 
-def _runs_without_state(draft: DecisionDraft, member: Member) -> bool:
-    """Say whether a member runs a task without state. No copy takes it over, so it needs another target."""
-    return any(not draft.view().is_stateful(task_id) for task_id in member.actives)
-
-
 def _end_absences(draft: DecisionDraft) -> None:
-    now_ms, members = draft.now_ms, draft.group.members
     over = [
         draft.gone(member_id, Cause.GRACE_OVER)
-        for member_id in sorted(members)
-        if (until_ms := members[member_id].away_until_ms) is not None and until_ms <= now_ms
+        for member_id, member in sorted(draft.group.members.items())
+        if member.away_until_ms is not None and member.away_until_ms <= draft.now_ms
     ]
     if over:
         draft.record(*over)
@@ -216,8 +206,7 @@ def _fence_unconfirmed(draft: DecisionDraft) -> None:
     if draft.now_ms < draft.soft.judge_from_ms:
         return
     fenced: list[Record] = []
-    for member_id in sorted(draft.group.members):
-        member = draft.group.members[member_id]
+    for member_id, member in sorted(draft.group.members.items()):
         if not any(draft.now_ms - revocation.since_ms >= timeout_ms for revocation in member.revoking.values()):
             continue
         end_ms = max(draft.now_ms, draft.lease_end_ms(member))
@@ -230,32 +219,19 @@ def _fence_unconfirmed(draft: DecisionDraft) -> None:
         draft.schedule("fenced")
 
 
-def _release_at_lease_end(draft: DecisionDraft) -> None:
-    over: list[Record] = []
-    for task_id in sorted(draft.group.moving_tasks()):
-        over.extend(
-            TaskReleased(task_id, entry.member_id, at_ms=draft.now_ms)
-            for entry in draft.group.tasks[task_id].handover.unreleased
-            if entry.free_at_ms is not None and entry.free_at_ms <= draft.now_ms
-        )
-    if over:
-        draft.record(*over)
-
-
 def find_stalls(draft: DecisionDraft) -> None:
     """Free the slot of every warmup without progress for the stall timeout. A copy of unknown lag is not judged."""
     view = draft.view()
     timeout_ms = view.config.warmup_stall_timeout_ms
     stalled: list[Record] = []
-    for task_id in sorted(view.group.moving_tasks()):
-        task = view.group.tasks[task_id]
+    for task in view.tasks.pick(sorted(view.group.moving_tasks())):
         for member_id in task.warmups:
             copy = view.copy(task, member_id)
             if copy.is_caught_up or copy.readiness is Readiness.UNKNOWN or view.is_stalled(task, member_id):
                 continue
-            if draft.now_ms - last_came_on(draft.soft, task_id, view.group.members[member_id])[1] >= timeout_ms:
-                stalled.append(WarmupStalled(task_id, member_id, draft.now_ms + 2 * timeout_ms))
-                draft.explain(Held.STALLED, task_id, member_id)
+            if draft.now_ms - last_came_on(draft.soft, task.id, view.group.members[member_id])[1] >= timeout_ms:
+                stalled.append(WarmupStalled(task.id, member_id, draft.now_ms + 2 * timeout_ms))
+                draft.explain(Held.STALLED, task.id, member_id)
     if stalled:
         draft.record(*stalled)
         draft.schedule("warmup-stalled")
@@ -266,11 +242,10 @@ def note_blocked_drains(draft: DecisionDraft) -> None:
 
     The drain goes on, and members that join later may still take the tasks.
     """
-    members = draft.group.members
-    for member_id in sorted(member.id for member in members.values() if member.drain is not None):
-        drain = members[member_id].drain
+    for member_id, member in sorted(draft.group.members.items()):
+        drain = member.drain
         why = _drain_time_over(drain, draft.now_ms) if drain is not None and not drain.blocked else ""
-        if drain is not None and why and (left := len(members[member_id].actives)):
+        if drain is not None and why and (left := len(member.actives)):
             draft.record(DrainStarted(member_id, drain.since_ms, drain.deadline_ms, drain.gives_up_ms, why))
             draft.explain(Happened.DRAIN_BLOCKED, to=member_id, detail=why, tasks=left)
 
@@ -284,8 +259,6 @@ def _drain_time_over(drain: Drain, now_ms: int) -> str:
 def forget_gone(draft: DecisionDraft) -> None:
     """Forget the ids of members that left long ago. They may be used again."""
     oldest = draft.now_ms - draft.policy.gone_retention_ms
-    old: tuple[MemberId, ...] = tuple(
-        sorted(member_id for member_id, gone in draft.group.gone.items() if gone.at_ms < oldest)
-    )
+    old = sorted(member_id for member_id, gone in draft.group.gone.items() if gone.at_ms < oldest)
     if old:
-        draft.record(GoneForgotten(old))
+        draft.record(GoneForgotten(tuple(old)))

@@ -12,15 +12,16 @@ from dataclasses import replace
 
 from batonpass.core.arrivals import storm
 from batonpass.core.arrivals.answers import Late, Taken, refusal
-from batonpass.core.arrivals.doubts import inherit_doubts, is_doubted
+from batonpass.core.arrivals.doubts import inherit_doubts
 from batonpass.core.arrivals.kept_out import drain_of_newcomer, instance_named, keep_out, let_in, run_named
 from batonpass.core.arrivals.report_bounds import bounded, too_many_unassigned
+from batonpass.core.arrivals.reports import measurement
 from batonpass.core.handover.decision_draft import DecisionDraft
-from batonpass.core.handover.lag import changelogs_of, measure_lag, measured_report
+from batonpass.core.handover.lag import measured_report
 from batonpass.core.state.errors import Gone, InstanceIdInUse, InvalidRequest, LimitExceeded, ProtocolError
 from batonpass.core.state.ids import MemberId
 from batonpass.core.state.inputs import DrainRequest, DrainReversal, Eviction, Join, Leave
-from batonpass.core.state.model import Cause, Member
+from batonpass.core.state.model import Cause, Member, Unreleased
 from batonpass.core.state.pmap import PMap
 from batonpass.core.state.records import (
     DrainCancelled,
@@ -69,7 +70,7 @@ def join(draft: DecisionDraft, item: Join) -> Reply:
     item = replace(item, tasks={task_id: report for task_id, report in on_disk.items() if task_id not in excess})
     same_place = [_inherit(draft, item, old) for old in predecessors]
     if item.replaces is not None or item.takeover:
-        _release_vouched(draft, lambda member_id: _vouches_for(draft, item, member_id))
+        release(draft, lambda entry: _vouches_for(draft, item, entry.member_id))
     inherit_doubts(draft, item)
     _take_state_on_disk(draft, item, unassigned)
     was_missed = any(old.id in draft.soft.placed_without for old in predecessors)
@@ -164,13 +165,13 @@ def _vouches_for(draft: DecisionDraft, item: Join, member_id: MemberId) -> bool:
     return member_id == item.replaces or (item.takeover and gone.instance_id is not None)
 
 
-def _release_vouched(draft: DecisionDraft, is_stopped: Callable[[MemberId], bool]) -> bool:
-    """Release what departed members may still have been running, if ``is_stopped`` vouches that they have stopped."""
+def release(draft: DecisionDraft, is_over: Callable[[Unreleased], bool]) -> bool:
+    """Release what members may still have been running, where that is over now. Return whether anything is."""
     freed = [
         TaskReleased(task_id, entry.member_id, at_ms=draft.now_ms)
         for task_id in sorted(draft.group.moving_tasks())
         for entry in draft.group.tasks[task_id].handover.unreleased
-        if is_stopped(entry.member_id)
+        if is_over(entry)
     ]
     draft.record(*freed)
     return bool(freed)
@@ -178,20 +179,16 @@ def _release_vouched(draft: DecisionDraft, is_stopped: Callable[[MemberId], bool
 
 def _take_state_on_disk(draft: DecisionDraft, item: Join, unassigned: int) -> None:
     """Keep what the newcomer reports of its disk. Its lease begins now."""
-    group, member = draft.group, draft.group.members[item.member_id]
+    group, soft, now_ms = draft.group, draft.soft, draft.now_ms
+    member = group.members[item.member_id]
     reports = {
         task_id: measured_report(
-            report,
-            None,
-            draft.now_ms,
-            (None, True)
-            if is_doubted(member, task_id, report)
-            else measure_lag(report, draft.now_ms, draft.soft.end_offsets, changelogs_of(group, task_id)),
+            report, None, now_ms, measurement(group, soft, member, (task_id, report, None), now_ms)
         )
         for task_id, report in item.tasks.items()
     }
     timeouts = ((FIRST_EPOCH, group.config.session_timeout_ms),)
-    new = MemberSoft(draft.now_ms, full=True, timeouts=timeouts, reports=reports, unassigned=unassigned)
+    new = MemberSoft(now_ms, full=True, timeouts=timeouts, reports=reports, unassigned=unassigned)
     draft.set_member_soft(item.member_id, new)
 
 
@@ -250,7 +247,7 @@ def evict(draft: DecisionDraft, item: Eviction) -> Reply:
     if not group.declared:
         return refusal(group, item.member_id)
     if member is None and (not item.until_undone or instance_named(group, item.member_id) is None):
-        if item.dead and _release_vouched(draft, lambda member_id: member_id == item.member_id):
+        if item.dead and release(draft, lambda entry: entry.member_id == item.member_id):
             return Done()
         return refusal(group, item.member_id)
     refused = keep_out(draft, item)
@@ -258,7 +255,7 @@ def evict(draft: DecisionDraft, item: Eviction) -> Reply:
         return refused
     is_dead = item.dead and member is not None and member.id == item.member_id
     if item.dead and not is_dead:
-        _release_vouched(draft, lambda member_id: member_id == item.member_id)
+        release(draft, lambda entry: entry.member_id == item.member_id)
     if member is None:
         return Done()
     now_ms = draft.now_ms
@@ -291,9 +288,8 @@ def drain(draft: DecisionDraft, item: DrainRequest) -> Reply:
         since = now_ms if member.drain is None else member.drain.since_ms
         deadline_ms = None if item.deadline_ms is None else now_ms + item.deadline_ms
         gives_up_ms = since + group.config.drain_timeout_ms
-        was_draining = member.drain is not None
         draft.record(DrainStarted(member.id, since, deadline_ms, gives_up_ms))
-        if not was_draining:
+        if member.drain is None:
             draft.schedule("drain")
     return Done()
 

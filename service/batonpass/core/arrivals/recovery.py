@@ -220,8 +220,8 @@ def _others_with(draft: DecisionDraft, member: Member, task_id: TaskId) -> dict[
 
 
 def _has_reported(draft: DecisionDraft, other: MemberId) -> bool:
-    known = draft.member_soft(other)
-    return known is not None and (known.full or bool(known.reports))
+    known = draft.soft.of(other)
+    return known.full or bool(known.reports)
 
 
 def _is_running(draft: DecisionDraft, other: MemberId, task_id: TaskId) -> bool:

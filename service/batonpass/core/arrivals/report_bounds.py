@@ -66,8 +66,8 @@ def too_many_unassigned(
         for task_id in tasks.keys() - member.assignment.plain().keys() - member.revoking.keys()
         for report in [tasks[task_id]]
     }
-    wanted, before = sum(weights.values()), soft.members.get(member_id)
-    if wanted <= (before.unassigned if before is not None else 0):
+    wanted = sum(weights.values())
+    if wanted <= soft.of(member_id).unassigned:
         return set(), wanted, ()
     others = sum(one.unassigned for name, one in soft.members.items() if name != member_id)
     room = left = max(0, policy.max_unassigned_reported - others)

@@ -5,7 +5,7 @@ A heartbeat without news costs the same in a group of any size: it touches the m
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
 from batonpass.core.arrivals.answers import Late, Taken, refusal
@@ -174,18 +174,12 @@ def count_as_heard(group: Group, soft: Soft, item: Heartbeat | Join, now_ms: int
 
 def note_answered_timeout(draft: DecisionDraft, member: Member) -> None:
     """Remember that the answer to the member carries the present session timeout: it may count its lease by that."""
-    member_soft = draft.member_soft(member.id)
-    timeout_ms = draft.group.config.session_timeout_ms
-    if member_soft is None or (
-        member_soft.timeouts
-        and member_soft.timeouts[-1][1] == timeout_ms
-        and member_soft.timeouts[-1][0] == member.epoch
-    ):
+    member_soft, answered = draft.member_soft(member.id), (member.epoch, draft.group.config.session_timeout_ms)
+    if member_soft is None or member_soft.timeouts[-1:] == (answered,):
         return
-    kept = [entry for entry in member_soft.timeouts if entry != (member.epoch, timeout_ms)]
     # Of several epochs with the same timeout, the newest is enough: it counts for the longest time.
-    kept = [entry for entry in kept if entry[1] != timeout_ms]
-    draft.set_member_soft(member.id, replace(member_soft, timeouts=(*kept, (member.epoch, timeout_ms))))
+    kept = [entry for entry in member_soft.timeouts if entry[1] != answered[1]]
+    draft.set_member_soft(member.id, replace(member_soft, timeouts=(*kept, answered)))
 
 
 def _take_report(
@@ -213,12 +207,13 @@ def _take_report(
     if member.doubts:
         end_doubts(draft, member.id, reports)
     is_news = is_news or not heard.full or not heard.reports.keys() <= reports.keys()
-    records: list[Record] = list(_confirmed_releases(member, item, tasks, draft.now_ms))
-    records.extend(_state_changes(draft, item, tasks))
+    # The records do not depend on the order in which the member lists its tasks (L10).
+    changes = sorted(_state_changes(draft, item, tasks), key=lambda record: record.task)
+    records: list[Record] = [*_confirmed_releases(member, item, tasks, draft.now_ms), *changes]
     if records:
         distrusted = draft.view().distrusted
         draft.record(*records)
-        _park_poisoned(draft, tasks)
+        park(draft, sorted(task_id for task_id, report in tasks.items() if report.state is ActiveState.FAILED))
         explain_distrust(draft, distrusted)
         if any(isinstance(record, ActiveReported) and _is_target_to_change(draft, record) for record in records):
             draft.schedule("task-failed")
@@ -237,8 +232,8 @@ def _measure_all(
     news = is_estimated = False
     for task_id, report in tasks.items():
         old = heard.reports.get(task_id)
-        measurement = _measurement(group, draft.soft, member, (task_id, report, old), now_ms)
-        measured = measured_report(report, old, now_ms, measurement, is_new=heard.full)
+        found = measurement(group, draft.soft, member, (task_id, report, old), now_ms)
+        measured = measured_report(report, old, now_ms, found, is_new=heard.full)
         reports[task_id] = measured
         if report.role == "warmup" and _comes_closer(measured) and (old is None or not _comes_closer(old)):
             is_estimated = True
@@ -252,17 +247,15 @@ def _measure_all(
     return reports, news, is_estimated
 
 
-def _measurement(
+def measurement(
     group: Group, soft: Soft, member: Member, of: tuple[TaskId, TaskReport, MeasuredReport | None], now_ms: int
 ) -> tuple[int | None, bool]:
     """Return the lag of a reported copy (None: unknown), and whether its state is of another incarnation."""
     task_id, report, old = of
     if is_doubted(member, task_id, report):
         return None, True
-    if report.positions and report.lag is None:
-        doubted = old is not None and old.other_incarnation
-        return measure_lag(report, now_ms, soft.end_offsets, changelogs_of(group, task_id), doubted=doubted)
-    return (None if report.lost else report.lag), False
+    doubted = old is not None and old.other_incarnation
+    return measure_lag(report, now_ms, soft.end_offsets, changelogs_of(group, task_id), doubted=doubted)
 
 
 def has_news(group: Group, soft: Soft, item: Heartbeat, now_ms: int) -> bool:
@@ -278,12 +271,12 @@ def has_news(group: Group, soft: Soft, item: Heartbeat, now_ms: int) -> bool:
         return True
     if item.tasks is None:
         return False
-    if _confirmed_releases(member, item, item.tasks, now_ms):
+    if any(_confirmed_releases(member, item, item.tasks, now_ms)):
         return True
     for task_id, report in item.tasks.items():
         old = known.reports.get(task_id)
         if report.role == "warmup":
-            lag, _ = _measurement(group, soft, member, (task_id, report, old), now_ms)
+            lag, _ = measurement(group, soft, member, (task_id, report, old), now_ms)
             rate = old.rate if old is not None else None
             if _what_decides(group, old) != _what_decides(group, MeasuredReport(report, now_ms, lag, rate=rate)):
                 return True
@@ -304,11 +297,9 @@ def _what_decides(group: Group, measured: MeasuredReport | None) -> tuple[bool, 
 
 def _confirmed_releases(
     member: Member, item: Heartbeat, tasks: Mapping[TaskId, TaskReport], now_ms: int
-) -> list[Record]:
-    """Return the releases that the heartbeat confirms: those announced at an epoch that it echoes."""
-    releases: list[Record] = []
-    for task_id in sorted(member.revoking):
-        revocation = member.revoking[task_id]
+) -> Iterator[TaskReleased]:
+    """Yield the releases that the heartbeat confirms: those announced at an epoch that it echoes."""
+    for task_id, revocation in sorted(member.revoking.items()):
         if revocation.epoch > item.member_epoch:
             # The member reported this before it saw the revocation, so it may still start what it does not run yet.
             continue
@@ -318,13 +309,13 @@ def _confirmed_releases(
             # A copy that is given up later may still carry the final position from its member's time as owner. It is
             # outdated, because other members have written since.
             final_position = report.final_position if report is not None and revocation.active else ()
-            releases.append(TaskReleased(task_id, member.id, final_position, now_ms))
-    return releases
+            yield TaskReleased(task_id, member.id, final_position, now_ms)
 
 
-def _state_changes(draft: DecisionDraft, item: Heartbeat, tasks: Mapping[TaskId, TaskReport]) -> list[ActiveReported]:
-    """Return what changed about the member's actives. A report from before a grant does not count for it."""
-    changes: list[ActiveReported] = []
+def _state_changes(
+    draft: DecisionDraft, item: Heartbeat, tasks: Mapping[TaskId, TaskReport]
+) -> Iterator[ActiveReported]:
+    """Yield what changed about the member's actives. A report from before a grant does not count for it."""
     member = draft.group.members[item.member_id]
     assignment, known = member.assignment, draft.group.tasks
     for task_id, report in tasks.items():
@@ -335,9 +326,7 @@ def _state_changes(draft: DecisionDraft, item: Heartbeat, tasks: Mapping[TaskId,
             continue
         state = ActiveState.LOST if report.lost else report.state
         if state is not None and state is not known[task_id].state:
-            changes.append(ActiveReported(task_id, member.id, state, draft.now_ms, report.detail))
-    # The records do not depend on the order in which the member lists its tasks (L10).
-    return sorted(changes, key=lambda record: record.task)
+            yield ActiveReported(task_id, member.id, state, draft.now_ms, report.detail)
 
 
 def _is_target_to_change(draft: DecisionDraft, record: ActiveReported) -> bool:
@@ -351,10 +340,6 @@ def _is_target_to_change(draft: DecisionDraft, record: ActiveReported) -> bool:
         return record.state is ActiveState.FAILED
     avoided = draft.view().avoided_for(task)
     return task.target.owner in avoided or bool(avoided and record.member_id not in avoided)
-
-
-def _park_poisoned(draft: DecisionDraft, tasks: Mapping[TaskId, TaskReport]) -> None:
-    park(draft, sorted(task_id for task_id, report in tasks.items() if report.state is ActiveState.FAILED))
 
 
 def park(draft: DecisionDraft, suspects: list[TaskId]) -> None:

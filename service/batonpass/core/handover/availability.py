@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from batonpass.core.state.ids import MemberId
 from batonpass.core.state.leases import is_overdue
 from batonpass.core.state.model import Group, Member
 from batonpass.core.state.soft import Soft
@@ -43,14 +42,3 @@ def availability_of(group: Group, soft: Soft, now_ms: int, member: Member) -> Av
     if not group.config.kafka_streams and is_overdue(group, soft, now_ms, member):
         return Availability.OVERDUE
     return Availability.THERE if member.drain is None else Availability.DRAINING
-
-
-def takers_of(group: Group, soft: Soft, now_ms: int) -> frozenset[MemberId]:
-    """Return the members that may be given something new: of those that stay, the ones that are best available."""
-    staying = {
-        member.id: availability_of(group, soft, now_ms, member)
-        for member in group.members.values()
-        if member.drain is None
-    }
-    best = min(staying.values(), default=None)
-    return frozenset([member_id for member_id, availability in staying.items() if availability == best])

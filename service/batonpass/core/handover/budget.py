@@ -133,7 +133,7 @@ def _waiting_for_their_grant(view: View, task_plans: list[TaskPlan]) -> set[Task
         task, active = plan.task, plan.choice.active
         if task.owner is not None and task.owner != active:
             giving_up.add(task.owner)
-        giving_up.update(holder for holder in view.holders(task) if holder != active and holder not in plan.copies)
+        giving_up.update(holder for holder in task.holders if holder != active and holder not in plan.copies)
     return {plan.task.id for plan in chosen if plan.choice.active in giving_up}
 
 

@@ -106,7 +106,7 @@ def _plan(view: View, task: Task) -> TaskPlan:
         return TaskPlan(task, choice, {})
     if active is None:
         # No member can have the task now, so every copy may be needed.
-        return TaskPlan(task, choice, view.holders(task))
+        return TaskPlan(task, choice, task.holders)
     wanted = [
         member_id
         for member_id in task.target.standbys
@@ -145,7 +145,7 @@ def _kept(view: View, task: Task, choice: Choice, wanted: list[MemberId]) -> dic
     """
     owner, target = task.owner, task.target.owner
     is_giving_way = owner is not None and owner != choice.active
-    holders = _copy_holders(view, task, choice.active)
+    holders = _copy_holders(task, choice.active)
     for member_id in [warming for warming in task.warmups if warming in holders and view.is_stalled(task, warming)]:
         if member_id not in view.must_not_stop_now:
             del holders[member_id]
@@ -178,9 +178,9 @@ def _kept(view: View, task: Task, choice: Choice, wanted: list[MemberId]) -> dic
     return kept
 
 
-def _copy_holders(view: View, task: Task, active: MemberId | None) -> dict[MemberId, Role]:
+def _copy_holders(task: Task, active: MemberId | None) -> dict[MemberId, Role]:
     """Return the copies beside the next active. An owner that gives way has one, unless it lost its state."""
-    holders = view.holders(task)
+    holders = task.holders
     if task.owner is not None and task.state is not ActiveState.LOST:
         holders[task.owner] = Role.STANDBY
     return {member_id: role for member_id, role in holders.items() if member_id != active}
@@ -219,11 +219,7 @@ def _surplus_kept(
 
     While no member is ready to run the task, every copy with state stays, because each may be needed.
     """
-    ranked = (
-        sorted(surplus, key=lambda member_id: (*_warmth(view, task, member_id), member_id))
-        if len(surplus) > 1
-        else [*surplus]
-    )
+    ranked = sorted(surplus, key=lambda member_id: (*_warmth(view, task, member_id), member_id))
     if is_ready:
         stay = [member_id for member_id in ranked if surplus[member_id] is Role.STANDBY][: max(0, missing)]
     else:

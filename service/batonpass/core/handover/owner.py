@@ -40,6 +40,8 @@ deadline of a drain, such members, and those that are distrusted, come after the
 
 | there is no owner | owner after this step |
 |---|---|
+| a next owner is chosen and drains, and a ready copy is on a member that stays and did not fail it | that copy |
+| a next owner is chosen, the deadline of its drain is over, and the task is free | its best copy elsewhere |
 | a next owner is chosen, and has room | the next owner |
 | the task has no state | the target, if it is present |
 | a copy is ready, tailed or, once a target is placed, on disk | the best one |
@@ -54,8 +56,8 @@ deadline of a drain, such members, and those that are distrusted, come after the
 
 Of several ready copies the previous owner's comes first, then the target's; those on members that drain come last. In
 the second table a member that is not there comes after every other choice: a next owner gives way to a ready copy, a
-ready copy to one that is behind or to the target, and a target to the next placement or the least loaded member. So
-does a next owner past the deadline of its drain; and one that has no state, and drains or is not there, to any other. A
+ready copy to one that is behind or to the target, and a target to the next placement or the least loaded member. A next
+owner that has no state, and drains or is not there, gives way to any other member. A
 member past the deadline of its drain takes over no task whose owner or target stays: it would have to give the task up
 again at once.
 
@@ -200,13 +202,16 @@ def _held_for_its_grant(view: View, owner: Member, target: Member) -> Held | Non
     return None if view.is_heard(target.id) else Held.MEMBER_OVERDUE
 
 
-def _choose_at_deadline(view: View, task: Task, owner: Member) -> Choice | None:
-    """Return the best copy, ready or not, of a member that stays. A member that drains too is no better."""
+def _choose_at_deadline(view: View, task: Task, leaving: Member) -> Choice | None:
+    """Return the best copy, ready or not, of a member that stays. A member that drains too is no better.
+
+    ``leaving`` drains. It has the task, or is to get it.
+    """
     to_target = None if task.target.owner is None else Choice(task.target.owner, Why.DEADLINE)
-    ready, behind = _best_ready(view, task, excluding=(owner.id,)), _most_caught_up(view, task)
+    ready, behind = _best_ready(view, task, excluding=(leaving.id,)), _most_caught_up(view, task)
     elsewhere = _cold_elsewhere(view, task) if view.is_missing(task.target.owner) else None
     for choice in (ready, behind, to_target, elsewhere):
-        if choice is None or choice.active is None or choice.active == owner.id:
+        if choice is None or choice.active is None or choice.active == leaving.id:
             continue
         is_doubted = task.id in view.members[choice.active].doubts
         if view.availability(choice.active) is Availability.THERE and not is_doubted:
@@ -262,13 +267,21 @@ def _stuck_at_ms(view: View, task: Task, owner: Member, own: Copy) -> int:
 def _choose_for_ownerless(view: View, task: Task, *, is_stateful: bool) -> Choice:
     """Choose the next owner of a task without one: a ready copy at once, other members only once a target is placed."""
     next_owner, under_way = view.present_member(task.handover.next_owner), None
+    if next_owner is not None and next_owner.drain is not None:
+        # It would have to hand the task over again. Until the task is free, a copy elsewhere may become ready.
+        choice = _choose_at_deadline(view, task, next_owner)
+        taker = choice.active if choice is not None else None
+        if choice is not None and taker is not None and choice.ready and not _is_bad_for(view, task, taker):
+            return choice._replace(why=Why.FAILOVER if is_stateful else Why.STATELESS)
+        if choice is not None and view.is_past_deadline(next_owner) and not task.handover.unreleased:
+            return choice
     # If the chosen member's disk has become full, the task goes elsewhere: that member has none of its state yet.
     if next_owner is not None and not view.has_full_disk_for(next_owner.id, task.id):
         copy = view.copy(task, next_owner.id)
         under_way = Choice(next_owner.id, Why.HANDOVER_UNDER_WAY, ready=copy.is_caught_up)
         if copy.readiness is Readiness.COLD and view.availability(next_owner.id) is not Availability.THERE:
             under_way = None  # Any other member may begin from nothing as well.
-        elif view.is_heard(next_owner.id) and not view.is_past_deadline(next_owner):
+        elif view.is_heard(next_owner.id):
             return under_way
     if not is_stateful:
         return _first_heard(view, task, [under_way, _target_or_wait(view, task)])
@@ -282,11 +295,7 @@ def _choose_for_ownerless(view: View, task: Task, *, is_stateful: bool) -> Choic
         return ready or Choice(None, Why.STAYS, held=Held.STORM)
     if task.target.owner is None and not view.group.placement_failed:
         return _target_or_wait(view, task)
-    if any(
-        _is_away(view, member_id)
-        for member_id in (task.target.owner, task.handover.away_owner)
-        if member_id is not None
-    ):
+    if view.rejoins_until_ms(task) is not None:
         return Choice(None, Why.STAYS, held=Held.REJOIN_GRACE)
     behind, cold = _most_caught_up(view, task), _cold(view, task)
     return _first_heard(view, task, [ready, behind, cold])
@@ -309,10 +318,6 @@ def _first_heard(view: View, task: Task, choices: list[Choice | None]) -> Choice
     return next((choice for choice in possible if choice.active is not None), possible[-1])
 
 
-def _is_away(view: View, member_id: MemberId) -> bool:
-    return member_id in view.members and view.availability(member_id) is Availability.AWAY
-
-
 def _cold(view: View, task: Task) -> Choice:
     """Grant a task cold, unless a copy of unknown lag may turn out to be better.
 
@@ -320,12 +325,10 @@ def _cold(view: View, task: Task) -> Choice:
     soon. A copy that is reported without a lag is never promoted. If that copy is the target's, another member restores
     the task instead, and the task waits only if no other member may have it.
     """
-    for holder in view.holders(task):
+    for holder in task.holders:
         copy = view.copy(task, holder)
-        awaited = copy.readiness is Readiness.UNKNOWN and (
-            holder == task.target.owner or not _has_reported(view, holder)
-        )
-        if awaited and _has_reported(view, holder):
+        awaited = copy.readiness is Readiness.UNKNOWN and (holder == task.target.owner or not view.soft.of(holder).full)
+        if awaited and view.soft.of(holder).full:
             elsewhere = _cold_elsewhere(view, task)
             if elsewhere is not None:
                 return elsewhere
@@ -339,15 +342,10 @@ def report_awaited_until_ms(group: Group, soft: Soft, task: Task) -> int:
     return max(task.since_ms, soft.started_ms) + group.config.warmup_stall_timeout_ms
 
 
-def _has_reported(view: View, member_id: MemberId) -> bool:
-    member_soft = view.soft.members.get(member_id)
-    return member_soft is not None and member_soft.full
-
-
 def _cold_elsewhere(view: View, task: Task) -> Choice | None:
     """Return the least loaded member that is there and may begin the task from nothing, instead of its target."""
     why = Why.COLD_START if view.is_stateful(task.id) else Why.STATELESS
-    others = {*view.holders(task), task.owner}
+    others = {*task.holders, task.owner}
     ranked = sorted(
         (_is_bad_for(view, task, member.id), view.load(member.id), member.id)
         for member in _free(view, task)
@@ -423,11 +421,7 @@ def _best_ready(
             ready.append((order, member_id))
     if not ready:
         return None
-    best = (
-        ready[0]
-        if len(ready) == 1
-        else min(ready, key=lambda candidate: (candidate[0], view.load(candidate[1]), candidate[1]))
-    )
+    best = min(ready, key=lambda candidate: (candidate[0], view.load(candidate[1]), candidate[1]))
     return Choice(best[1], Why.FAILOVER, ready=True)
 
 
@@ -456,7 +450,7 @@ def _most_caught_up(view: View, task: Task) -> Choice | None:
     Members that are not there come last, before them members that drain, and before those bad ones (``_is_bad_for``).
     """
     ranked: list[tuple[Availability, bool, int, bool, MemberId]] = []
-    for member_id in [*view.holders(task), *view.on_disk(task.id)]:
+    for member_id in [*task.holders, *view.on_disk(task.id)]:
         copy = view.copy(task, member_id)
         if (
             copy.readiness <= Readiness.BEHIND

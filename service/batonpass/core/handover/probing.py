@@ -8,11 +8,13 @@ a restart of the coordinator, unlike Kafka's, which lives on one member (D11, D1
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from batonpass.core.handover.decision_draft import DecisionDraft
 from batonpass.core.handover.lag import copy_as_reported, level_in_ms
 from batonpass.core.handover.view import View
 from batonpass.core.state.ids import MemberId
-from batonpass.core.state.model import Member, Role
+from batonpass.core.state.model import Member, Role, Task
 from batonpass.core.state.reasons import NoChange
 from batonpass.core.state.records import ProbeScheduled
 
@@ -72,8 +74,7 @@ def probe_sooner(draft: DecisionDraft, member_id: MemberId) -> None:
         return
     view = draft.view()
     warming = [task_id for task_id, grant in member.assignment.items() if grant.role is Role.WARMUP]
-    estimates = [level_in_ms(view.copy(draft.group.tasks[task_id], member_id)) for task_id in warming]
-    soonest_ms = min((estimate for estimate in estimates if estimate is not None), default=due_ms)
+    soonest_ms = _soonest_ms(view, ((task, member_id) for task in view.tasks.pick(warming)), default=due_ms)
     at_ms = now_ms + max(soonest_ms, draft.group.config.look_again_ms)
     if 2 * (at_ms - now_ms) < due_ms - now_ms:
         draft.record(ProbeScheduled(at_ms))
@@ -85,10 +86,19 @@ def _delay_ms(view: View) -> int:
     interval_ms = config.probing_rebalance_interval_ms
     seed = sum(ord(letter) * (index + 1) for index, letter in enumerate(view.group.id)) + 7919 * view.group.version
     delay_ms = interval_ms + seed % max(1, interval_ms // _JITTER_SHARE)
-    for task_id in view.group.moving_tasks():
-        task = view.group.tasks[task_id]
-        for member_id in task.warmups:
-            soon = level_in_ms(view.copy(task, member_id))
-            if soon is not None:
-                delay_ms = min(delay_ms, max(soon, config.look_again_ms))
-    return delay_ms
+    moving = view.tasks.pick(view.group.moving_tasks())
+    soonest_ms = _soonest_ms(
+        view, ((task, member_id) for task in moving for member_id in task.warmups), default=delay_ms
+    )
+    return min(delay_ms, max(soonest_ms, config.look_again_ms))
+
+
+def _soonest_ms(view: View, copies: Iterable[tuple[Task, MemberId]], default: int) -> int:
+    """Return in what time the first of these copies should be level; the default if that is not known of any.
+
+    One that is caught up is not asked: the step has seen it. What holds its move ends with an input, or at an instant
+    that has a wake-up of its own (``wakeups``).
+    """
+    found = [view.copy(task, member_id) for task, member_id in copies]
+    estimates = [level_in_ms(copy) for copy in found if not copy.is_caught_up]
+    return min((estimate for estimate in estimates if estimate is not None), default=default)

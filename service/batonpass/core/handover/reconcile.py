@@ -90,7 +90,7 @@ def _compare(view: View, plan: TaskPlan, members: defaultdict[MemberId, _MemberC
             changes.demoted[task.id] = wanted
         if plan.choice.why is Why.STUCK:
             changes.stuck.append(task.id)
-    holders = view.holders(task)
+    holders = task.holders
     for member_id, role in holders.items():
         if member_id == active:
             continue
@@ -132,18 +132,16 @@ def _next_assignment(view: View, member: Member, changes: _MemberChanges) -> Ass
     entries = {task: Grant(role, epoch, now_ms) for task, role in changes.role_changes.items()}
     if changes.revoked or changes.demoted:
         entries.update({task: Grant(role, epoch, now_ms) for task, role in changes.demoted.items()})
-        revoked, demoted = tuple(changes.revoked), tuple(changes.demoted)
-        lags = _lags(view, member.id, entries)
-        return AssignmentChanged(
-            member.id, epoch, now_ms, _in_order(view, entries), revoked, demoted, lags=lags, stuck=tuple(changes.stuck)
-        )
-    if changes.new_entries and not member.revoking and now_ms >= view.group.grants_from_ms:
+    elif changes.new_entries and not member.revoking and now_ms >= view.group.grants_from_ms:
         entries.update(_new_grants(view, member, changes, epoch))
-    if not entries:
+    if not entries and not changes.revoked:
         return None
     ready = tuple(task for task in changes.ready if task in entries)
     lags = _lags(view, member.id, entries)
-    return AssignmentChanged(member.id, epoch, now_ms, _in_order(view, entries), ready=ready, lags=lags)
+    revoked, demoted, stuck = tuple(changes.revoked), tuple(changes.demoted), tuple(changes.stuck)
+    return AssignmentChanged(
+        member.id, epoch, now_ms, _in_order(view, entries), revoked, demoted, ready=ready, lags=lags, stuck=stuck
+    )
 
 
 def _lags(view: View, member_id: MemberId, entries: Mapping[TaskId, Grant]) -> dict[TaskId, int]:
@@ -162,11 +160,7 @@ def _new_grants(view: View, member: Member, changes: _MemberChanges, epoch: int)
     actives: dict[tuple[int, Positions], Grant] = {}
     order = {Role.ACTIVE: 0, Role.STANDBY: 1, Role.WARMUP: 2}
     tasks, floor = view.tasks, view.group.tokens_from
-    for task_id, role in (
-        sorted(changes.new_entries.items(), key=lambda item: order[item[1]])
-        if left is not None
-        else changes.new_entries.items()
-    ):
+    for task_id, role in sorted(changes.new_entries.items(), key=lambda item: order[item[1]]):
         if left is not None and task_id not in member.assignment:
             if not left.allows(member.id, task_id):
                 continue

@@ -51,19 +51,18 @@ def room_on_disks(group: Group, soft: Soft) -> dict[MemberId, DiskRoom]:
         if (measured.report.disk_bytes or 0) > sizes.get(task_id, 0):
             sizes[task_id] = measured.report.disk_bytes or 0
     largest = max(sizes.values(), default=0)
-    return {member.id: _room_of(group, member, soft.members.get(member.id), sizes, largest) for member in limited}
+    return {member.id: _room_of(group, member, soft.of(member.id), sizes, largest) for member in limited}
 
 
 def _room_of(
-    group: Group, member: Member, member_soft: MemberSoft | None, sizes: Mapping[TaskId, int], largest: int
+    group: Group, member: Member, member_soft: MemberSoft, sizes: Mapping[TaskId, int], largest: int
 ) -> DiskRoom:
-    table = group.table
-    reports = member_soft.reports if member_soft is not None else {}
+    table, reports = group.table, member_soft.reports
     held = {*member.assignment, *member.revoking}
     is_there = {task_id for task_id, measured in reports.items() if not measured.report.lost}
     stateful = [table.index_of[task_id] for task_id in held | is_there if task_id in table.index_of]
     has = frozenset([table.ids[task_index] for task_index in stateful if table.stateful[task_index]])
-    if member_soft is None or not member_soft.full:
+    if not member_soft.full:
         return DiskRoom(has, 0)
     there = {task_id: measured.report.disk_bytes or 0 for task_id, measured in reports.items()}
     # A copy will become as large here as it is elsewhere, and so will state that may become a copy again.

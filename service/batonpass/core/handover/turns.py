@@ -87,7 +87,7 @@ def give_way(draft: DecisionDraft) -> bool:
 
 def _is_in_the_way(view: View, slots: Slots, task: Task, member_id: MemberId, refused: list[_Refused]) -> bool:
     """Say whether a task that waits would come further without this warmup."""
-    for_drain = is_for_drain(view, task, task.owner, view.holders(task))
+    for_drain = is_for_drain(view, task, task.owner, task.holders)
     holders = {member_id, task.owner, *task.standbys}
 
     def holds_up(waiting: _Refused) -> bool:

@@ -6,14 +6,14 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Final
 
-from batonpass.core.handover.availability import Availability, availability_of, takers_of
+from batonpass.core.handover.availability import Availability, availability_of
 from batonpass.core.handover.lag import Copy, copy_as_reported
 from batonpass.core.handover.open_transactions import open_transactions_of
 from batonpass.core.handover.room import DiskRoom, has_limit, room_on_disks
 from batonpass.core.state.failures import avoided_until_ms, distrusted_until_ms, host_of, may_be_the_host
 from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.leases import heard_since_ms
-from batonpass.core.state.model import ActiveState, Group, Member, Outcome, PauseScope, Role, Task
+from batonpass.core.state.model import ActiveState, Group, Member, Outcome, PauseScope, Task
 from batonpass.core.state.newcomers import new_until_ms
 from batonpass.core.state.policy import Policy
 from batonpass.core.state.reasons import Held
@@ -56,7 +56,9 @@ class View:
     @cached_property
     def takers(self) -> frozenset[MemberId]:
         """The members that may be given something new: of those that stay, the ones that are best available."""
-        return takers_of(self.group, self.soft, self.now_ms)
+        staying = {member.id: self.availability(member.id) for member in self.members.values() if member.drain is None}
+        best = min(staying.values(), default=None)
+        return frozenset([member_id for member_id, availability in staying.items() if availability == best])
 
     def is_missing(self, member_id: MemberId | None) -> bool:
         """Say whether a member stays and is no taker: it keeps the place of what it has, and gets nothing new."""
@@ -85,6 +87,12 @@ class View:
             return target if task.handover.away_owner == target else None
         return target if self.members[owner].drain is None else None
 
+    def rejoins_until_ms(self, task: Task) -> int | None:
+        """Return until when the place of the task's target, or of its last owner, is kept that is away to restart."""
+        named = (task.target.owner, task.handover.away_owner)
+        places = [self.members.get(member_id) for member_id in named if member_id is not None]
+        return max([place.away_until_ms for place in places if place and place.away_until_ms is not None], default=None)
+
     def is_past_deadline(self, member: Member) -> bool:
         """Say whether the member drains and the deadline of its drain is over."""
         deadline_ms = member.drain.deadline_ms if member.drain is not None else None
@@ -99,13 +107,6 @@ class View:
         table = self.group.table
         task_index = table.index_of.get(task_id)
         return task_index is not None and table.stateful[task_index]
-
-    def holders(self, task: Task) -> dict[MemberId, Role]:
-        """Return the members with a standby or warmup of the task, and their roles. All of them are present."""
-        copies = dict.fromkeys(task.standbys, Role.STANDBY)
-        if task.warmups:
-            copies.update(dict.fromkeys(task.warmups, Role.WARMUP))
-        return copies
 
     def on_disk(self, task_id: TaskId) -> list[MemberId]:
         """Return the members that report state of the task which they were not assigned, in the order of their ids."""

@@ -5,14 +5,14 @@ does not look at the time, refuses nothing, and depends only on the group and th
 it keeps one index: the tasks that steps have to look at (``pending`` in ``model``).
 
 One ``GroupBuilder`` folds a batch. The new group shares everything that did not change with the old one. The table at
-the end says which function folds which record. The docstring of each says what holds afterwards.
+the end says what each record changes. Where that takes a function, its docstring says what holds afterwards.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Final, cast
+from typing import Final, Never, cast
 
 from batonpass.core.state import records as r
 from batonpass.core.state.failures import (
@@ -57,7 +57,7 @@ from batonpass.core.state.model import (
 from batonpass.core.state.newcomers import stay_began_ms
 from batonpass.core.state.pmap import PMap
 from batonpass.core.state.set_back import moved_back
-from batonpass.core.state.topology import build_table, table_of
+from batonpass.core.state.topology import table_of
 
 
 def evolve(group: Group, records: Iterable[r.Record]) -> Group:
@@ -119,14 +119,24 @@ class GroupBuilder:
     def fold(self, record: r.Record) -> None:
         if not isinstance(record, r.MemberGone | r.MemberAway):
             self._naming = None
-        fold = cast("Callable[[GroupBuilder, r.Record], None]", _FOLD[type(record)])
-        fold(self, record)
+        cast("Callable[[GroupBuilder, r.Record], None]", _FOLD[type(record)])(self, record)
 
     def change_member(self, member_id: MemberId, **fields: object) -> None:
         """Change fields of a member. Nothing happens if it is gone."""
         member = self.member(member_id)
         if member is not None:
             self.members[member_id] = replace(member, **fields)  # type: ignore[arg-type]
+
+    def change_standing(self, member_id: MemberId, **fields: object) -> None:
+        """Change fields of a member on which it depends whether its tasks are settled."""
+        self.change_member(member_id, **fields)
+        member = self.member(member_id)
+        if member is not None:
+            self.tasks |= {task_id: self.task(task_id) for task_id in member.actives}
+
+    def mark(self, task_id: TaskId, **marks: object) -> None:
+        """Change marks of a task."""
+        self.tasks[task_id] = self.task(task_id).with_marks(**marks)
 
     def change(self, **fields: object) -> None:
         self.group = replace(self.group, **fields)  # type: ignore[arg-type]
@@ -155,14 +165,17 @@ class GroupBuilder:
         tasks = self.tasks
         if replicas != self.before.config.num_standby_replicas:
             tasks = {task_id: self.task(task_id) for task_id in (*known, *tasks)}
-        owners = [self.member(owner) for owner in {task.owner for task in tasks.values()} if owner is not None]
-        suspects = {member.id for member in owners if member is not None and member.suspected}
-        leaving = {member.id for member in owners if member is not None and _goes_at_an_instant(member)}
+        found = [self.member(owner) for owner in {task.owner for task in tasks.values()} if owner is not None]
+        owners = [member for member in found if member is not None]
+        suspects = {member.id for member in owners if member.suspected}
+        # At the deadline of its drain such a member gives up what it runs, whether copies are ready or not.
+        leaving = {member.id for member in owners if member.drain is not None and member.drain.deadline_ms is not None}
         changes: dict[TaskId, Pending | None] = {}
         for task_id, task in tasks.items():
             task_index = index_of.get(task_id)
             if task_index is None:
-                mark = Pending.MOVING if _is_with_any_member(task) else None
+                is_held = task.owner or task.handover.unreleased or task.standbys or task.warmups
+                mark = Pending.MOVING if is_held else None
             else:
                 mark = pending(task, replicas=replicas if stateful[task_index] else None)
                 if task.owner in suspects or (task.owner in leaving and mark is Pending.QUEUED):
@@ -170,15 +183,6 @@ class GroupBuilder:
             if mark is not known.get(task_id):
                 changes[task_id] = mark
         return changes
-
-
-def _is_with_any_member(task: Task) -> bool:
-    return bool(task.owner or task.handover.unreleased or task.standbys or task.warmups)
-
-
-def _goes_at_an_instant(member: Member) -> bool:
-    """Say whether a member gives up what it runs at the deadline of its drain, whether copies are ready or not."""
-    return member.drain is not None and member.drain.deadline_ms is not None
 
 
 # The group and its members.
@@ -242,39 +246,31 @@ def _config_changed(builder: GroupBuilder, record: r.ConfigChanged) -> None:
 
 
 def _deleted(builder: GroupBuilder, record: r.GroupDeleted) -> None:
-    """A tombstone stays: epochs, generation, tokens and the ids of members."""
+    """A tombstone stays: epochs, generation, tokens and the ids of members, and nothing that is not named here."""
     for task_id in builder.every_task():
         builder.tasks[task_id] = Task(task_id, token=builder.task(task_id).token)
     gone_now: dict[MemberId, GoneMember | None] = {}
     for member_id, member in builder.every_member():
         builder.members[member_id] = None
         gone_now[member_id] = _gone_entry(member, record.at_ms, Cause.EVICTED, record.lease_end_ms)
-    no_instances: PMap[InstanceId, MemberId] = PMap()
-    none_kept_out: PMap[InstanceId, KeptOut] = PMap()
-    no_hosts: PMap[HostId, HostFaults] = PMap()
-    nowhere: PMap[TaskId, MemberId] = PMap()
-    no_loads: PMap[TaskId, float] = PMap()
-    builder.change(
-        declared=False,
-        revision=builder.group.revision + 1,
-        topology=Topology(),
-        table=build_table(Topology()),
-        gone=builder.group.gone.updated(gone_now),
-        instances=no_instances,
-        kept_out=none_kept_out,
-        pins=nowhere,
-        placement_due_ms=None,
-        triggers=(),
-        placement_failed="",
-        next_probe_ms=None,
-        pause=None,
-        storm_since_ms=None,
-        losses=(),
-        hosts=no_hosts,
-        loads=no_loads,
-        hot_since_ms=None,
-        load_moves=(),
-        grants_from_ms=max(builder.group.grants_from_ms, record.lease_end_ms),
+    group = builder.group
+    builder.group = Group(
+        id=group.id,
+        version=group.version,
+        revision=group.revision + 1,
+        config=group.config,
+        group_epoch=group.group_epoch,
+        generation=group.generation,
+        generation_epoch=group.generation_epoch,
+        members=group.members,
+        tasks=group.tasks,
+        gone=group.gone.updated(gone_now),
+        unsettled=group.unsettled,
+        grants_from_ms=max(group.grants_from_ms, record.lease_end_ms),
+        recovering_until_ms=group.recovering_until_ms,
+        longest_session_ms=group.longest_session_ms,
+        tokens_from=group.tokens_from,
+        placed_ms=group.placed_ms,
     )
 
 
@@ -460,10 +456,10 @@ def _inherited(builder: GroupBuilder, record: r.PlaceInherited) -> None:
             after = after.with_marks(pin=successor)
         if after != task:
             builder.tasks[task_id] = after
-    stays = [stay_began_ms(one) for one in (member, builder.member(successor)) if one is not None]
+    known, new = builder.group.hosts.get(host_of(member)), builder.member(successor)
+    stays = [stay_began_ms(one) for one in (member, new) if one is not None]
     builder.change_member(successor, place_since_ms=min(stays))
     _move_pins(builder, old, successor)
-    known, new = builder.group.hosts.get(host_of(member)), builder.member(successor)
     if known is not None and new is not None:
         builder.change(hosts=builder.group.hosts.having(host_of(new), known))
 
@@ -501,44 +497,13 @@ def _drain_started(builder: GroupBuilder, record: r.DrainStarted) -> None:
     member = builder.member(record.member_id)
     kept_out = member is not None and member.drain is not None and member.drain.kept_out
     drain = Drain(record.since_ms, record.deadline_ms, record.gives_up_ms, record.blocked, kept_out)
-    builder.change_member(record.member_id, drain=drain)
-    _look_again(builder, record.member_id)
+    builder.change_standing(record.member_id, drain=drain)
 
 
-def _drain_cancelled(builder: GroupBuilder, record: r.DrainCancelled) -> None:
-    """The member stays."""
-    builder.change_member(record.member_id, drain=None)
-    _look_again(builder, record.member_id)
-
-
-def _instance_kept_out(builder: GroupBuilder, record: r.InstanceKeptOut) -> None:
-    """Runs of the instance that join from now on get nothing."""
-    entry = KeptOut(record.since_ms, record.until_ms)
-    builder.change(kept_out=builder.group.kept_out.having(record.instance_id, entry))
-
-
-def _instance_let_in(builder: GroupBuilder, record: r.InstanceLetIn) -> None:
-    """Runs of the instance are like any other."""
-    builder.change(kept_out=builder.group.kept_out.without(record.instance_id))
-
-
-def _suspected(builder: GroupBuilder, record: r.MemberSuspected) -> None:
-    """The member may be dead, so its tasks may have to move."""
-    builder.change_member(record.member_id, suspected=True)
-    _look_again(builder, record.member_id)
-
-
-def _suspicion_cleared(builder: GroupBuilder, record: r.SuspicionCleared) -> None:
-    """The member is alive."""
-    builder.change_member(record.member_id, suspected=False)
-    _look_again(builder, record.member_id)
-
-
-def _look_again(builder: GroupBuilder, member_id: MemberId) -> None:
-    """Let ``finish`` judge again which of a member's tasks are settled, although the tasks have not changed."""
-    member = builder.member(member_id)
-    if member is not None:
-        builder.tasks |= {task_id: builder.task(task_id) for task_id in member.actives}
+def _keeping_out_changed(builder: GroupBuilder, record: r.InstanceKeptOut | r.InstanceLetIn) -> None:
+    """Runs of the instance that join from now on get nothing, or are like any other."""
+    entry = KeptOut(record.since_ms, record.until_ms) if isinstance(record, r.InstanceKeptOut) else None
+    builder.change(kept_out=builder.group.kept_out.updated({record.instance_id: entry}))
 
 
 def _rebalance_scheduled(builder: GroupBuilder, record: r.RebalanceScheduled) -> None:
@@ -547,26 +512,6 @@ def _rebalance_scheduled(builder: GroupBuilder, record: r.RebalanceScheduled) ->
     due = record.due_ms if group.placement_due_ms is None else min(group.placement_due_ms, record.due_ms)
     triggers = group.triggers if record.trigger in group.triggers else (*group.triggers, record.trigger)
     builder.change(group_epoch=group.group_epoch + 1, placement_due_ms=due, triggers=triggers)
-
-
-def _paused(builder: GroupBuilder, record: r.Paused) -> None:
-    """Moves are held."""
-    builder.change(pause=record.pause)
-
-
-def _resumed(builder: GroupBuilder, _record: r.Resumed) -> None:
-    """Moves go on."""
-    builder.change(pause=None)
-
-
-def _storm_began(builder: GroupBuilder, record: r.StormBegan) -> None:
-    """Too many members vanished at once."""
-    builder.change(storm_since_ms=record.at_ms)
-
-
-def _storm_ended(builder: GroupBuilder, _record: r.StormEnded) -> None:
-    """The storm is over, and its losses no longer count."""
-    builder.change(storm_since_ms=None, losses=())
 
 
 def _grants_held(builder: GroupBuilder, record: r.GrantsHeld) -> None:
@@ -587,20 +532,10 @@ def _epochs_raised(builder: GroupBuilder, record: r.EpochsRaised) -> None:
     builder.change(tokens_from=max(builder.group.tokens_from, record.tokens_from))
 
 
-def _probe_scheduled(builder: GroupBuilder, record: r.ProbeScheduled) -> None:
-    """The time of the next probe is stored, so it survives a restart."""
-    builder.change(next_probe_ms=record.at_ms)
-
-
 def _loads_measured(builder: GroupBuilder, record: r.LoadsMeasured) -> None:
     """Tasks have these loads, and weigh them if the group is balanced by them."""
     builder.change(loads=builder.group.loads.updated(record.loads))
     builder.change(table=table_of(builder.group))
-
-
-def _imbalance_noted(builder: GroupBuilder, record: r.ImbalanceNoted) -> None:
-    """A member is too hot since then, or none is."""
-    builder.change(hot_since_ms=record.since_ms)
 
 
 def _moved_for_load(builder: GroupBuilder, record: r.MovedForLoad) -> None:
@@ -689,17 +624,23 @@ def _taken_up(task: Task, member_id: MemberId, grant: Grant, *, ready: bool) -> 
     """Return the task once the member holds it in the role of the grant."""
     standbys, warmups = _removed(task.standbys, member_id), _removed(task.warmups, member_id)
     if grant.role is Role.STANDBY:
-        return task.with_copies(_added(standbys, member_id), warmups)
+        return task._replace(standbys=_added(standbys, member_id), warmups=warmups)
     if grant.role is Role.WARMUP:
-        return task.with_copies(standbys, _added(warmups, member_id))
+        return task._replace(standbys=standbys, warmups=_added(warmups, member_id))
     handover = task.handover
     if handover is not NO_HANDOVER:
-        unreleased, _, previous_owner, final_position, _, stop = handover
-        previous_owner = None if previous_owner == member_id else previous_owner
-        handover = shared(Handover(unreleased, None, previous_owner, final_position, None, stop))
-    granted = (task.id, member_id, ActiveState.GRANTED, ready, grant.since_ms, grant.token)
-    kept = (task.ran_since_ms, task.well_ms, standbys, warmups, task.target, handover, task.marks)
-    return Task._make((*granted, *kept))
+        previous_owner = None if handover.previous_owner == member_id else handover.previous_owner
+        handover = shared(handover._replace(next_owner=None, previous_owner=previous_owner, away_owner=None))
+    return task._replace(
+        owner=member_id,
+        state=ActiveState.GRANTED,
+        ready_grant=ready,
+        since_ms=grant.since_ms,
+        token=grant.token,
+        standbys=standbys,
+        warmups=warmups,
+        handover=handover,
+    )
 
 
 def _released(builder: GroupBuilder, record: r.TaskReleased) -> None:
@@ -794,32 +735,15 @@ def _stalled(builder: GroupBuilder, record: r.WarmupStalled) -> None:
     """The member is not tried again for a while."""
     task = builder.task(record.task)
     others = tuple(stall for stall in task.marks.stalls if stall.member_id != record.member_id)
-    stall = Stall(record.member_id, record.until_ms, record.gave_way)
-    builder.tasks[record.task] = task.with_marks(stalls=(*others, stall))
+    builder.mark(record.task, stalls=(*others, Stall(record.member_id, record.until_ms, record.gave_way)))
 
 
-def _doubted(builder: GroupBuilder, record: r.StateDoubted) -> None:
-    """The member's state of these tasks is never promoted, whatever it reports of it."""
+def _doubts_changed(builder: GroupBuilder, record: r.StateDoubted | r.StateTrusted) -> None:
+    """The member's state of these tasks is never promoted, whatever it reports of it; or its reports count again."""
     member = builder.member(record.member_id)
     if member is not None:
-        builder.change_member(member.id, doubts=member.doubts.updated(record.tasks))
-
-
-def _state_trusted(builder: GroupBuilder, record: r.StateTrusted) -> None:
-    """The member's reports of these tasks count again."""
-    member = builder.member(record.member_id)
-    if member is not None:
-        builder.change_member(member.id, doubts=member.doubts.updated(dict.fromkeys(record.tasks)))
-
-
-def _parked(builder: GroupBuilder, record: r.TaskParked) -> None:
-    """The task is not tried again."""
-    builder.tasks[record.task] = builder.task(record.task).with_marks(parked=True)
-
-
-def _unparked(builder: GroupBuilder, record: r.TaskUnparked) -> None:
-    """The task may be tried again, and its failures are forgotten."""
-    builder.tasks[record.task] = builder.task(record.task).with_marks(parked=False, failures=())
+        doubts = record.tasks if isinstance(record, r.StateDoubted) else dict.fromkeys(record.tasks)
+        builder.change_member(member.id, doubts=member.doubts.updated(doubts))
 
 
 def _pinned(builder: GroupBuilder, record: r.TaskPinned) -> None:
@@ -891,21 +815,12 @@ def _tasks_involving(builder: GroupBuilder, member: Member) -> list[TaskId]:
 
 
 def _named_in(task: Task) -> set[MemberId]:
-    handover, target = task.handover, task.target
-    ahead = (handover.next_owner, handover.previous_owner, handover.away_owner)
-    stopped = () if handover.stop is None else (handover.stop.member_id,)
-    unreleased = [entry.member_id for entry in handover.unreleased]
-    named = {
-        task.owner,
-        target.owner,
-        task.marks.pin,
-        *ahead,
-        *task.standbys,
-        *task.warmups,
-        *target.standbys,
-        *unreleased,
-        *stopped,
-    }
+    target, handover = task.target, task.handover
+    named = {task.owner, *task.standbys, *task.warmups, target.owner, *target.standbys, task.marks.pin}
+    named |= {handover.next_owner, handover.previous_owner, handover.away_owner}
+    named |= {entry.member_id for entry in handover.unreleased}
+    if handover.stop is not None:
+        named.add(handover.stop.member_id)
     return {member_id for member_id in named if member_id is not None}
 
 
@@ -979,7 +894,7 @@ def _added(members: tuple[MemberId, ...], member_id: MemberId) -> tuple[MemberId
     return members if member_id in members else tuple(sorted((*members, member_id)))
 
 
-_FOLD: Final[Mapping[type[r.Record], object]] = {
+_FOLD: Final[Mapping[type[r.Record], Callable[[GroupBuilder, Never], None]]] = {
     r.GroupDeclared: _declared,
     r.TopologyChanged: _topology_changed,
     r.TasksEnded: _tasks_ended,
@@ -991,22 +906,22 @@ _FOLD: Final[Mapping[type[r.Record], object]] = {
     r.MemberChanged: _member_changed,
     r.PlaceInherited: _inherited,
     r.DrainStarted: _drain_started,
-    r.DrainCancelled: _drain_cancelled,
-    r.InstanceKeptOut: _instance_kept_out,
-    r.InstanceLetIn: _instance_let_in,
-    r.MemberSuspected: _suspected,
-    r.SuspicionCleared: _suspicion_cleared,
+    r.DrainCancelled: lambda builder, one: builder.change_standing(one.member_id, drain=None),
+    r.InstanceKeptOut: _keeping_out_changed,
+    r.InstanceLetIn: _keeping_out_changed,
+    r.MemberSuspected: lambda builder, one: builder.change_standing(one.member_id, suspected=True),
+    r.SuspicionCleared: lambda builder, one: builder.change_standing(one.member_id, suspected=False),
     r.MemberTrusted: _trusted,
     r.RebalanceScheduled: _rebalance_scheduled,
-    r.Paused: _paused,
-    r.Resumed: _resumed,
-    r.StormBegan: _storm_began,
-    r.StormEnded: _storm_ended,
+    r.Paused: lambda builder, one: builder.change(pause=one.pause),
+    r.Resumed: lambda builder, _: builder.change(pause=None),
+    r.StormBegan: lambda builder, one: builder.change(storm_since_ms=one.at_ms),
+    r.StormEnded: lambda builder, _: builder.change(storm_since_ms=None, losses=()),
     r.GrantsHeld: _grants_held,
     r.EpochsRaised: _epochs_raised,
-    r.ProbeScheduled: _probe_scheduled,
+    r.ProbeScheduled: lambda builder, one: builder.change(next_probe_ms=one.at_ms),
     r.LoadsMeasured: _loads_measured,
-    r.ImbalanceNoted: _imbalance_noted,
+    r.ImbalanceNoted: lambda builder, one: builder.change(hot_since_ms=one.since_ms),
     r.MovedForLoad: _moved_for_load,
     r.GoneForgotten: _gone_forgotten,
     r.TargetPlaced: _target_placed,
@@ -1016,10 +931,10 @@ _FOLD: Final[Mapping[type[r.Record], object]] = {
     r.NextOwnerChosen: _next_owner_chosen,
     r.ActiveReported: _active_reported,
     r.WarmupStalled: _stalled,
-    r.StateDoubted: _doubted,
-    r.StateTrusted: _state_trusted,
-    r.TaskParked: _parked,
-    r.TaskUnparked: _unparked,
+    r.StateDoubted: _doubts_changed,
+    r.StateTrusted: _doubts_changed,
+    r.TaskParked: lambda builder, one: builder.mark(one.task, parked=True),
+    r.TaskUnparked: lambda builder, one: builder.mark(one.task, parked=False, failures=()),
     r.TaskPinned: _pinned,
     r.TasksAdopted: _adopted,
 }

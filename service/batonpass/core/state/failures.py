@@ -56,11 +56,6 @@ def host_of(member: Member) -> HostId:
     return HostId(member.instance_id or member.id)
 
 
-def host_of_failure(failure: Failure) -> HostId:
-    """Return the host on which a task failed."""
-    return HostId(failure.instance_id or failure.member_id)
-
-
 def lasting_ms(first_ms: int, times: int) -> int:
     """Return for how long a host is not tried again after so many failures in a row, ``first_ms`` after the first."""
     return min(first_ms << min(times - 1, 40), max(first_ms, LONGEST_MS))
@@ -177,7 +172,7 @@ def faults_of(task: Task, runs_on: Member, group: Group, now_ms: int) -> Iterato
         if is_recent and failure.outcome is not Outcome.SILENT and not may_be_the_host(failure, runs_on, group.config):
             died = failure.outcome is Outcome.DIED
             fault = Fault(None, failure.at_ms, failure.member_id) if died else Fault(task.id, failure.at_ms)
-            yield host_of_failure(failure), fault
+            yield HostId(failure.instance_id or failure.member_id), fault
 
 
 def faults_in_words(known: HostFaults) -> str:
@@ -199,7 +194,7 @@ def charged(known: HostFaults, fault: Fault, config: GroupConfig, now_ms: int, w
     if fault.at_ms <= known.distrusted_ms:
         return known
     over_ms = distrusted_until_ms(config, known)
-    faults = (*(one for one in known.faults if not _is_replaced(one, fault)), fault)
+    faults = (*(one for one in known.faults if (one.task, one.member_id) != (fault.task, fault.member_id)), fault)
     if now_ms < over_ms:
         return known._replace(faults=faults)
     again_ms = over_ms + max(over_ms - known.distrusted_ms, config.poison_window_ms)
@@ -209,7 +204,3 @@ def charged(known: HostFaults, fault: Fault, config: GroupConfig, now_ms: int, w
     if not config.distrust_after or len(faults) < (1 if is_again else config.distrust_after):
         return known._replace(faults=faults)
     return HostFaults(faults, now_ms, known.times + 1 if is_again else 1)
-
-
-def _is_replaced(one: Fault, by: Fault) -> bool:
-    return one.task == by.task and one.member_id == by.member_id

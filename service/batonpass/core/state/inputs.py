@@ -10,8 +10,14 @@ from batonpass.core.state.model import OnLeaseLost, PauseScope, Topology
 from batonpass.core.state.soft import TaskReport
 
 
+class Input:
+    """One thing that happened to a group."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True, slots=True)
-class GroupDeclaration:
+class GroupDeclaration(Input):
     """``PUT`` of a group. ``config`` has the settings that the caller named, ``if_match`` the revision it has read."""
 
     group_id: GroupId
@@ -21,21 +27,21 @@ class GroupDeclaration:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupDeletion:
+class GroupDeletion(Input):
     """``DELETE`` of a group. ``force`` deletes a group that has members."""
 
     force: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionCounts:
+class PartitionCounts(Input):
     """The present partition counts of source topics, from Kafka."""
 
     partitions: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Join:
+class Join(Input):
     """A new run of a worker, or a join whose reply was lost."""
 
     member_id: MemberId
@@ -55,7 +61,7 @@ class Join:
 
 
 @dataclass(frozen=True, slots=True)
-class Heartbeat:
+class Heartbeat(Input):
     """A heartbeat. ``tasks`` of None repeats the last report and confirms nothing.
 
     ``invalid_numbers`` has the path and the reason of each number in it that could not be read, and is left out.
@@ -72,21 +78,21 @@ class Heartbeat:
 
 
 @dataclass(frozen=True, slots=True)
-class PollBroken:
+class PollBroken(Input):
     """The long-poll of a member broke without an answer. The process may have died."""
 
     member_id: MemberId
 
 
 @dataclass(frozen=True, slots=True)
-class PollOpened:
+class PollOpened(Input):
     """The member opened a long-poll again, so it is alive. This does not renew its lease."""
 
     member_id: MemberId
 
 
 @dataclass(frozen=True, slots=True)
-class Leave:
+class Leave(Input):
     """A member has stopped its actives and leaves: for good, or (``restart``) to return under its instance id."""
 
     member_id: MemberId
@@ -94,7 +100,7 @@ class Leave:
 
 
 @dataclass(frozen=True, slots=True)
-class DrainRequest:
+class DrainRequest(Input):
     """A member should hand over everything, within ``deadline_ms`` from now if given.
 
     ``until_undone``: this holds for each run of its instance, for ``for_ms`` if given.
@@ -107,7 +113,7 @@ class DrainRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class DrainReversal:
+class DrainReversal(Input):
     """A draining member should stay after all, and its instance, if it is kept out, may have tasks again.
 
     ``member_id`` is the id of a present or past run, or an instance id.
@@ -117,7 +123,7 @@ class DrainReversal:
 
 
 @dataclass(frozen=True, slots=True)
-class Eviction:
+class Eviction(Input):
     """An operator removes a member. ``dead`` vouches that its process no longer runs.
 
     ``until_undone``: no run of its instance gets a task meanwhile, for ``for_ms`` if given.
@@ -130,19 +136,19 @@ class Eviction:
 
 
 @dataclass(frozen=True, slots=True)
-class TrustRequest:
+class TrustRequest(Input):
     """An operator trusts a member's host again, on which tasks failed."""
 
     member_id: MemberId
 
 
 @dataclass(frozen=True, slots=True)
-class ProbeRequest:
+class ProbeRequest(Input):
     """An operator asks for a probe now."""
 
 
 @dataclass(frozen=True, slots=True)
-class PauseRequest:
+class PauseRequest(Input):
     """An operator holds moves until ``expires_ms`` (an instant), for ``for_ms`` from now, or until they are resumed."""
 
     scope: PauseScope = PauseScope.BALANCE
@@ -152,12 +158,12 @@ class PauseRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class ResumeRequest:
+class ResumeRequest(Input):
     """An operator ends a pause, and a storm."""
 
 
 @dataclass(frozen=True, slots=True)
-class PinRequest:
+class PinRequest(Input):
     """An operator pins a task to a member. ``member_id`` of None removes the pin."""
 
     task: TaskId
@@ -165,14 +171,14 @@ class PinRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class ReleaseRequest:
+class ReleaseRequest(Input):
     """An operator lets a parked task be tried again."""
 
     task: TaskId
 
 
 @dataclass(frozen=True, slots=True)
-class EndOffsets:
+class EndOffsets(Input):
     """Ends of changelog partitions that the coordinator read. ``read_ms`` is when the read began.
 
     ``offsets`` are the ends for readers of the group's isolation level. ``begin_offsets`` has the beginnings of
@@ -189,7 +195,7 @@ class EndOffsets:
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
+class Started(Input):
     """A coordinator has loaded the group. It judges no member for the largest session timeout (L3).
 
     ``clock_moved``: instants in the group may lie too early by the clock that counts from now on, so nothing is granted
@@ -202,12 +208,12 @@ class Started:
 
 
 @dataclass(frozen=True, slots=True)
-class StoreRecovered:
+class StoreRecovered(Input):
     """An operator says that the store lost commits, or was restored (``db recovered``)."""
 
 
 @dataclass(frozen=True, slots=True)
-class Tick:
+class Tick(Input):
     """Time has passed. A tick carries no order: the core looks up what is due."""
 
 
@@ -236,7 +242,7 @@ class OtherAssignment:
 
 
 @dataclass(frozen=True, slots=True)
-class StreamsRebalance:
+class StreamsRebalance(Input):
     """The leader of a Kafka Streams group reports the processes and what each has, and asks for an assignment.
 
     ``config`` has the settings of the application that are also settings of a group, and, if they are known, its
@@ -251,7 +257,7 @@ class StreamsRebalance:
 
 
 @dataclass(frozen=True, slots=True)
-class RefusedRebalance:
+class RefusedRebalance(Input):
     """A question of the leader of a Kafka Streams group was refused, before it got here or here.
 
     ``config`` is what it says of its application, as far as that can be read.
@@ -259,30 +265,3 @@ class RefusedRebalance:
 
     why: str
     config: Mapping[str, object] = field(default_factory=dict)
-
-
-Input = (
-    GroupDeclaration
-    | GroupDeletion
-    | PartitionCounts
-    | Join
-    | Heartbeat
-    | PollBroken
-    | PollOpened
-    | Leave
-    | DrainRequest
-    | DrainReversal
-    | Eviction
-    | TrustRequest
-    | ProbeRequest
-    | PauseRequest
-    | ResumeRequest
-    | PinRequest
-    | ReleaseRequest
-    | EndOffsets
-    | Started
-    | StoreRecovered
-    | StreamsRebalance
-    | RefusedRebalance
-    | Tick
-)

@@ -20,9 +20,7 @@ def is_overdue(group: Group, soft: Soft, now_ms: int, member: Member) -> bool:
 
     That is after twice the heartbeat interval, or twice the time between its own heartbeats if they come more slowly.
     """
-    member_soft = soft.members.get(member.id)
-    rhythm_ms = member_soft.rhythm_ms if member_soft is not None else 0
-    return now_ms - heard_since_ms(soft, member) > max(group.overdue_ms, 2 * rhythm_ms)
+    return now_ms - heard_since_ms(soft, member) > max(group.overdue_ms, 2 * soft.of(member.id).rhythm_ms)
 
 
 def fenced_by_ms(group: Group, soft: Soft, now_ms: int, member: Member, since_ms: int) -> tuple[int, bool]:

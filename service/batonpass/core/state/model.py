@@ -305,17 +305,18 @@ class Task(NamedTuple):
         known = None if stop is None else stop.at_ms if stop.heard_ms is None else stop.heard_ms
         return self.since_ms if known is None else known
 
-    def with_copies(self, standbys: tuple[MemberId, ...], warmups: tuple[MemberId, ...]) -> Task:
-        """Return the task with these copies beside its active."""
-        *run, _, _, target, handover, marks = self
-        return Task._make((*run, standbys, warmups, target, handover, marks))
+    @property
+    def holders(self) -> dict[MemberId, Role]:
+        """The members with a standby or warmup of it, and their roles. All of them are present."""
+        copies = dict.fromkeys(self.standbys, Role.STANDBY)
+        if self.warmups:
+            copies.update(dict.fromkeys(self.warmups, Role.WARMUP))
+        return copies
 
     def with_target(self, target: Target) -> Task:
         """Return the task with another target. A task that belongs nowhere has no next owner either."""
-        *before, _, handover, marks = self
-        if target.owner is None and handover.next_owner is not None:
-            handover = shared(handover._replace(next_owner=None))
-        return Task._make((*before, target, handover, marks))
+        task = self._replace(target=target)
+        return task.with_handover(next_owner=None) if target.owner is None and self.handover.next_owner else task
 
     def with_handover(self, **changes: object) -> Task:
         """Return the task with these fields of its handover."""

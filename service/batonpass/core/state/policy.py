@@ -7,14 +7,16 @@ range, or settings that contradict each other, are refused with every fault name
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from fractions import Fraction
-from typing import Final
+from typing import Final, TypeVar
 
 from batonpass.core.state.errors import InvalidConfig
 from batonpass.core.state.numbers import WHOLE_MAX
+
+T = TypeVar("T")
 
 LAG_UNBOUNDED: Final = WHOLE_MAX
 """An ``acceptable_recovery_lag`` of this size counts every readable copy as caught up (KIP-441)."""
@@ -44,6 +46,11 @@ class BalanceBy(StrEnum):
 LOOK_AGAIN_LEAST_MS: Final = 1_000
 
 
+def _number(default: T, least: float, most: float) -> T:
+    """Declare a numeric setting: its default, and the lowest and the highest value that is accepted."""
+    return field(default=default, metadata={"range": (least, most)})
+
+
 @dataclass(frozen=True, slots=True)
 class GroupConfig:
     """The settings of one group (docs/settings.md). Durations are milliseconds, lags are records.
@@ -55,41 +62,41 @@ class GroupConfig:
     ``distrust_after`` of 0 are off.
     """
 
-    acceptable_recovery_lag: int = 10_000
-    max_warmup_replicas: int | str = 2
-    num_standby_replicas: int = 0
-    probing_rebalance_interval_ms: int = 600_000
-    session_timeout_ms: int = 45_000
-    heartbeat_interval_ms: int = 3_000
-    rebalance_timeout_ms: int = 300_000
+    acceptable_recovery_lag: int = _number(10_000, 0, LAG_UNBOUNDED)
+    max_warmup_replicas: int | str = _number(2, 1, 100_000)
+    num_standby_replicas: int = _number(0, 0, 1_000)
+    probing_rebalance_interval_ms: int = _number(600_000, 1_000, _DAY_MS)
+    session_timeout_ms: int = _number(45_000, 1_300, _DAY_MS)
+    heartbeat_interval_ms: int = _number(3_000, 100, 3_600_000)
+    rebalance_timeout_ms: int = _number(300_000, 100, _DAY_MS)
     rack_aware_tags: tuple[str, ...] = ()
-    initial_rebalance_delay_ms: int = 3_000
-    rebalance_batch_ms: int = 50
-    rejoin_grace_ms: int = 300_000
-    max_warmups_per_member: int = 2
-    max_drain_warmups: int | str = "10%"
-    acceptable_catchup_ms: int | None = None
-    warmup_stall_timeout_ms: int = 300_000
-    drain_timeout_ms: int = 1_800_000
-    max_lost_share: float = 0.5
-    suspect_timeout_ms: int = 2_000
+    initial_rebalance_delay_ms: int = _number(3_000, 0, 3_600_000)
+    rebalance_batch_ms: int = _number(50, 0, 60_000)
+    rejoin_grace_ms: int = _number(300_000, 0, _DAY_MS)
+    max_warmups_per_member: int = _number(2, 1, 100_000)
+    max_drain_warmups: int | str = _number("10%", 1, 100_000)
+    acceptable_catchup_ms: int | None = _number(None, 0, _DAY_MS)
+    warmup_stall_timeout_ms: int = _number(300_000, 1_000, 7 * _DAY_MS)
+    drain_timeout_ms: int = _number(1_800_000, 1_000, 7 * _DAY_MS)
+    max_lost_share: float = _number(0.5, 0.0, 1.0)
+    suspect_timeout_ms: int = _number(2_000, 0, 3_600_000)
     isolation_level: IsolationLevel = IsolationLevel.READ_COMMITTED
     kafka_heartbeats: bool = False
     kafka_streams: bool = False
-    newcomer_wait_ms: int = 600_000
-    poison_members: int = 3
-    poison_window_ms: int = 600_000
-    distrust_after: int = 2
+    newcomer_wait_ms: int = _number(600_000, 0, 3_600_000)
+    poison_members: int = _number(3, 1, 1_000)
+    poison_window_ms: int = _number(600_000, 1_000, 7 * _DAY_MS)
+    distrust_after: int = _number(2, 0, 1_000)
     application_id: str = ""
     cluster_id: str = ""
-    report_interval_ms: int = 10_000
+    report_interval_ms: int = _number(10_000, 0, 3_600_000)
     balance_by: BalanceBy = BalanceBy.DECLARED
-    load_half_life_ms: int = 600_000
-    load_imbalance: float = 0.25
-    load_patience_ms: int = 600_000
-    load_cooldown_ms: int = 3_600_000
+    load_half_life_ms: int = _number(600_000, 1_000, _DAY_MS)
+    load_imbalance: float = _number(0.25, 0.01, 100.0)
+    load_patience_ms: int = _number(600_000, 1_000, _DAY_MS)
+    load_cooldown_ms: int = _number(3_600_000, 60_000, 7 * _DAY_MS)
     other_assignor: str = ""
-    max_heartbeats_per_s: int = 1_500
+    max_heartbeats_per_s: int = _number(1_500, 1, 1_000_000)
 
     @property
     def look_again_ms(self) -> int:
@@ -111,33 +118,7 @@ class GroupConfig:
 
 
 RANGES: Final[Mapping[str, tuple[float, float]]] = {
-    "acceptable_recovery_lag": (0, LAG_UNBOUNDED),
-    "max_warmup_replicas": (1, 100_000),
-    "num_standby_replicas": (0, 1_000),
-    "probing_rebalance_interval_ms": (1_000, _DAY_MS),
-    "session_timeout_ms": (1_300, _DAY_MS),
-    "heartbeat_interval_ms": (100, 3_600_000),
-    "rebalance_timeout_ms": (100, _DAY_MS),
-    "initial_rebalance_delay_ms": (0, 3_600_000),
-    "rebalance_batch_ms": (0, 60_000),
-    "rejoin_grace_ms": (0, _DAY_MS),
-    "max_warmups_per_member": (1, 100_000),
-    "max_drain_warmups": (1, 100_000),
-    "acceptable_catchup_ms": (0, _DAY_MS),
-    "warmup_stall_timeout_ms": (1_000, 7 * _DAY_MS),
-    "drain_timeout_ms": (1_000, 7 * _DAY_MS),
-    "max_lost_share": (0.0, 1.0),
-    "suspect_timeout_ms": (0, 3_600_000),
-    "newcomer_wait_ms": (0, 3_600_000),
-    "poison_members": (1, 1_000),
-    "poison_window_ms": (1_000, 7 * _DAY_MS),
-    "distrust_after": (0, 1_000),
-    "report_interval_ms": (0, 3_600_000),
-    "max_heartbeats_per_s": (1, 1_000_000),
-    "load_half_life_ms": (1_000, _DAY_MS),
-    "load_imbalance": (0.01, 100.0),
-    "load_patience_ms": (1_000, _DAY_MS),
-    "load_cooldown_ms": (60_000, 7 * _DAY_MS),
+    one.name: one.metadata["range"] for one in fields(GroupConfig) if one.metadata
 }
 """The lowest and the highest accepted value of every numeric field. Shares lie within 0% and 100%."""
 
@@ -146,12 +127,8 @@ RACK_TAGS_MAX: Final = 5
 """KIP-708 allows at most five tag keys."""
 TAG_KEY_CHARS_MAX: Final = 20
 
-_SWITCHES: Final = frozenset({"kafka_heartbeats", "kafka_streams"})
-_CHOICES: Final[Mapping[str, type[StrEnum]]] = {"isolation_level": IsolationLevel, "balance_by": BalanceBy}
-_FRACTIONS: Final = frozenset({"max_lost_share", "load_imbalance"})
-_NAMES_OF_KAFKA: Final = frozenset({"application_id", "cluster_id", "other_assignor"})
 _SHARES: Final = frozenset({"max_warmup_replicas", "max_drain_warmups"})
-_NAMES: Final = tuple(field.name for field in fields(GroupConfig))
+_DEFAULTS: Final[Mapping[str, object]] = {one.name: one.default for one in fields(GroupConfig)}
 
 
 def _copies(setting: int | str, stateful_tasks: int) -> int:
@@ -170,10 +147,10 @@ def parse_config(wanted: Mapping[str, object], base: GroupConfig | None = None) 
     """
     base = base or GroupConfig()
     faults: list[tuple[str, str]] = []
-    values: dict[str, object] = {name: getattr(base, name) for name in _NAMES}
+    values: dict[str, object] = {name: getattr(base, name) for name in _DEFAULTS}
     for name, value in wanted.items():
         if name not in values:
-            faults.append((f"config.{name}", f"no such setting; known settings: {', '.join(_NAMES)}"))
+            faults.append((f"config.{name}", f"no such setting; known settings: {', '.join(_DEFAULTS)}"))
             continue
         if value == values[name] and type(value) is type(values[name]):
             continue  # What a group has it may keep, although an earlier version allowed more.
@@ -183,7 +160,7 @@ def parse_config(wanted: Mapping[str, object], base: GroupConfig | None = None) 
         else:
             values[name] = clean
     if not faults:
-        faults = _contradictions(values)
+        faults = list(_contradictions(values))
     if faults:
         message = "the config is refused: " + "; ".join(f"{path}: {reason}" for path, reason in faults)
         raise InvalidConfig(message, errors=faults)
@@ -207,25 +184,29 @@ def within_ranges(wanted: Mapping[str, object]) -> dict[str, object]:
 
 
 def _clean(name: str, value: object) -> tuple[str, object]:
-    """Return what is wrong with the value ("" if nothing is), and the value as the config keeps it."""
-    if name == "rack_aware_tags":
+    """Return what is wrong with the value ("" if nothing is), and the value as the config keeps it.
+
+    The default says of what kind a setting is.
+    """
+    default = _DEFAULTS[name]
+    if isinstance(default, tuple):
         return _clean_tags(value)
-    if name in _CHOICES:
-        known = [choice.value for choice in _CHOICES[name]]
-        return ("", _CHOICES[name](value)) if value in known else (f"must be one of {', '.join(known)}", None)
-    if name in _NAMES_OF_KAFKA:
+    if isinstance(default, StrEnum):
+        known = [choice.value for choice in type(default)]
+        return ("", type(default)(value)) if value in known else (f"must be one of {', '.join(known)}", None)
+    if isinstance(default, str) and name not in RANGES:
         fits = isinstance(value, str) and len(value) <= KAFKA_NAME_CHARS_MAX and value.isprintable()
         return ("", value) if fits else (f"must be text of at most {KAFKA_NAME_CHARS_MAX} characters", None)
-    if name in _SWITCHES:
+    if isinstance(default, bool):
         return ("", value) if isinstance(value, bool) else ("must be true or false", None)
-    if name == "acceptable_catchup_ms" and value is None:
+    if default is None and value is None:
         return "", None
     if name in _SHARES and isinstance(value, str):
         matched = _PERCENT.fullmatch(value)
         if matched and 0 < Fraction(matched[1]) <= 100:
             return "", value
         return 'must be a number of copies or a share above "0%" and up to "100%"', None
-    if name in _FRACTIONS:
+    if isinstance(default, float):
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             return "must be a number", None
         value = float(value)
@@ -250,17 +231,15 @@ def _clean_tags(value: object) -> tuple[str, object]:
     return "", tuple(value)
 
 
-def _contradictions(values: Mapping[str, object]) -> list[tuple[str, str]]:
+def _contradictions(values: Mapping[str, object]) -> Iterator[tuple[str, str]]:
     session, heartbeat = values["session_timeout_ms"], values["heartbeat_interval_ms"]
     least = 3 * heartbeat + 1_000  # type: ignore[operator]
-    faults: list[tuple[str, str]] = []
     if session < least:  # type: ignore[operator]
         why = f"{session} leaves no room for three heartbeats of {heartbeat} ms and a second; make it at least {least}"
-        faults.append(("config.session_timeout_ms", why))
+        yield "config.session_timeout_ms", why
     if values["kafka_streams"] and values["balance_by"] is not BalanceBy.DECLARED:
         why = "the members of a Kafka Streams application say nothing of their tasks' load; leave it declared"
-        faults.append(("config.balance_by", why))
-    return faults
+        yield "config.balance_by", why
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Self
 
 from batonpass.core.state.ids import MemberId, TaskId
 
@@ -42,33 +42,61 @@ class Why(StrEnum):
     STUCK = "stuck"
 
 
-class Held(StrEnum):
-    """Why a task is not with its target owner, or has no owner: what its move, or its grant, waits for."""
+class WaitsFor(StrEnum):
+    """What a task can wait for."""
 
-    WARMUP_BUDGET = "warmup-budget"
-    MEMBER_WARMUP_BUDGET = "member-warmup-budget"
-    DRAIN_BUDGET = "drain-budget"
-    NO_CAPACITY = "no-capacity"
-    NO_ELIGIBLE_MEMBER = "no-eligible-member"
-    STALE_TOPOLOGY = "stale-topology"
-    STATE_UNKNOWN = "state-unknown"
-    REVOKING = "revoking"
-    LEASE = "lease-not-over"
-    REVOKE_FIRST = "member-must-revoke-first"
-    TAKE_OVER_FIRST = "owner-must-take-over-first"
-    PARKED = "parked"
-    FAILED = "failed"
-    FAILED_THERE = "failed-there"
-    MEMBER_OVERDUE = "member-overdue"
-    PAUSED = "paused"
-    STORM = "storm"
-    REJOIN_GRACE = "rejoin-grace"
-    GRANTS_HELD = "grants-held"
-    STALLED = "warmup-stalled"
-    INITIAL_DELAY = "initial-delay"
-    PLACEMENT_FAILED = "placement-failed"
-    OPEN_TRANSACTION = "open-transaction"
-    NEW_MEMBER = "member-is-new"
+    WARMUP = "warmup"
+    CONFIRMATION = "confirmation"
+    LEASE = "lease"
+    SLOT = "slot"
+    ROOM = "room"
+    MEMBER = "member"
+    REPORT = "report"
+    RESTORE = "restore"
+    PLACEMENT = "placement"
+    TIME = "time"
+    TRANSACTION = "transaction"
+    OPERATOR = "operator"
+
+
+class Held(StrEnum):
+    """Why a task is not with its target owner, or has no owner: what its move, or its grant, waits for.
+
+    ``waits_for`` is that in a word, ``MEANINGS`` in a sentence.
+    """
+
+    waits_for: WaitsFor
+
+    def __new__(cls, code: str, waits_for: WaitsFor = WaitsFor.TIME) -> Self:
+        """Make a reason of its code and its word. Without one it ends at an instant, which has a wake-up."""
+        member = str.__new__(cls, code)
+        member._value_, member.waits_for = code, waits_for
+        return member
+
+    WARMUP_BUDGET = "warmup-budget", WaitsFor.SLOT
+    MEMBER_WARMUP_BUDGET = "member-warmup-budget", WaitsFor.SLOT
+    DRAIN_BUDGET = "drain-budget", WaitsFor.SLOT
+    NO_CAPACITY = "no-capacity", WaitsFor.ROOM
+    NO_ELIGIBLE_MEMBER = "no-eligible-member", WaitsFor.MEMBER
+    STALE_TOPOLOGY = "stale-topology", WaitsFor.MEMBER
+    STATE_UNKNOWN = "state-unknown", WaitsFor.REPORT
+    REVOKING = "revoking", WaitsFor.CONFIRMATION
+    LEASE = "lease-not-over", WaitsFor.LEASE
+    REVOKE_FIRST = "member-must-revoke-first", WaitsFor.CONFIRMATION
+    TAKE_OVER_FIRST = "owner-must-take-over-first", WaitsFor.CONFIRMATION
+    PARKED = "parked", WaitsFor.OPERATOR
+    FAILED = "failed", WaitsFor.OPERATOR
+    FAILED_THERE = "failed-there", WaitsFor.TIME
+    MEMBER_OVERDUE = "member-overdue", WaitsFor.TIME
+    PAUSED = "paused", WaitsFor.OPERATOR
+    STORM = "storm", WaitsFor.TIME
+    REJOIN_GRACE = "rejoin-grace", WaitsFor.MEMBER
+    GRANTS_HELD = "grants-held", WaitsFor.TIME
+    STALLED = "warmup-stalled", WaitsFor.WARMUP
+    INITIAL_DELAY = "initial-delay", WaitsFor.PLACEMENT
+    PLACEMENT_FAILED = "placement-failed", WaitsFor.PLACEMENT
+    OPEN_TRANSACTION = "open-transaction", WaitsFor.TRANSACTION
+    NEW_MEMBER = "member-is-new", WaitsFor.TIME
 
 
 MEANINGS: Final[Mapping[str, str]] = {

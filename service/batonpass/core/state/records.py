@@ -19,8 +19,14 @@ HEARD_AGAIN: Final = "heard-again"
 """The trigger of a placement because a member is there again without which the one before was made."""
 
 
+class Record:
+    """One fact that is persisted."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True, slots=True)
-class GroupDeclared:
+class GroupDeclared(Record):
     """The group exists, with this topology and config. Epochs and tokens continue from an earlier group of the name."""
 
     topology: Topology
@@ -29,28 +35,28 @@ class GroupDeclared:
 
 
 @dataclass(frozen=True, slots=True)
-class TopologyChanged:
+class TopologyChanged(Record):
     """The tasks are those of ``topology`` from now on."""
 
     topology: Topology
 
 
 @dataclass(frozen=True, slots=True)
-class TasksEnded:
+class TasksEnded(Record):
     """A Kafka Streams application has these tasks no more. If it has others under their ids, those begin anew."""
 
     tasks: tuple[TaskId, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class ConfigChanged:
+class ConfigChanged(Record):
     """The settings are ``config`` from now on."""
 
     config: GroupConfig
 
 
 @dataclass(frozen=True, slots=True)
-class GroupDeleted:
+class GroupDeleted(Record):
     """The group is deleted. A tombstone keeps its epochs and tokens.
 
     Nothing is granted under the name before ``lease_end_ms``.
@@ -61,14 +67,14 @@ class GroupDeleted:
 
 
 @dataclass(frozen=True, slots=True)
-class MemberJoined:
+class MemberJoined(Record):
     """A member joined. ``member`` is its profile, with the epoch of its first assignment, which is empty."""
 
     member: Member
 
 
 @dataclass(frozen=True, slots=True)
-class MemberGone:
+class MemberGone(Record):
     """A member left the group. What it may still be running is unreleased until ``lease_end_ms``.
 
     ``heard_ms`` is when it was last heard, if it was given up. None: the coordinator had not heard it yet.
@@ -82,7 +88,7 @@ class MemberGone:
 
 
 @dataclass(frozen=True, slots=True)
-class MemberAway:
+class MemberAway(Record):
     """A member stopped to restart. Its place is kept until ``until_ms``, and its tasks are free."""
 
     member_id: MemberId
@@ -91,7 +97,7 @@ class MemberAway:
 
 
 @dataclass(frozen=True, slots=True)
-class MemberChanged:
+class MemberChanged(Record):
     """A process of a Kafka Streams application goes on with other threads, tags or another address."""
 
     member_id: MemberId
@@ -101,7 +107,7 @@ class MemberChanged:
 
 
 @dataclass(frozen=True, slots=True)
-class PlaceInherited:
+class PlaceInherited(Record):
     """``successor`` takes the place of ``member_id``: it gets all of its targets and pins."""
 
     member_id: MemberId
@@ -109,7 +115,7 @@ class PlaceInherited:
 
 
 @dataclass(frozen=True, slots=True)
-class DrainStarted:
+class DrainStarted(Record):
     """A member hands over everything, and is no longer the target of any task.
 
     Recorded again for another deadline, and, with ``blocked``, when its time is over and tasks are left.
@@ -123,14 +129,14 @@ class DrainStarted:
 
 
 @dataclass(frozen=True, slots=True)
-class DrainCancelled:
+class DrainCancelled(Record):
     """A draining member stays."""
 
     member_id: MemberId
 
 
 @dataclass(frozen=True, slots=True)
-class InstanceKeptOut:
+class InstanceKeptOut(Record):
     """An operator keeps an instance out: no run of it gets a task until ``until_ms``. None: until that is undone."""
 
     instance_id: InstanceId
@@ -139,28 +145,28 @@ class InstanceKeptOut:
 
 
 @dataclass(frozen=True, slots=True)
-class InstanceLetIn:
+class InstanceLetIn(Record):
     """An instance that was kept out may have tasks again."""
 
     instance_id: InstanceId
 
 
 @dataclass(frozen=True, slots=True)
-class MemberSuspected:
+class MemberSuspected(Record):
     """A member with fenced outputs broke its long-poll and stayed silent. Ready copies may take over."""
 
     member_id: MemberId
 
 
 @dataclass(frozen=True, slots=True)
-class SuspicionCleared:
+class SuspicionCleared(Record):
     """A suspected member was heard again."""
 
     member_id: MemberId
 
 
 @dataclass(frozen=True, slots=True)
-class MemberTrusted:
+class MemberTrusted(Record):
     """An operator trusts a member's host again: what was held against it is forgotten.
 
     ``instance_id`` names the host if it has no member now; ``member_id`` is then what the operator called it.
@@ -171,7 +177,7 @@ class MemberTrusted:
 
 
 @dataclass(frozen=True, slots=True)
-class RebalanceScheduled:
+class RebalanceScheduled(Record):
     """A new target is due at ``due_ms``, because of ``trigger``; the group epoch has grown."""
 
     due_ms: int
@@ -179,7 +185,7 @@ class RebalanceScheduled:
 
 
 @dataclass(frozen=True, slots=True)
-class TargetPlaced:
+class TargetPlaced(Record):
     """The target assignment of the present group epoch.
 
     ``changes`` has the new target of each task whose target changes. Without changes the generation stays the same.
@@ -196,7 +202,7 @@ class TargetPlaced:
 
 
 @dataclass(frozen=True, slots=True)
-class AssignmentChanged:
+class AssignmentChanged(Record):
     """A member has a new assignment, under ``epoch``, which is one above the last.
 
     ``granted`` are new entries, or entries in a new role. ``revoked`` are removed entries. ``demoted`` are those of
@@ -217,7 +223,7 @@ class AssignmentChanged:
 
 
 @dataclass(frozen=True, slots=True)
-class TaskReleased:
+class TaskReleased(Record):
     """A member no longer runs a task: it confirmed, or its lease ran out.
 
     ``at_ms`` is 0 in old records, from before it was stored.
@@ -230,7 +236,7 @@ class TaskReleased:
 
 
 @dataclass(frozen=True, slots=True)
-class ReleaseWaived:
+class ReleaseWaived(Record):
     """The task no longer waits until a suspected member with fenced outputs, last heard then, has released it."""
 
     task: TaskId
@@ -239,7 +245,7 @@ class ReleaseWaived:
 
 
 @dataclass(frozen=True, slots=True)
-class NextOwnerChosen:
+class NextOwnerChosen(Record):
     """The task goes to ``next_owner`` as soon as no member can be running it."""
 
     task: TaskId
@@ -247,7 +253,7 @@ class NextOwnerChosen:
 
 
 @dataclass(frozen=True, slots=True)
-class ActiveReported:
+class ActiveReported(Record):
     """The owner of a task reported that it is restoring, running, failed, or has lost its state."""
 
     task: TaskId
@@ -258,7 +264,7 @@ class ActiveReported:
 
 
 @dataclass(frozen=True, slots=True)
-class WarmupStalled:
+class WarmupStalled(Record):
     """A warmup made no progress for the stall timeout. Its member is not tried again before ``until_ms``.
 
     ``gave_way``: its lag did not fall for that time, and others waited for what it held. It may have read on.
@@ -271,7 +277,7 @@ class WarmupStalled:
 
 
 @dataclass(frozen=True, slots=True)
-class StateDoubted:
+class StateDoubted(Record):
     """A member's state of tasks is of changelogs that were made anew since. ``tasks`` has its positions in them."""
 
     member_id: MemberId
@@ -279,7 +285,7 @@ class StateDoubted:
 
 
 @dataclass(frozen=True, slots=True)
-class StateTrusted:
+class StateTrusted(Record):
     """A member began anew with tasks of which its state was doubted, or holds nothing of them any more."""
 
     member_id: MemberId
@@ -287,7 +293,7 @@ class StateTrusted:
 
 
 @dataclass(frozen=True, slots=True)
-class TaskParked:
+class TaskParked(Record):
     """A task failed on too many members. It waits for an operator."""
 
     task: TaskId
@@ -295,14 +301,14 @@ class TaskParked:
 
 
 @dataclass(frozen=True, slots=True)
-class TaskUnparked:
+class TaskUnparked(Record):
     """An operator released a parked task, so it is tried again."""
 
     task: TaskId
 
 
 @dataclass(frozen=True, slots=True)
-class TaskPinned:
+class TaskPinned(Record):
     """An operator pinned a task to a member. None: the operator removed the pin."""
 
     task: TaskId
@@ -310,31 +316,31 @@ class TaskPinned:
 
 
 @dataclass(frozen=True, slots=True)
-class Paused:
+class Paused(Record):
     """Moves are held."""
 
     pause: Pause
 
 
 @dataclass(frozen=True, slots=True)
-class Resumed:
+class Resumed(Record):
     """Moves go on."""
 
 
 @dataclass(frozen=True, slots=True)
-class StormBegan:
+class StormBegan(Record):
     """Too many members vanished at once. Moves for balance and cold takeovers stop."""
 
     at_ms: int
 
 
 @dataclass(frozen=True, slots=True)
-class StormEnded:
+class StormEnded(Record):
     """The members returned, or an operator ended the storm."""
 
 
 @dataclass(frozen=True, slots=True)
-class GrantsHeld:
+class GrantsHeld(Record):
     """Nothing is granted before ``until_ms``. ``adopting``: until then the group adopts what members run (L3).
 
     ``set_back_ms``: the clock has gone back by so much, and so do all instants that were stored before (``set_back``).
@@ -347,7 +353,7 @@ class GrantsHeld:
 
 
 @dataclass(frozen=True, slots=True)
-class EpochsRaised:
+class EpochsRaised(Record):
     """The store lost commits (L3). Member epochs are at least ``epochs``, and new tokens lie above ``tokens_from``."""
 
     epochs: Mapping[MemberId, int]
@@ -355,7 +361,7 @@ class EpochsRaised:
 
 
 @dataclass(frozen=True, slots=True)
-class TasksAdopted:
+class TasksAdopted(Record):
     """After lost commits: a member owns the tasks that it reported as running (token per task).
 
     ``dropped`` are actives that it has in the log and does not run. It must confirm that.
@@ -368,28 +374,28 @@ class TasksAdopted:
 
 
 @dataclass(frozen=True, slots=True)
-class ProbeScheduled:
+class ProbeScheduled(Record):
     """The next probe is at ``at_ms``. None: the group rests."""
 
     at_ms: int | None
 
 
 @dataclass(frozen=True, slots=True)
-class LoadsMeasured:
+class LoadsMeasured(Record):
     """The measured load of these tasks is another one, in steps."""
 
     loads: Mapping[TaskId, float]
 
 
 @dataclass(frozen=True, slots=True)
-class ImbalanceNoted:
+class ImbalanceNoted(Record):
     """A member's load is above the average by more than ``load_imbalance``. None: none is any more."""
 
     since_ms: int | None
 
 
 @dataclass(frozen=True, slots=True)
-class MovedForLoad:
+class MovedForLoad(Record):
     """The target of these tasks has just been changed for their load."""
 
     tasks: tuple[TaskId, ...]
@@ -397,53 +403,7 @@ class MovedForLoad:
 
 
 @dataclass(frozen=True, slots=True)
-class GoneForgotten:
+class GoneForgotten(Record):
     """The ids of members that left long ago are forgotten."""
 
     member_ids: tuple[MemberId, ...]
-
-
-Record = (
-    GroupDeclared
-    | TopologyChanged
-    | TasksEnded
-    | ConfigChanged
-    | GroupDeleted
-    | MemberJoined
-    | MemberGone
-    | MemberAway
-    | MemberChanged
-    | PlaceInherited
-    | DrainStarted
-    | DrainCancelled
-    | InstanceKeptOut
-    | InstanceLetIn
-    | MemberSuspected
-    | SuspicionCleared
-    | MemberTrusted
-    | RebalanceScheduled
-    | TargetPlaced
-    | AssignmentChanged
-    | TaskReleased
-    | ReleaseWaived
-    | NextOwnerChosen
-    | ActiveReported
-    | WarmupStalled
-    | StateDoubted
-    | StateTrusted
-    | TaskParked
-    | TaskUnparked
-    | TaskPinned
-    | Paused
-    | Resumed
-    | StormBegan
-    | StormEnded
-    | GrantsHeld
-    | EpochsRaised
-    | TasksAdopted
-    | ProbeScheduled
-    | LoadsMeasured
-    | ImbalanceNoted
-    | MovedForLoad
-    | GoneForgotten
-)

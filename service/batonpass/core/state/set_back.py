@@ -7,8 +7,7 @@ would be waited for until that clock has caught up.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
 from typing import Final, TypeVar, cast
 
 from batonpass.core.state import model as m
@@ -19,41 +18,10 @@ T = TypeVar("T")
 APART_MS: Final = 2_000
 """By how much the readings of one clock by two coordinators may differ. A group that is ahead by less is left alone."""
 
-INSTANTS: Final[Mapping[type, tuple[str, ...]]] = {
-    m.Group: (
-        *("placement_due_ms", "next_probe_ms", "storm_since_ms", "grants_from_ms"),
-        *("recovering_until_ms", "placed_ms", "hot_since_ms"),
-    ),
-    m.Member: ("joined_ms", "away_until_ms", "place_since_ms"),
-    m.Grant: ("since_ms",),
-    m.Revocation: ("since_ms",),
-    m.Drain: ("since_ms", "deadline_ms", "gives_up_ms"),
-    m.KeptOut: ("since_ms", "until_ms"),
-    m.GoneMember: ("at_ms", "lease_end_ms", "since_ms"),
-    m.Pause: ("since_ms", "expires_ms"),
-    m.Loss: ("at_ms",),
-    m.LoadMove: ("at_ms",),
-    m.Task: ("since_ms", "ran_since_ms", "well_ms"),
-    m.Handover: (),
-    m.Marks: (),
-    m.Unreleased: ("free_at_ms",),
-    m.Failure: ("at_ms", "joined_ms"),
-    m.Stall: ("until_ms",),
-    m.Stop: ("at_ms", "heard_ms"),
-    m.HostFaults: ("distrusted_ms",),
-    m.Fault: ("at_ms",),
-}
-"""The fields that are instants. None and 0 say that there is none."""
-
-WITHIN: Final[Mapping[type, tuple[str, ...]]] = {
-    m.Group: ("pause", "losses", "gone", "kept_out", "hosts", "load_moves"),
-    m.Member: ("assignment", "revoking", "drain"),
-    m.Task: ("handover", "marks"),
-    m.Handover: ("unreleased", "stop"),
-    m.Marks: ("failures", "stalls"),
-    m.HostFaults: ("faults",),
-}
-"""The fields that have instants in them. A group's members and tasks are moved one by one."""
+DURATIONS: Final = frozenset({"longest_session_ms", "ran_ms"})
+"""The fields whose names end in ``_ms`` and that are no instants. Of an instant, None and 0 say that there is none."""
+_ONE_BY_ONE: Final = frozenset({"members", "tasks", "table", "config", "topology"})
+"""The fields of a group that are not moved with it: its members and tasks are moved one by one."""
 
 
 def ahead_ms(group: m.Group, now_ms: int) -> int:
@@ -76,12 +44,16 @@ def moved_back(value: T, by_ms: int) -> T:
     """Return a part of a group, or a collection of such parts, with each of its instants earlier by ``by_ms``."""
     if isinstance(value, PMap):
         return cast("T", value.updated({key: moved_back(one, by_ms) for key, one in value.items()}))
-    kind = type(value)
-    if kind is tuple:
+    if type(value) is tuple:
         return cast("T", tuple([moved_back(one, by_ms) for one in cast("tuple[object, ...]", value)]))
-    if kind not in INSTANTS:
+    names = [one.name for one in fields(value)] if is_dataclass(value) else getattr(value, "_fields", ())
+    changes: dict[str, object] = {}
+    for name in names:
+        part = getattr(value, name)
+        if name.endswith("_ms"):
+            changes[name] = part - by_ms if part and name not in DURATIONS else part
+        elif name not in _ONE_BY_ONE and (moved := moved_back(part, by_ms)) != part:
+            changes[name] = moved
+    if not changes:
         return value
-    fields = {name: moved_back(getattr(value, name), by_ms) for name in WITHIN.get(kind, ())}
-    at = {name: getattr(value, name) for name in INSTANTS[kind]}
-    fields |= {name: instant - by_ms for name, instant in at.items() if instant}
-    return value._replace(**fields) if isinstance(value, tuple) else replace(value, **fields)  # type: ignore[attr-defined,type-var]
+    return value._replace(**changes) if isinstance(value, tuple) else replace(value, **changes)  # type: ignore[attr-defined,type-var]

@@ -105,6 +105,8 @@ class MemberSoft:
         return bounded_sum(reported) if reported else None
 
 
+_NOTHING: Final = MemberSoft(0)
+
 OPEN_TRANSACTION_MS: Final = 5_000
 """A transaction that has been open in a changelog for so long holds its readers up.
 
@@ -198,7 +200,10 @@ class Soft(NamedTuple):
     loads_read_ms: int = 0
     load_tried_ms: int = 0
 
+    def of(self, member_id: MemberId) -> MemberSoft:
+        """Return what is known of a member: of one that was not heard, nothing."""
+        return self.members.get(member_id) or _NOTHING
+
     def report_of(self, member_id: MemberId, task_id: TaskId) -> MeasuredReport | None:
         """Return the last report of a member on a task; None without one."""
-        known = self.members.get(member_id)
-        return known.reports.get(task_id) if known is not None else None
+        return self.of(member_id).reports.get(task_id)

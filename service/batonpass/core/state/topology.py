@@ -6,7 +6,7 @@ its tasks go only to members whose program knows that epoch (KIP-1071, topology 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from batonpass.core.state.errors import InvalidTopology
@@ -128,25 +128,23 @@ def _is_same_part(old: Subtopology, new: Subtopology) -> bool:
     return old.stateful == new.stateful and not is_another
 
 
-def _foreign_weights(part: Subtopology, path: str) -> list[tuple[str, str]]:
-    """Return, as (path, reason), the tasks in ``part.task_weights`` that are not the subtopology's own.
+def _foreign_weights(part: Subtopology, path: str) -> Iterator[tuple[str, str]]:
+    """Yield, as (path, reason), the tasks in ``part.task_weights`` that are not the subtopology's own.
 
     If the partition count comes from Kafka, a task may have a weight before its partition exists.
     """
-    faults: list[tuple[str, str]] = []
     for task in part.task_weights:
         try:
             name, partition = split_task_id(task)
         except ValueError as error:
-            faults.append((f"{path}.{task}", str(error)))
+            yield f"{path}.{task}", str(error)
             continue
         if name != part.id:
-            faults.append((f"{path}.{task}", f"{task} is no task of subtopology {part.id}; name it in its own"))
+            yield f"{path}.{task}", f"{task} is no task of subtopology {part.id}; name it in its own"
         elif part.partitions is not None and partition >= part.partitions:
             last = task_id(part.id, part.partitions - 1)
             reason = f"there is no task {task}: subtopology {part.id} has {part.partitions} partitions, up to {last}"
-            faults.append((f"{path}.{task}", reason))
-    return faults
+            yield f"{path}.{task}", reason
 
 
 def with_partitions(topology: Topology, counts: Mapping[str, int]) -> Topology:

@@ -103,7 +103,7 @@ def _is_under_way(view: View, plan: TaskPlan) -> bool:
         return True
     if task.owner is None:
         return False
-    holders = view.holders(task)
+    holders = task.holders
     return plan.copies != holders or not all(view.copy(task, holder).is_caught_up for holder in holders)
 
 
@@ -141,6 +141,6 @@ def target_where_it_is(view: View, plan: TaskPlan) -> Target | None:
     if owner is None or not stays_present(view.group.members[owner]):
         return None
     wanted = view.config.num_standby_replicas if view.is_stateful(task.id) else 0
-    held = [member_id for member_id in view.holders(task) if stays_present(view.group.members[member_id])]
+    held = [member_id for member_id in task.holders if stays_present(view.group.members[member_id])]
     held.sort(key=lambda member_id: (member_id not in task.target.standbys, member_id))
     return Target(owner, tuple(sorted(held[:wanted])))

@@ -100,12 +100,14 @@ def place_now(draft: DecisionDraft) -> None:
             _keep(draft, target_plan)
             return
         request, changes = target_plan.request, target_plan.changes
+        # What a member keeps that is missing or distrusted is placed anew once that is over (`liveness`). One that
+        # drains keeps nothing if others stay.
+        may_move = {member.id for member in request.members if member.may_be_target}
+        may_move |= {member.id for member in group.members.values() if member.drain is not None and may_move}
         is_provisional = target_plan.may_free_up or any(
-            request.members[index].may_be_target
+            request.members[index].id in may_move
             and group.tasks[group.table.ids[task_index]].marks.pin != request.members[index].id
             for task_index, index in request.bound.items()
-            # What a distrusted member keeps is placed anew once that is over (`liveness`).
-            if request.members[index].may_be_target or request.home[task_index] != index
         )
         _note_missing(draft, request, changes)
         _explain(draft, target_plan)

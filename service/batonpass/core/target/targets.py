@@ -5,7 +5,7 @@ The request holds more than the present owners and copies. Some tasks are *bound
 
 | the task | placement |
 |---|---|
-| has no owner, and a next owner that may be given something new and has room | binds it to the next owner |
+| has no owner, and a next owner that is there, stays (unless all drain) and has room | binds it to the next owner |
 | failed, and a ready copy takes over | binds it to that copy's member, so that it does not return |
 | has its place on a member that is missing (``View.kept_at``), or is on its way from one | binds it to that place |
 | lost its state | counts it as without an owner |
@@ -193,7 +193,8 @@ class _Constraints:
         view, number = self._view, self._number
         target = task.target.owner if task.target.owner in number else None
         owner, next_owner = task.owner, task.handover.next_owner if task.handover.next_owner in number else None
-        if owner is None and next_owner in view.takers and not view.has_full_disk_for(next_owner, task.id):
+        is_kept = next_owner is not None and (self._stays_heard(next_owner) or next_owner in view.takers)
+        if owner is None and next_owner is not None and is_kept and not view.has_full_disk_for(next_owner, task.id):
             owner = next_owner
             self.bound[task_index] = number[next_owner]
         elif task.state is ActiveState.FAILED and view.is_stateful(task.id):
@@ -234,11 +235,16 @@ class _Constraints:
             return
         if task.owner is not None and (task.state is ActiveState.RUNNING or _begins_ready(task)):
             return
-        held = [*view.holders(task), *([task.owner] if task.owner is not None else [])]
+        held = [*task.holders, *([task.owner] if task.owner is not None else [])]
         if held and all(view.copy(task, member_id).readiness is Readiness.UNKNOWN for member_id in held):
             keep = target if target is not None else task.owner
             if keep is not None and keep in view.takers and not view.has_failed(task, keep):
                 self.bound[task_index] = self._number[keep]
+
+    def _stays_heard(self, member_id: MemberId) -> bool:
+        """Say whether a member begins at once what it is given, and keeps it: it drains only if all members do."""
+        drains = self._members[member_id].drain is not None
+        return self._view.is_heard(member_id) and not (drains and self._view.takers)
 
     def _failed_away(self, task: Task, member_id: MemberId) -> bool:
         return member_id != task.owner and self._view.has_failed(task, member_id)

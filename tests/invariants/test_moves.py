@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from tests.core.laws import (
+from tests.invariants.laws import (
     CONFIG,
     M1,
     M2,

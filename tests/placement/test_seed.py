@@ -7,12 +7,12 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PROGRAM = "from tests.core.test_placement_seed import fingerprint; print(fingerprint())"
+PROGRAM = "from tests.placement.test_seed import fingerprint; print(fingerprint())"
 
 
 def fingerprint() -> str:
     """Return a digest of placements of all kinds: weights, tags, limits, topologies, drains, warm copies."""
-    from tests.core.placing import Group, seat, tasks  # noqa: PLC0415 - only the child process needs it
+    from tests.placement.placing import Group, seat, tasks  # noqa: PLC0415 - only the child process needs it
 
     from batonpass.placement.types import Readiness, Warmth  # noqa: PLC0415
 

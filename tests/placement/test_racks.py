@@ -1,7 +1,7 @@
 """First standbys where there are so many racks that the lowest members are looked at before racks are compared."""
 
 import pytest
-from tests.core.placing import Group, faults, seat, standby_counts, tasks
+from tests.placement.placing import Group, faults, seat, standby_counts, tasks
 
 from batonpass.placement.types import PlacementMember
 

@@ -9,8 +9,8 @@ from random import Random
 import pytest
 from ortools.graph.python.min_cost_flow import SimpleMinCostFlow
 from tests.core.described import describe_group
-from tests.core.placing import Group, Unsolvable, moved, seat, seats, tasks
 from tests.core.scene import Scene, restoring, topology
+from tests.placement.placing import Group, Unsolvable, moved, seat, seats, tasks
 
 from batonpass.core.handover.view import View
 from batonpass.core.state.ids import MemberId, TaskId

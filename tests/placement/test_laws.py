@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.core.placing import (
+from tests.placement.placing import (
     Group,
     copy_counts,
     counts,

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Never
 
 import pytest
-from tests.core.planning import CONFIG, done, faults, held, member, plan_of, random_snapshot, runs, tasks
+from tests.dry_run.planning import CONFIG, done, faults, held, member, plan_of, random_snapshot, runs, tasks
 
 from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.model import ActiveState, PauseScope

@@ -1,7 +1,7 @@
 """The laws of groups of Kafka Streams applications: what the report of a rebalance licenses, and what it does not."""
 
 import pytest
-from tests.core.laws import CONFIG, M1, M3, NOW, TOPOLOGY, A, B, C, broken, group, member, step
+from tests.invariants.laws import CONFIG, M1, M3, NOW, TOPOLOGY, A, B, C, broken, group, member, step
 
 from batonpass.core.state import records as r
 from batonpass.core.state.ids import InstanceId, TaskId

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from random import Random
 
 import pytest
-from tests.core.placement_exact import (
+from tests.placement.exact import (
     fewest_balanced_moves,
     fewest_moves,
     fewest_new_copies,
@@ -13,7 +13,7 @@ from tests.core.placement_exact import (
     lowest_peak,
     most_warm_moves,
 )
-from tests.core.placing import Group, copy_counts, is_balanced, moved, seat, skew, tasks
+from tests.placement.placing import Group, copy_counts, is_balanced, moved, seat, skew, tasks
 
 from batonpass.core.state.task_table import TaskTable
 from batonpass.placement.types import Readiness, Warmth

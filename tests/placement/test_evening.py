@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from tests.core.placement_exact import least_skew
-from tests.core.placing import Group, seat, skew, tasks
+from tests.placement.exact import least_skew
+from tests.placement.placing import Group, seat, skew, tasks
 
 
 def test_many_small_subtopologies_stay_within_one_task_through_joins_and_leaves() -> None:

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from tests.core.placing import Group, counts, faults, moved, seat, seats, skew, tasks, unbalanced
+from tests.placement.placing import Group, counts, faults, moved, seat, seats, skew, tasks, unbalanced
 
 from batonpass.placement.types import Moves, Readiness, Waits, Warmth
 

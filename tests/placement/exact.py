@@ -11,7 +11,7 @@ from math import ceil, floor, inf
 import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import lil_matrix
-from tests.core.placing import Group, is_balanced
+from tests.placement.placing import Group, is_balanced
 
 from batonpass.placement.types import Placed, Readiness
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from tests.core.placing import Group, Unsolvable, faults, is_balanced, loads, moved, seat, seats, skew, tasks
+from tests.placement.placing import Group, Unsolvable, faults, is_balanced, loads, moved, seat, seats, skew, tasks
 
 from batonpass.placement import flow
 from batonpass.placement.types import Readiness, Waits, Warmth

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from tests.core.placing import Group, counts, loads, moved, seat, seats, skew, tasks, unlevel
+from tests.placement.placing import Group, counts, loads, moved, seat, seats, skew, tasks, unlevel
 
 
 def test_stateless_tasks_fill_the_gaps() -> None:

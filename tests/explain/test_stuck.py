@@ -18,9 +18,10 @@ from batonpass.core.state.inputs import (
     PollBroken,
 )
 from batonpass.core.state.model import OnLeaseLost, PauseScope, Target
+from batonpass.core.state.reasons import WaitsFor
 from batonpass.core.state.soft import TaskReport
 from batonpass.explain.group import GroupExplanation, explain_group
-from batonpass.explain.task import TaskExplanation, TaskState, Wait, WaitsFor, explain_task
+from batonpass.explain.task import TaskExplanation, TaskState, Wait, explain_task
 
 A, B, C = MemberId("a"), MemberId("b"), MemberId("c")
 TIMEOUT_MS = 60_000

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from tests.core.placing import Group, counts, faults, moved, seat, seats, standby_counts, tasks
+from tests.placement.placing import Group, counts, faults, moved, seat, seats, standby_counts, tasks
 
 from batonpass.placement.types import Moves, Readiness, Waits, Warmth
 

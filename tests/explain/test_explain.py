@@ -9,15 +9,13 @@ from batonpass.core.handover.copies import HeldBack
 from batonpass.core.state.ids import InstanceId, MemberId, TaskId
 from batonpass.core.state.inputs import DrainRequest, Eviction, Leave, PauseRequest, PinRequest, Started, StoreRecovered
 from batonpass.core.state.model import PauseScope, Subtopology, Topology
-from batonpass.core.state.reasons import MEANINGS, Held, meaning_of
+from batonpass.core.state.reasons import MEANINGS, Held, WaitsFor, meaning_of
 from batonpass.core.state.soft import Soft
 from batonpass.explain.group import Budget, GroupExplanation, explain_group
 from batonpass.explain.task import (
-    WAITS_FOR,
     TaskExplanation,
     TaskState,
     Wait,
-    WaitsFor,
     explain_task,
 )
 
@@ -356,5 +354,5 @@ def test_a_group_whose_copies_lag_behind_names_them() -> None:
 
 
 def test_every_reason_is_explained() -> None:
-    assert set(Held) == set(MEANINGS) == set(WAITS_FOR)
+    assert set(Held) == set(MEANINGS)
     assert meaning_of("something-newer") == "something newer"

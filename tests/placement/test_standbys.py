@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import product
 
 import pytest
-from tests.core.placing import (
+from tests.placement.placing import (
     Group,
     copy_counts,
     counts,

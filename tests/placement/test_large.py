@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 from ortools.graph.python.max_flow import SimpleMaxFlow
-from tests.core.placing import Group, seats, tasks
+from tests.placement.placing import Group, seats, tasks
 
 from batonpass.placement import exchange, quotas, standbys
 from batonpass.placement.flow import PlacementError
