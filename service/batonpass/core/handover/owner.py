@@ -57,9 +57,8 @@ deadline of a drain, such members, and those that are distrusted, come after the
 Of several ready copies the previous owner's comes first, then the target's; those on members that drain come last. In
 the second table a member that is not there comes after every other choice: a next owner gives way to a ready copy, a
 ready copy to one that is behind or to the target, and a target to the next placement or the least loaded member. A next
-owner that has no state, and drains or is not there, gives way to any other member. A
-member past the deadline of its drain takes over no task whose owner or target stays: it would have to give the task up
-again at once.
+owner that has no state, and drains or is not there, gives way to any other member. A member past the deadline of its
+drain takes over no task whose owner or target stays: it would have to give the task up again at once.
 
 ``copies`` decides on the standbys and warmups beside the active, ``budget`` on slots, and ``reconcile`` on what each
 member may hold. This file only reads the view that it is given, and changes nothing.
