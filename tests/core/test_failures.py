@@ -722,12 +722,13 @@ def test_a_task_that_did_not_run_when_its_members_died_is_not_to_blame() -> None
 
 
 def test_a_task_is_to_blame_for_deaths_that_are_certain_and_failures_within_the_window() -> None:
-    now_ms, m1 = 1_000_000, MemberId("m1")
+    now_ms, m1, scene = 1_000_000, MemberId("m1"), scene_of(1, 1)
+    task = scene.task("0_0")._replace(well_ms=0)
+    failed_there = task.with_marks(failures=(Failure(m1, now_ms - 100_000, None, Outcome.FAILED),))
     for window_ms, counts in ((50_000, False), (200_000, True)):
-        scene = scene_of(1, 1, poison_window_ms=window_ms)
-        task = scene.task("0_0").with_marks(failures=(Failure(m1, now_ms - 100_000, None, Outcome.FAILED),))
-        assert bool(blamed(task._replace(well_ms=0), scene.group, now_ms)) is counts
-    task = task.with_marks(failures=(Failure(m1, now_ms - 1_000, None, Outcome.DIED),))._replace(well_ms=0)
+        group = replace(scene.group, config=replace(scene.group.config, poison_window_ms=window_ms))
+        assert bool(blamed(failed_there, group, now_ms)) is counts
+    task = task.with_marks(failures=(Failure(m1, now_ms - 1_000, None, Outcome.DIED),))
     for gone, is_certain in (
         (None, False),
         (GoneMember(now_ms, Cause.LEFT, now_ms, None), False),
