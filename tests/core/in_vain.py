@@ -58,6 +58,12 @@ def given_to_who_is_not_there(transition: Transition) -> list[str]:
             case r.NextOwnerChosen() if not is_there(transition, record.next_owner):
                 ready = [one for one in free if is_caught_up_copy(after, soft, one, record.task, on_disk=False)]
                 found += [f"{record.task} for {record.next_owner}, which is not there as {one} is" for one in ready]
+            case r.AssignmentChanged() if free and not is_there(transition, record.member_id):
+                known = soft.members.get(record.member_id)
+                there = known.reports if known is not None else {}
+                had = {*before.members[record.member_id].assignment, *there}
+                active = {task for task, grant in record.granted.items() if grant.role is Role.ACTIVE}
+                found += [f"{task} for {record.member_id}, which is not there as {free} are" for task in active - had]
             case _:
                 pass
     return found

@@ -11,11 +11,19 @@ from tests.core.scene import Scene, copy, failed, restoring, running, topology
 
 from batonpass.core.state.errors import UnknownMember
 from batonpass.core.state.evolve import evolve
-from batonpass.core.state.failures import avoided_until_ms, charged, distrusted_until_ms, with_failure
+from batonpass.core.state.failures import (
+    avoided_until_ms,
+    blamed,
+    charged,
+    distrusted_until_ms,
+    may_be_the_host,
+    with_failure,
+)
 from batonpass.core.state.ids import HostId, InstanceId, MemberId, TaskId
 from batonpass.core.state.inputs import (
     DrainRequest,
     Leave,
+    PauseRequest,
     PinRequest,
     PollBroken,
     ReleaseRequest,
@@ -24,21 +32,24 @@ from batonpass.core.state.inputs import (
 )
 from batonpass.core.state.model import (
     ActiveState,
+    Cause,
     Failure,
     Fault,
+    GoneMember,
     Grant,
     HostFaults,
     Marks,
     Member,
     OnLeaseLost,
     Outcome,
+    PauseScope,
     Role,
     Task,
 )
 from batonpass.core.state.pmap import PMap
 from batonpass.core.state.policy import GroupConfig
 from batonpass.core.state.reasons import Held
-from batonpass.core.state.records import AssignmentChanged, MemberTrusted
+from batonpass.core.state.records import AssignmentChanged, MemberGone, MemberTrusted
 from batonpass.core.state.soft import Soft, TaskReport
 from batonpass.explain.group import explain_group
 from batonpass.explain.task import explain_task
@@ -180,6 +191,18 @@ def test_a_host_that_dies_again_and_again_gets_nothing_new_for_a_while_that_grow
     assert parked(pod.scene) == []
 
 
+@pytest.mark.parametrize("lost", list(OnLeaseLost))
+def test_a_host_is_charged_with_its_deaths_whoever_took_over_when(lost: OnLeaseLost) -> None:
+    """With fenced outputs others run its tasks before it is certain that it died."""
+    pod = Pod(scene_of(2, 3, num_standby_replicas=1), lost)
+    for deaths in (1, 2):
+        pod.works_after()
+        go(pod.scene, 30)
+        pod.is_killed_and_starts()
+        assert len(pod.scene.group.hosts[HostId("pod-3")].faults) == deaths
+    assert pod.scene.view().distrusted == {pod.run}
+
+
 def test_deaths_of_a_host_that_ran_its_tasks_well_are_taken_back() -> None:
     """Also how often it came to that, and what is left of the time."""
     pod = Pod(scene_of(2, 3, num_standby_replicas=1))
@@ -226,12 +249,13 @@ def test_a_task_that_takes_down_hosts_that_are_replaced_at_once_is_parked_in_the
     assert {"m1", "m2", "m3"} & set(hosts)
 
 
-def test_pods_without_a_common_instance_id_that_die_one_after_the_other_park_nothing() -> None:
+@pytest.mark.parametrize("seconds", [20, 60])
+def test_pods_without_a_common_instance_id_that_die_one_after_the_other_park_nothing(seconds: int) -> None:
     """What a member with several tasks died of is not known: those that joined since may be the same host again."""
     scene = scene_of(2, 12, instances=False, max_warmup_replicas=12, max_warmups_per_member=12)
     for number in range(6):
         scene.join(f"new-{number}")
-        go(scene, 60)
+        go(scene, seconds)
         assert on(scene, f"new-{number}") != []
         die(scene, f"new-{number}")
         assert parked(scene) == []
@@ -439,6 +463,23 @@ def test_without_an_instance_id_a_run_that_replaces_another_stands_for_it() -> N
     assert dict(scene.group.hosts) == {}
 
 
+@pytest.mark.parametrize("what", ["host", "task"])
+def test_a_ready_copy_takes_over_before_that_of_a_bad_host_although_the_task_belongs_there(what: str) -> None:
+    scene = scene_of(3, 3, num_standby_replicas=2)
+    (task,) = on(scene, "m1")
+    scene.do(PauseRequest(PauseScope.ALL))
+    scene.do(PinRequest(TaskId(task), MemberId("m2")))
+    group, now_ms = scene.group, scene.now_ms
+    if what == "host":
+        scene.group = replace(group, hosts=group.hosts.having(HostId("pod-2"), HostFaults((), now_ms, 1)))
+    else:
+        failure = Failure(MemberId("m2"), now_ms, InstanceId("pod-2"))
+        marked = scene.task(task).with_marks(failures=(failure,))
+        scene.group = replace(group, tasks=group.tasks.updated({TaskId(task): marked}))
+    scene.do(Leave(MemberId("m1")))
+    assert (scene.task(task).target.owner, scene.task(task).owner) == ("m2", "m3")
+
+
 def test_a_distrusted_member_keeps_what_it_runs_well() -> None:
     scene = scene_of(2, 6, num_standby_replicas=1)
     bad = on(scene, "m2")[:2]
@@ -615,6 +656,86 @@ def test_a_failure_that_is_said_again_of_the_same_grant_is_no_further_try() -> N
         task = task.with_marks(failures=with_failure(task, member(token), Outcome.FAILED, at_ms, CONFIG))
         assert [(one.times, one.at_ms) for one in task.marks.failures] == [(times, at_ms)]
     assert avoided_until_ms(CONFIG, task.marks.failures[0]) == 2_000_000 + 4 * WINDOW_MS
+
+
+@pytest.mark.parametrize(
+    ("outcome", "joined_ms", "may_be"),
+    [
+        (Outcome.DIED, 90_000, True),
+        (Outcome.DIED, 200_000, True),
+        (Outcome.DIED, 89_999, False),
+        (Outcome.FAILED, 200_000, False),
+    ],
+)
+def test_without_instance_ids_a_member_that_joined_since_a_death_may_be_the_one_that_died(
+    outcome: Outcome, joined_ms: int, *, may_be: bool
+) -> None:
+    """It may have joined up to a session timeout before the death was noticed."""
+    config = GroupConfig(session_timeout_ms=10_000, heartbeat_interval_ms=1_000)
+    failure = Failure(MemberId("m1"), 100_000, None, outcome)
+    assert may_be_the_host(failure, Member(MemberId("m2"), joined_ms), config) is may_be
+    assert may_be_the_host(failure, Member(MemberId("m1"), 0), config)
+    assert not may_be_the_host(failure, Member(MemberId("m3"), joined_ms, InstanceId("pod")), config)
+
+
+@pytest.mark.parametrize("outcome", [Outcome.DIED, Outcome.SILENT])
+def test_one_death_says_nothing_of_a_task_and_each_further_one_as_much_as_all_before(outcome: Outcome) -> None:
+    config = GroupConfig(session_timeout_ms=10_000, heartbeat_interval_ms=1_000)
+    until_ms = [
+        avoided_until_ms(config, Failure(MemberId("m1"), 100_000, None, outcome, times)) for times in (1, 2, 3, 4)
+    ]
+    assert until_ms == [100_000, 110_000, 120_000, 140_000]
+
+
+def test_a_good_run_takes_back_what_failed_before_it() -> None:
+    scene = scene_of(4, 1)
+    for number in range(3):
+        owner = scene.task("0_0").owner
+        assert owner is not None
+        go(scene, 1, bad={owner: breaks})
+        go(scene, 15, bad={owner: breaks})
+        if number < 2:
+            go(scene, 201)
+    assert len({failure.member_id for failure in scene.task("0_0").marks.failures}) == 3
+    assert parked(scene) == []
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_a_task_ran_on_a_member_that_died_until_that_was_last_heard(*, is_known: bool) -> None:
+    """A coordinator that had not heard it takes it to have ended as long before as its lease is."""
+    scene = scene_of(1, 1)
+    began_ms = scene.task("0_0").ran_since_ms
+    heard_ms, at_ms = began_ms + 5_000, began_ms + 60_000
+    gone = MemberGone(MemberId("m1"), Cause.EXPIRED, at_ms, at_ms, heard_ms if is_known else None)
+    (failure,) = evolve(scene.group, [gone]).tasks[T0].marks.failures
+    assert failure.ran_ms == (5_000 if is_known else 60_000 - scene.group.config.session_timeout_ms)
+
+
+def test_a_task_that_did_not_run_when_its_members_died_is_not_to_blame() -> None:
+    scene = scene_of(5, 1, max_lost_share=1.0)
+    for _ in range(4):
+        owner = scene.task("0_0").owner
+        assert owner is not None
+        go(scene, 3, bad={owner: lambda _: restoring(1_000_000)})
+        die(scene, owner)
+    assert parked(scene) == []
+
+
+def test_a_task_is_to_blame_for_deaths_that_are_certain_and_failures_within_the_window() -> None:
+    now_ms, m1, scene = 1_000_000, MemberId("m1"), scene_of(1, 1)
+    task = scene.task("0_0")._replace(well_ms=0)
+    failed_there = task.with_marks(failures=(Failure(m1, now_ms - 100_000, None, Outcome.FAILED),))
+    for window_ms, counts in ((50_000, False), (200_000, True)):
+        group = replace(scene.group, config=replace(scene.group.config, poison_window_ms=window_ms))
+        assert bool(blamed(failed_there, group, now_ms)) is counts
+    task = task.with_marks(failures=(Failure(m1, now_ms - 1_000, None, Outcome.DIED),))
+    for gone, is_certain in (
+        (None, False),
+        (GoneMember(now_ms, Cause.LEFT, now_ms, None), False),
+        (GoneMember(now_ms, Cause.EXPIRED, now_ms, None), True),
+    ):
+        group = scene.group if gone is None else replace(scene.group, gone=scene.group.gone.having(m1, gone))
+        assert bool(blamed(task, group, now_ms)) is is_certain
 
 
 def test_after_as_long_again_as_it_was_avoided_a_host_begins_anew() -> None:

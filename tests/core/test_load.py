@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from random import Random
 from typing import NoReturn, TypeVar
@@ -35,9 +35,10 @@ from batonpass.core.state.records import (
     MovedForLoad,
     Record,
     TargetPlaced,
+    TaskParked,
     TasksEnded,
 )
-from batonpass.core.state.soft import Soft
+from batonpass.core.state.soft import Soft, TaskReport
 from batonpass.core.target.load import WITHIN, _choose, by_measured, due_ms, imbalance, loads_by_member
 from batonpass.core.target.targets import build_request
 from batonpass.dry_run.load import load_status, moves_for_load
@@ -49,6 +50,7 @@ MINUTE = 60_000
 HALF_LIFE = 100_000
 PATIENCE = 300_000
 BEAT = 10_000
+NO_LAG: Mapping[str, int] = {}
 
 
 def begin(members: int = 2, partitions: int = 6, **config: object) -> Scene:
@@ -63,25 +65,24 @@ def begin(members: int = 2, partitions: int = 6, **config: object) -> Scene:
     return scene
 
 
-def beat(scene: Scene, loads: dict[str, float], *names: str) -> None:
-    """Let members report what their assignments say, with the load of what they run."""
+def beat(scene: Scene, loads: dict[str, float], *names: str, lags: Mapping[str, int] = NO_LAG) -> None:
+    """Let members report what their assignments say, with the load of what they run. Copies read on."""
     for name in names or sorted(scene.group.members):
-        assignment = scene.member(name).assignment
-        scene.beat(
-            name,
-            {
-                task: running(load=loads.get(task)) if grant.role is Role.ACTIVE else copy(grant.role, 0)
-                for task, grant in assignment.items()
-            },
-        )
+        reports: dict[str, TaskReport] = {}
+        for task, grant in scene.member(name).assignment.items():
+            if grant.role is Role.ACTIVE:
+                reports[task] = running(load=loads.get(task))
+            else:
+                reports[task] = copy(grant.role, lags.get(task, 0), positions=(("", scene.now_ms),))
+        scene.beat(name, reports)
 
 
-def run(scene: Scene, loads: dict[str, float], ms: int) -> list[Record]:
+def run(scene: Scene, loads: dict[str, float], ms: int, lags: Mapping[str, int] = NO_LAG) -> list[Record]:
     """Let members report for so long; return the records of this time."""
     before, end_ms = len(scene.log), scene.now_ms + ms
     while scene.now_ms < end_ms:
         scene.wait(min(BEAT, ms))
-        beat(scene, loads)
+        beat(scene, loads, lags=lags)
     return scene.log[before:]
 
 
@@ -497,6 +498,56 @@ def test_it_waits_while_a_member_is_away_and_while_one_drains() -> None:
     scene.settle()
     scene.do(DrainRequest(MemberId("m2")))
     assert not [one for one in scene.log if isinstance(one, MovedForLoad)]
+
+
+def test_it_waits_while_a_copy_comes_closer_and_another_waits_for_its_slot() -> None:
+    scene = begin(members=3, max_warmup_replicas=1, warmup_stall_timeout_ms=60_000)
+    first, second = scene.held("m2", Role.ACTIVE)
+    for task in (first, second):
+        scene.do(PinRequest(TaskId(task), MemberId("m1")))
+    loads = skewed(scene)
+    for lag in range(900_000, 100_000, -8_000):
+        run(scene, loads, BEAT, {first: lag, second: lag})
+    assert scene.group.hot_since_ms is not None
+    assert {first, second} <= {*scene.group.unsettled}
+    assert moved(scene) == []
+    run(scene, loads, 2 * PATIENCE)
+    assert moved(scene)
+
+
+@pytest.mark.parametrize("standbys", [0, 1])
+@pytest.mark.parametrize("how", ["pin", "drain", "nowhere", "parked"])
+def test_what_cannot_end_holds_up_no_balance_by_load(how: str, standbys: int) -> None:
+    """A copy that comes no closer, a drain that nobody can take over, and a task that nobody runs."""
+    scene = begin(members=4, partitions=12, num_standby_replicas=standbys, warmup_stall_timeout_ms=60_000)
+    last = scene.held("m3", Role.ACTIVE)
+    first = last[0]
+    to = next(name for name in ("m1", "m2") if name not in scene.task(first).standbys)
+    if how == "pin":
+        scene.do(PinRequest(TaskId(first), MemberId(to)))
+    elif how == "parked":
+        scene.do(PinRequest(TaskId(first), MemberId("m2")))
+        scene.log += (records := [TaskParked(TaskId(first), (MemberId("m3"),))])
+        scene.group = evolve(scene.group, records)
+    elif how == "nowhere":
+        scene.change(topology(12, epoch=2, more=(Subtopology("1", 1),)))
+        scene.join("m4", topology_epoch=2)
+        scene.settle()
+        last = scene.held("m4", Role.ACTIVE)
+        scene.do(DrainRequest(MemberId("m4")))
+    else:
+        scene.do(DrainRequest(MemberId("m3")))
+    loads = skewed(scene)
+    run(scene, loads, 4 * PATIENCE, dict.fromkeys(last, 50_000))
+    assert moved(scene)
+    # What is on its way goes on: only its end is not waited for.
+    if how == "pin":
+        assert scene.task(first).target.owner == to
+    elif how == "drain":
+        assert {scene.task(task).target.owner for task in last} <= {"m0", "m1", "m2"}
+    if how in ("pin", "drain"):
+        run(scene, loads, 2 * PATIENCE)
+        assert "m3" not in {scene.task(task).owner for task in ([first] if how == "pin" else last)}
 
 
 def test_it_waits_until_every_member_was_heard_in_full_after_a_restart() -> None:

@@ -7,7 +7,7 @@ from tests.placement.placing import Unsolvable
 
 from batonpass.core.arrivals.answers import why_drain_is_blocked
 from batonpass.core.state.ids import MemberId, TaskId
-from batonpass.core.state.inputs import DrainRequest, DrainReversal, Leave, PinRequest, ProbeRequest
+from batonpass.core.state.inputs import DrainRequest, DrainReversal, Eviction, Leave, PinRequest, ProbeRequest
 from batonpass.core.state.model import Drain, Role
 from batonpass.core.state.reasons import MEANINGS, Held
 from batonpass.core.state.records import AssignmentChanged, DrainStarted
@@ -316,6 +316,34 @@ def test_without_a_copy_a_drain_whose_placement_failed_waits_for_the_next_placem
     scene.do(ProbeRequest())
     scene.settle()
     assert codes(scene.beat("m1", {})) == ["drained"]
+
+
+@pytest.mark.parametrize(("stateless", "standbys"), [(0, 0), (0, 1), (0, 2), (3, 0)])
+@pytest.mark.parametrize("deadline_ms", [None, 5_000, 60_000])
+def test_a_next_owner_that_drains_does_not_keep_what_it_was_to_get(
+    deadline_ms: int | None, stateless: int, standbys: int
+) -> None:
+    """The task waits for the lease of its last owner. By then its next owner drains, or should be gone."""
+    scene = Scene()
+    scene.declare(topology(0 if stateless else 3, stateless=stateless), num_standby_replicas=standbys)
+    for name in ("m1", "m2", "m3"):
+        scene.join(name)
+    scene.settle()
+    (task,) = scene.held("m1", Role.ACTIVE)
+    scene.do(Eviction(M1))
+    leaving = scene.task(task).handover.next_owner
+    assert leaving is not None
+    (stays,) = {"m2", "m3"} - {leaving}
+    scene.do(DrainRequest(leaving, deadline_ms))
+    granted = []
+    for _ in range(17):
+        scene.wait(3_000)
+        scene.obey()
+        granted.append(scene.task(task).owner)
+    assert granted[-1] == stays
+    assert scene.held(leaving, Role.ACTIVE) == []
+    if deadline_ms == 5_000 or not standbys:
+        assert leaving not in granted
 
 
 def test_another_deadline_is_another_chance() -> None:

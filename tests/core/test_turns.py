@@ -11,7 +11,7 @@ import pytest
 from tests.core.scene import Scene, copy, restoring, running, topology
 
 from batonpass.core.state.ids import InstanceId, MemberId, TaskId
-from batonpass.core.state.inputs import DrainRequest, EndOffsets, PauseRequest, PinRequest, Started
+from batonpass.core.state.inputs import DrainRequest, DrainReversal, EndOffsets, PauseRequest, PinRequest, Started
 from batonpass.core.state.model import OnLeaseLost, PauseScope, Role, Subtopology, Topology
 from batonpass.core.state.reasons import Held
 from batonpass.core.state.records import WarmupStalled
@@ -174,7 +174,7 @@ def test_a_copy_whose_lag_is_not_known_gives_way() -> None:
 
 def test_a_new_coordinator_gives_every_copy_the_whole_time_again() -> None:
     restores = joined()
-    restores.play(0.8)
+    restores.play(0.9)
     restores.scene.soft = Soft()
     restores.scene.do(Started())
     restores.play(0.8)
@@ -201,22 +201,98 @@ def test_a_copy_that_is_caught_up_and_must_wait_gives_way_to_a_drain() -> None:
     assert restores.scene.held("m3", Role.ACTIVE) == []
 
 
-def test_a_transaction_that_stays_open_holds_up_no_other_task() -> None:
+@pytest.mark.parametrize("tasks", [4, 12])
+def test_a_transaction_that_stays_open_holds_up_no_other_task(tasks: int) -> None:
     """The copies are level, and their handover waits for the end of a transaction that never comes."""
-    part = Subtopology("0", 12, changelog_topics=("log",))
+    part = Subtopology("0", tasks, changelog_topics=("log",))
     restores = Restores(shape=Topology(1, (part,)))
     scene = restores.scene
     scene.join("m1")
     restores.play(1)
     for round_number in range(30):
-        ends = {("log", number): 5_000 for number in range(12)}
+        ends = {("log", number): 5_000 for number in range(tasks)}
         later = {("log", number): 5_500 for number in (0, 1)}
         scene.do(EndOffsets(ends, scene.now_ms, high_watermarks=ends | later))
         if round_number == 2:
             scene.join("m2")
         restores.play(1 / 6)
     assert {"0_0", "0_1"} <= {*scene.held("m1", Role.ACTIVE)}
-    assert len(scene.held("m2", Role.ACTIVE)) == 6
+    assert len(scene.held("m2", Role.ACTIVE)) == tasks // 2
+
+
+def test_a_copy_of_one_pair_of_members_gives_its_slot_to_another_pair() -> None:
+    """Only the group's budget is used up: neither the members nor the tasks have anything to do with each other."""
+    restores = Restores(4, max_warmup_replicas=1)
+    scene = restores.scene
+    for name in ("m1", "m2", "m3", "m4"):
+        scene.join(name)
+    restores.play(1)
+    (slow,), (other,) = scene.held("m1", Role.ACTIVE), scene.held("m3", Role.ACTIVE)
+    restores.hot |= {slow}
+    scene.do(PinRequest(TaskId(slow), M2))
+    restores.play(0.5)
+    scene.do(PinRequest(TaskId(other), MemberId("m4")))
+    restores.play(2)
+    assert scene.task(other).owner == "m4"
+    assert restores.stalls() == [(slow, "m2")]
+    assert scene.task(slow).target.owner == "m2", "where an operator pins it"
+
+
+def test_copies_for_balance_that_use_up_both_budgets_give_way_to_a_drain() -> None:
+    """They were begun for a drain that was taken back, and the budget for drains is smaller by now."""
+    restores = Restores(10, max_drain_warmups=4, max_warmups_per_member=10)
+    scene = restores.scene
+    for name in ("m1", "m3"):
+        scene.join(name)
+    restores.play(1)
+    slow = scene.held("m1", Role.ACTIVE)[:4]
+    restores.hot |= {*slow}
+    scene.join("m2")
+    for task in slow:
+        scene.do(PinRequest(TaskId(task), M2))
+    scene.do(DrainRequest(M1))
+    restores.play(0.3)
+    scene.do(DrainReversal(M1))
+    scene.change(max_drain_warmups=2)
+    assert scene.held("m2", Role.WARMUP) == slow
+    scene.do(DrainRequest(M3))
+    restores.play(5)
+    assert scene.held("m3", Role.ACTIVE) == []
+
+
+def test_a_copy_for_balance_gives_nothing_to_drains_that_its_slot_is_not_for() -> None:
+    restores = Restores(6, max_drain_warmups=1, max_warmups_per_member=10)
+    scene = restores.scene
+    for name in ("m1", "m2", "m3"):
+        scene.join(name)
+    restores.play(1)
+    slow, leaving = scene.held("m1", Role.ACTIVE)[0], scene.held("m3", Role.ACTIVE)
+    restores.hot |= {slow, *leaving}
+    scene.do(PinRequest(TaskId(slow), M2))
+    restores.play(0.3)
+    scene.do(DrainRequest(M3))
+    restores.play(10)
+    assert {task for task, _ in restores.stalls()} == {*leaving}
+
+
+def test_a_copy_that_is_ready_stays_ready_while_a_member_is_overdue() -> None:
+    restores = Restores(6, session_timeout_ms=3_600_000)
+    scene = restores.scene
+    for name in ("m1", "m3"):
+        scene.join(name)
+    restores.play(1)
+    scene.wait(21_000)
+    scene.obey("m1")
+    scene.join("m2")
+    scene.tick()
+    (ready,) = scene.held("m2", Role.WARMUP)
+    for _ in range(12):
+        scene.wait(10_000)
+        scene.obey("m1", "m2")
+    assert scene.held("m2", Role.WARMUP) == [ready]
+    assert restores.stalls() == []
+    restores.play(0.5)
+    assert ready in scene.held("m2", Role.ACTIVE)
 
 
 def test_a_standby_that_comes_no_closer_gives_its_slot_to_the_next() -> None:

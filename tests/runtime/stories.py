@@ -155,8 +155,10 @@ def restarts() -> StoryScene:
 
 
 def is_suspected() -> StoryScene:
-    """The long-poll of the owner, whose outputs are fenced, breaks; its standby takes over; it speaks after all."""
+    """The owner, whose outputs are fenced, breaks off its long-poll after 1.5 s; its standby takes over; it speaks."""
     scene = guarded(on_lease_lost=OnLeaseLost.CONTINUE)
+    scene.obey("a")
+    scene.now_ms += 1_500
     scene.do(PollBroken(A))
     scene.tick(2_000)
     scene.now_ms += 100

@@ -31,6 +31,15 @@ QUIET = Scenario(
     until_ms=60 * MINUTE,
 )
 CRASH = replace(QUIET, steps=(Step(10 * MINUTE, Act.CRASH, "a"), Step(20 * MINUTE, Act.RETURN, "a")))
+DIES_AGAIN = replace(
+    QUIET,
+    steps=tuple(
+        Step((minute + later) * MINUTE, act, "a")
+        for minute in (10, 13, 16, 19)
+        for later, act in enumerate((Act.CRASH, Act.RETURN))
+    ),
+)
+"""The host of the worker that dies is given nothing new for a while, which ends when nothing else happens."""
 
 
 def played(scenario: Scenario) -> tuple[Played, Counted]:
@@ -71,12 +80,14 @@ def test_nothing_happens_in_a_quiet_hour() -> None:
     assert not found.missed
 
 
-def test_skipping_idle_time_changes_no_result(monkeypatch: pytest.MonkeyPatch) -> None:
-    skipped, counted = played(CRASH)
+@pytest.mark.parametrize("scenario", [CRASH, DIES_AGAIN], ids=["crash", "dies-again"])
+def test_skipping_idle_time_changes_no_result(scenario: Scenario, monkeypatch: pytest.MonkeyPatch) -> None:
+    skipped, counted = played(scenario)
     monkeypatch.setattr(BatonpassGroup, "skip_rest", lambda _self, _to_ms: None)
-    whole, in_full = played(CRASH)
+    whole, in_full = played(scenario)
     assert whole.decisions > 3 * skipped.decisions
     assert (in_full.moves, in_full.handovers) == (counted.moves, counted.handovers)
+    assert whole.outcome.rest_ms == pytest.approx(skipped.outcome.rest_ms, abs=2 * 3_000)
     # When the last heartbeat before the crash was sent depends on where a skip began, by an interval at most.
     for task, down_ms in whole.outcome.downtime_ms.items():
         assert abs(down_ms - skipped.outcome.downtime_ms[task]) <= 2 * 3_000

@@ -23,10 +23,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from batonpass.core.decide import Decision
+from batonpass.core.handover.decision_draft import DecisionDraft
 from batonpass.core.state.inputs import Input, Tick
 from batonpass.core.state.model import Group
 from batonpass.core.state.soft import Soft
-from batonpass.simulate.coordinator import CoordinatorObserver, SimulatedCoordinator
+from batonpass.core.wakeups import hold_ends_ms
+from batonpass.simulate.coordinator import POLICY, CoordinatorObserver, SimulatedCoordinator
 from batonpass.simulate.copies import Rates
 from batonpass.simulate.costs import Account, ChangeCost, GroupOutcome, Stint
 from batonpass.simulate.plan import Pace, WorkerPlan, WorldPlan
@@ -302,10 +304,10 @@ class BatonpassGroup(CoordinatorObserver):
 
     def advance_to_rest(self, to_ms: int, *, not_beyond_ms: int) -> None:
         """Let time pass until the earlier of the two, or until ``skip_rest(to_ms)`` would skip something."""
-        until_ms, awake_ms = min(to_ms, not_beyond_ms), to_ms - self._said_ms
+        until_ms = min(to_ms, not_beyond_ms)
         while (due := self._world.next_ms) is not None and due <= until_ms:
             known_ms = self._rest_known_ms()
-            if known_ms is not None and self.now_ms < known_ms <= due < awake_ms:
+            if known_ms is not None and self.now_ms < known_ms <= due < self._awake_ms(to_ms):
                 self._world.clock.pass_to(known_ms)
                 return
             self._step()
@@ -325,12 +327,19 @@ class BatonpassGroup(CoordinatorObserver):
     def skip_rest(self, to_ms: int) -> None:
         """Jump to shortly before `to_ms` if the group is at rest: only identical heartbeats would happen until then.
 
-        Only repeated reports of members are left out. Leases, waits and clocks go on from where they were.
+        Only repeated reports of members are left out. Leases, waits and clocks go on from where they were. Nothing is
+        left out of what time brings about in the group by itself, as when a host is trusted again.
         """
-        by_ms = to_ms - self._said_ms - self.now_ms
-        if by_ms > 0 and (known_ms := self._rest_known_ms()) is not None and known_ms <= self.now_ms:
+        if (known_ms := self._rest_known_ms()) is None or known_ms > self.now_ms:
+            return
+        if (by_ms := self._awake_ms(to_ms) - self.now_ms) > 0:
             self._world.leap(by_ms)
             self._world.leader.decide(Tick())
+
+    def _awake_ms(self, to_ms: int) -> int:
+        """Return until when nothing new happens in a group at rest to which nothing happens before `to_ms`."""
+        ends = hold_ends_ms(DecisionDraft(self.group, self.soft, self.now_ms, POLICY))
+        return min([to_ms, *ends]) - self._said_ms
 
     def run_to_rest(self, *, limit_ms: int) -> bool:
         """Let time pass until the group is at rest; False if it is not at the limit.

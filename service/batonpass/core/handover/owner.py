@@ -56,9 +56,9 @@ deadline of a drain, such members, and those that are distrusted, come after the
 
 Of several ready copies the previous owner's comes first, then the target's; those on members that drain come last. In
 the second table a member that is not there comes after every other choice: a next owner gives way to a ready copy, a
-ready copy to one that is behind or to the target, and a target to the next placement or the least loaded member. A
-member past the deadline of its drain takes over no task whose owner or target stays: it would have to give the task up
-again at once.
+ready copy to one that is behind or to the target, and a target to the next placement or the least loaded member. A next
+owner that has no state, and drains or is not there, gives way to any other member. A member past the deadline of its
+drain takes over no task whose owner or target stays: it would have to give the task up again at once.
 
 ``copies`` decides on the standbys and warmups beside the active, ``budget`` on slots, and ``reconcile`` on what each
 member may hold. This file only reads the view that it is given, and changes nothing.
@@ -276,9 +276,11 @@ def _choose_for_ownerless(view: View, task: Task, *, is_stateful: bool) -> Choic
             return choice
     # If the chosen member's disk has become full, the task goes elsewhere: that member has none of its state yet.
     if next_owner is not None and not view.has_full_disk_for(next_owner.id, task.id):
-        is_ready = view.copy(task, next_owner.id).is_caught_up
-        under_way = Choice(next_owner.id, Why.HANDOVER_UNDER_WAY, ready=is_ready)
-        if view.is_heard(next_owner.id):
+        copy = view.copy(task, next_owner.id)
+        under_way = Choice(next_owner.id, Why.HANDOVER_UNDER_WAY, ready=copy.is_caught_up)
+        if copy.readiness is Readiness.COLD and view.availability(next_owner.id) is not Availability.THERE:
+            under_way = None  # Any other member may begin from nothing as well.
+        elif view.is_heard(next_owner.id):
             return under_way
     if not is_stateful:
         return _first_heard(view, task, [under_way, _target_or_wait(view, task)])

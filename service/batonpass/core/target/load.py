@@ -12,11 +12,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from batonpass.core.handover.availability import Availability
 from batonpass.core.handover.decision_draft import DecisionDraft
+from batonpass.core.handover.turns import last_came_on
 from batonpass.core.handover.view import View
 from batonpass.core.state.ids import MemberId, TaskId
-from batonpass.core.state.model import Group
+from batonpass.core.state.model import Group, Task
 from batonpass.core.state.policy import BalanceBy
 from batonpass.core.state.reasons import NoChange, Reason, Why
 from batonpass.core.state.records import ImbalanceNoted, LoadsMeasured, MovedForLoad, TargetPlaced
@@ -101,17 +101,29 @@ def _note(draft: DecisionDraft) -> None:
 
 
 def _is_calm(view: View) -> bool:
-    """Say whether nothing else is going on: every member is there and was heard in full, and no move is under way."""
+    """Say whether nothing else is going on: every member is there and was heard in full, and no move comes closer."""
     group = view.group
     if group.placement_due_ms is not None or view.why_moves_are_held(for_balance=True) is not None:
         return False
     for member in group.members.values():
         known = view.member_softs.get(member.id)
-        is_there = member.gets_nothing or view.availability(member.id) is Availability.THERE
+        is_there = member.gets_nothing or view.is_heard(member.id)
         if not is_there or known is None or not known.full:
             return False
-    unsettled = view.tasks.pick(list(group.unsettled))
-    return all(task.target.owner in (None, task.owner) for task in unsettled)
+    return not any(_is_coming(view, task) for task in view.tasks.pick(list(group.unsettled)))
+
+
+def _is_coming(view: View, task: Task) -> bool:
+    """Say whether a task is on its way to its target, and was not tried there in vain since its owner has it."""
+    to = task.target.owner
+    if to in (None, task.owner) or task.marks.parked:
+        return False
+    if any(stall.member_id == to and stall.until_ms > task.since_ms for stall in task.marks.stalls):
+        return False
+    target = view.present_member(to)
+    if target is None or target.id not in task.holders:
+        return True
+    return view.now_ms - last_came_on(view.soft, task.id, target)[0] < view.config.warmup_stall_timeout_ms
 
 
 def moved_by(group: Group, plan: TargetPlan) -> dict[TaskId, MemberId]:
@@ -162,8 +174,8 @@ def _worthwhile(view: View, solver: Solver) -> dict[int, int]:
 def _loads(request: PlacementRequest) -> tuple[list[float], float]:
     """Return the load of each member, and the average per capacity of those that may be targets."""
     load = [0.0] * (len(request.members) + 1)
-    for weight, member in zip(request.table.weight, request.home, strict=True):
-        load[member] += weight
+    for task, (weight, member) in enumerate(zip(request.table.weight, request.home, strict=True)):
+        load[request.bound.get(task, member)] += weight
     stays = [index for index, member in enumerate(request.members) if member.may_be_target]
     return load, sum(load[index] for index in stays) / sum(request.members[index].capacity for index in stays)
 

@@ -17,7 +17,7 @@ from batonpass.core.target.reach import find_unreachable
 from batonpass.core.target.targets import build_request, last_resorts, target_changes
 from batonpass.placement.flow import PlacementError, Solver
 from batonpass.placement.place import place
-from batonpass.placement.types import UNASSIGNED, Moves, Placed, PlacementRequest
+from batonpass.placement.types import Moves, Placed, PlacementRequest
 
 T = TypeVar("T")
 
@@ -45,11 +45,13 @@ class TargetPlan:
 def plan_target(view: View, solver: Solver, moves: Mapping[int, int] | None = None) -> TargetPlan:
     """Return where the group's tasks belong, as far as they can get there past members that are full.
 
-    With ``moves``, members by tasks, these move, and every other task stays where it is.
+    With ``moves``, members by tasks, these move, and every other task keeps its target.
     """
     request = build_request(view)
     if moves is not None:
-        stay = {task: member for task, member in enumerate(request.home) if member != UNASSIGNED}
+        number = {member.id: index for index, member in enumerate(request.members)}
+        targets = [view.group.tasks[task_id].target.owner for task_id in view.group.table.ids]
+        stay = {task: number[owner] for task, owner in enumerate(targets) if owner is not None and owner in number}
         request = replace(request, bound={**stay, **request.bound, **moves})
     placed = last_resorts(view, request, place(request, solver))
     changes = target_changes(view, request, placed)
