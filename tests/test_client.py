@@ -189,7 +189,10 @@ def test_a_name_of_dots_is_no_step_in_a_path() -> None:
 
 
 def test_a_level_that_only_a_newer_coordinator_knows_is_attention() -> None:
-    groups = [{"group": name, "health": {"level": level}} for name, level in (("a", "at-rest"), ("b", "on-fire"))]
+    groups = [
+        {"group": name, "health": {"level": level, "since": None, "tasks": {}}}
+        for name, level in (("a", "at-rest"), ("b", "on-fire"))
+    ]
     found = [(one["group"], one["health"]["level"]) for one in worst_first(groups)]
     assert found == [("b", "attention"), ("a", "at-rest")]
 

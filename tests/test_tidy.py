@@ -50,6 +50,7 @@ CORE_MAY_IMPORT = {
     "math",
     "operator",
     "re",
+    "shlex",
     "types",
     "typing",
 }

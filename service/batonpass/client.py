@@ -13,6 +13,7 @@ import os
 import re
 import ssl
 import time
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from datetime import datetime
@@ -24,6 +25,7 @@ import httpx2 as httpx
 
 from batonpass import __version__
 from batonpass.http_clients import authorities, http_client, url_of
+from batonpass.schemas.shapes import faults
 from batonpass.variables import variable
 
 PATIENCE_S: Final = 10.0
@@ -39,11 +41,17 @@ REOPEN_AFTER_S: Final = (0.5, 1.0, 2.0, 5.0)
 REOPEN_MAX_S: Final = 10.0
 """After how long a broken stream is opened again: by failures in a row, and at most if a coordinator says how long."""
 
-PAGE: Final = 500
+PAGE: Final = 1_000
 NO_ANSWER: Final = (httpx.HTTPError, ssl.SSLError)
 """What is raised when no answer comes. The library does not wrap TLS errors after the connection was made."""
 
 _SENDABLE: Final = re.compile(r"[\x20-\x7e]*")
+
+UNREADABLE: Final = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+"""What is raised by whoever reads an answer in which something else stands than there should."""
+
+ANSWERS_KEPT: Final = 16
+"""How many answers are looked at again when one could not be read."""
 
 NOT_NOW: Final = frozenset({429, 502, 503, 504})
 """The statuses of a coordinator, or of a proxy in front of it, that cannot answer now."""
@@ -68,7 +76,11 @@ class Unreachable(ApiError):
     """No coordinator answers, or it broke off, or what answers is not a coordinator."""
 
 
-class _NoField(Unreachable, LookupError):
+class Foreign(Unreachable):
+    """What answers is not a coordinator, or one of another version."""
+
+
+class _NoField(Foreign, LookupError):
     """An answer lacks a field; a template may ask whether it is there."""
 
 
@@ -102,7 +114,7 @@ class _Body(dict[str, Any]):
     One that every coordinator gives and this answer does not, or in another form, shows that it is none's.
     """
 
-    def __init__(self, fields: Mapping[str, Any], foreign: Unreachable) -> None:
+    def __init__(self, fields: Mapping[str, Any], foreign: Foreign) -> None:
         super().__init__(fields)
         self._foreign = foreign
 
@@ -113,6 +125,13 @@ class _Body(dict[str, Any]):
         """Return the objects of a list."""
         found = self[field]
         if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+            raise self._foreign
+        return found
+
+    def next_page(self, before: str) -> str | None:
+        """Return where the page after the one from ``before`` on begins; None if that was the last."""
+        found = self.get("next")
+        if found is not None and (not isinstance(found, str) or found == before):
             raise self._foreign
         return found
 
@@ -144,6 +163,7 @@ class CoordinatorClient:
         self.patience_s = patience_s
         self._token = sendable(token) if token else token
         self._at = 0
+        self._answers = deque[tuple[str, str, str, Reply]](maxlen=ANSWERS_KEPT)
         self._urls = urls_in(urls)
         self._clients = [
             http_client(
@@ -205,7 +225,9 @@ class CoordinatorClient:
                 headers=self._shown(token) | dict(headers or {}),
                 timeout=httpx.Timeout(ANSWER_TIMEOUT_S + lasting_s, connect=CONNECT_TIMEOUT_S),
             )
-            return Reply(answer.status_code, self._read(answer), answer.headers)
+            reply = Reply(answer.status_code, self._read(answer), answer.headers)
+            self.note(method, path, reply)
+            return reply
 
         began = time.monotonic()
         patience_s, was_there = (PATIENCE_S, False) if self.patience_s is None else (self.patience_s, True)
@@ -225,14 +247,14 @@ class CoordinatorClient:
         """Return the body of the answer to a GET."""
         return (await self.call("GET", path, query=query, token=token)).body
 
-    async def pages(self, path: str, name: str) -> list[Any]:
-        """Return the entries of a list that comes in pages."""
+    async def pages(self, path: str, name: str, *, get: Callable[..., Awaitable[Any]] | None = None) -> list[Any]:
+        """Return the entries of a list that comes in pages; ``get`` asks for one in another way than ``get`` here."""
         found: list[Any] = []
         after: Any = ""
         while after is not None:
-            page = await self.get(path, limit=PAGE, after=after)
+            page = await (get or self.get)(path, limit=PAGE, after=after)
             found += page.objects(name)
-            after = page.get("next")
+            after = page.next_page(after)
         return found
 
     async def declare(
@@ -248,6 +270,21 @@ class CoordinatorClient:
         etag = (await self.call("GET", place)).headers["etag"]
         headers = {"if-match": etag}
         return await self.call("PUT", place, query=query, body=body, headers=headers, is_repeatable=is_repeatable)
+
+    def note(self, method: str, path: str, reply: Reply) -> None:
+        """Keep an answer for a while, in case that it cannot be read."""
+        self._answers.append((self.url, method, path, reply))
+
+    def unread(self, error: Exception) -> Exception:
+        """Return why answers could not be read: the place in one of the last that is not as its schema says.
+
+        If all of them are as they should be, that is the error itself: a mistake of whoever reads them.
+        """
+        for url, method, path, reply in reversed(self._answers):
+            for place in faults(method, f"/v1{path}", reply.body):
+                where = f": {place} in the answer to {method} {path}"
+                return Foreign(_foreign_words(url, reply.status, where), is_passing=False)
+        return error
 
     def follow(self, path: str, *, token: str | None = None) -> EventFeed:
         """Return the events of a path that happen from now on."""
@@ -326,11 +363,8 @@ class CoordinatorClient:
             raise self._foreign(answer)
         raise Refused(answer.status_code, body)
 
-    def _foreign(self, answer: httpx.Response, kind: type[Unreachable] = Unreachable) -> Unreachable:
-        return kind(
-            f"{self.url} answered {answer.status_code} in words that are not a coordinator's.",
-            is_passing=answer.status_code in NOT_NOW,
-        )
+    def _foreign(self, answer: httpx.Response, kind: type[Foreign] = Foreign) -> Foreign:
+        return kind(_foreign_words(self.url, answer.status_code), is_passing=answer.status_code in NOT_NOW)
 
 
 class EventFeed:
@@ -357,7 +391,10 @@ class EventFeed:
                     async for frame in frames:
                         failures = 0
                         self.position = frame.id or self.position
-                        yield _event_of(frame)
+                        event = _event_of(frame)
+                        if event is not None:
+                            self._client.note("GET", "/events", Reply(HTTPStatus.OK, {"events": [event]}, {}))
+                        yield event
                 sentence = f"the coordinator at {self._client.url} ended the stream of events."
                 error = Unreachable(sentence, is_passing=True)
             except ApiError as caught:
@@ -372,7 +409,10 @@ def _event_of(frame: httpx.ServerSentEvent) -> dict[str, Any] | None:
     """Return the event of a frame. A frame with a type (events are missing) becomes an event of that type."""
     if not frame.data:
         return None
-    body: dict[str, Any] = json.loads(frame.data)
+    try:
+        body: dict[str, Any] = json.loads(frame.data)
+    except (ValueError, RecursionError):
+        raise Foreign("an event of the stream is not in a coordinator's words.", is_passing=False) from None
     # A frame without a type is a message.
     return body if frame.event == "message" else {"type": frame.event, "body": body}
 
@@ -428,6 +468,12 @@ def sendable(token: str) -> str:
     return token
 
 
+def _foreign_words(url: str, status: int, where: str = "") -> str:
+    return (
+        f"{url} answered {status} in words that are not a coordinator's, or not those of version {__version__}{where}."
+    )
+
+
 def _unreachable(url: str, error: httpx.HTTPError | ssl.SSLError) -> Unreachable:
     """Return the error of a call that was not answered."""
     is_absent = False
@@ -466,8 +512,14 @@ def instant(text: str | None) -> datetime | None:
     return datetime.fromisoformat(text) if text else None
 
 
-STANDING_STILL: Final = ("failed", "lost", "parked", "waiting", "restoring")
-"""States of a task that is not processed, the worst first."""
+STANDING_STILL: Final[Mapping[str, str]] = {
+    "failed": "failed",
+    "lost": "lost its state",
+    "parked": "parked after failures",
+    "waiting": "without an owner",
+    "restoring": "restoring",
+}
+"""States of a task that is not processed, in words, the worst first."""
 
 LEVELS: Final = ("trouble", "attention", "moving", "at-rest", "not-deployed")
 """How groups are, the worst first, as the API says it."""
@@ -491,26 +543,9 @@ def _badness(group: Mapping[str, Any]) -> tuple[int, int, bool, str, str]:
 
 
 def health_of(body: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return how a group is. An older coordinator does not say it; a level that only a newer one knows is attention."""
-    found: Mapping[str, Any] = _UNTOLD | (body.get("health") or {})
+    """Return how a group is; a level that only a newer coordinator knows is attention."""
+    found: Mapping[str, Any] = body["health"]
     return found if found["level"] in LEVELS else {**found, "level": "attention"}
-
-
-_UNTOLD: Final[dict[str, Any]] = {
-    "level": "attention",
-    "what": "",
-    "sentence": "Its coordinator is of an older version and does not say how it is.",
-    "since": None,
-    "until": None,
-    "ends": "",
-    "evidence": "",
-    "cause": None,
-    "incident": None,
-    "todo": "",
-    "tasks": {},
-    "remedies": [],
-    "runbook": None,
-}
 
 
 def is_uuid(text: str) -> bool:

@@ -214,7 +214,7 @@ SEEN = "\u241b]0;PWNED\u2407\u241b[31m\ufffd2J\ufffdadmin\u240aforged"
 
 
 def test_what_would_steer_a_terminal_is_shown_as_visible_characters(capsys: pytest.CaptureFixture[str]) -> None:
-    context = ClientContext(cast("CoordinatorClient", None), as_json=False)
+    context = ClientContext(lambda: cast("CoordinatorClient", None), as_json=False)
     context.say(STEERS)
     context.note("note", STEERS)
     context.table("reason", "styled", rows=[[STEERS, Text(STEERS, style="red")], [{"zone": STEERS}, None]])

@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 from tests.cli.canned import Canned
 from tests.cli.test_operators import MEMBERS
-from tests.schemas.history_examples import RUN
+from tests.schemas.history_examples import HEALTH, RUN
 
 from batonpass.cli.explain import _run
 from batonpass.dashboard.words import Names
 
 EXPLAINED: dict[str, Any] = {
+    "health": HEALTH,
     "sentences": ["It moves.", "4 copies warm up."],
     "members": [],
     "waiting": [],

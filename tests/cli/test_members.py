@@ -6,7 +6,8 @@ from typing import Any
 
 from tests.cli.test_operators import MEMBERS, member_example
 
-from batonpass.cli.members import COLUMNS, state_of
+from batonpass.cli.members import COLUMNS
+from batonpass.dashboard.view_models.members import state_words
 
 NOT_LISTED = {
     "away_until",
@@ -18,7 +19,7 @@ NOT_LISTED = {
     "member_epoch",
     "on_lease_lost",
     "reports",
-    "revoking",
+    "suspected",
     "topology_epoch",
 }
 """What is shown with one member alone: the list would grow too wide."""
@@ -57,5 +58,5 @@ def test_the_members_of_these_tests_have_nothing_that_the_api_does_not_tell() ->
 
 def test_a_member_is_not_said_to_be_stable_before_it_was_heard() -> None:
     unheard = member_example() | {"last_heard_at": None}
-    assert state_of(unheard) == "not heard since the coordinator started"
-    assert state_of(unheard | {"state": "away"}) == "away"
+    assert state_words(unheard) == "not heard since the coordinator started"
+    assert state_words(unheard | {"state": "away"}) == "restarting"

@@ -92,7 +92,7 @@ def test_a_large_group_shows_counts_and_exceptions_and_keeps_its_events_in_view(
         "waiting_total": 2_000,
     }
     seen = Seen(group(members=100, tasks=4_000), [], explained)
-    shown = drawn(seen, [EVENT] * EVENTS_SHOWN, width=80, height=40)
+    shown = drawn(seen, [EVENT] * EVENTS_SHOWN, width=80, height=60)
     assert "Tasks: 1,990 running, 2 handing over, 2,000 waiting." in shown
     assert "member orders-1: suspected" in shown
     assert "task 0_7: waiting" in shown

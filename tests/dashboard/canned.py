@@ -65,8 +65,8 @@ class Canned:
         match parts:
             case ["groups"]:
                 return {"groups": [fleet.summary()], "next": None}
-            case ["commands"] | ["groups", _, "commands"]:
-                return {"commands": [], "next": None}
+            case ["commands"] | ["groups", _, "commands" | "lags"]:
+                return {parts[-1]: [], "next": None}
             case ["audits"]:
                 return {"audits": self.audits, "next": None}
             case ["audits", day]:

@@ -244,7 +244,7 @@ class Fleet:
             "sentences": [
                 self.health()["sentence"],
                 "3 tasks still to move.",
-                "1 task is held back: no member may take it.",
+                "1 task is held back: no member may take it; start workers, or undrain one.",
             ],
             "tasks": self.states(),
             "moves_pending": 3,

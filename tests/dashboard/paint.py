@@ -22,7 +22,7 @@ PAGES: Final = ("/", "/groups/fleet", "/groups/fleet/grid", "/groups/fleet/membe
 PAINTED: Final = """() => new Promise(done => {
   const told = () => {
     const paint = performance.getEntriesByName("first-contentful-paint")[0];
-    if (!paint) return setTimeout(told, 5);
+    if (!paint || document.readyState !== "complete") return setTimeout(told, 5);
     const loads = [...performance.getEntriesByType("navigation"), ...performance.getEntriesByType("resource")];
     done([paint.startTime, loads.reduce((sum, one) => sum + one.transferSize, 0),
           document.getElementsByTagName("*").length]);

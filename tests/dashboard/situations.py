@@ -223,7 +223,7 @@ SITUATIONS: Final = (
         "Attention",
         "Member pod-m2 has fallen silent.",
         (r"Since \d+ s ago", r"Over in \d+ s at the latest: its lease"),
-        ("batonpass evict killed pod-m2", "Runbook: member silent"),
+        ("batonpass evict killed m2 --dead", "Runbook: member silent"),
         todo=r"If pod-m2 does not come back within \d+ s, its tasks go to pod-m1; only if its process is surely dead, evict it.*",
     ),
     Situation(
@@ -241,7 +241,7 @@ SITUATIONS: Final = (
         "Member pod-m1 drains: 2 tasks left to hand over.",
         (r"Since \d+ s ago", r"Over in \d+ s at the latest: the drain's deadline"),
         ("batonpass undrain draining pod-m1",),
-        todo="Nothing; wait.",
+        todo="Nothing; wait, or undrain it if it is to stay.",
     ),
     Situation(
         "drained",
@@ -250,7 +250,7 @@ SITUATIONS: Final = (
         "Member pod-m1 has handed everything over and can be stopped.",
         ("Since",),
         ("batonpass undrain drained pod-m1",),
-        todo="Stop the process of pod-m1.",
+        todo="Stop the process of pod-m1, or undrain it if it is to stay.",
     ),
     Situation(
         "paused",
@@ -371,6 +371,8 @@ class Staged(Canned):
                 return {"events": stage.events[::-1], "next": 1, "more": False}
             case ["generations" | "commands" as name]:
                 return {name: [], "next": None}
+            case ["lags"]:
+                return {"lags": [], "next": None}
             case ["assignment"]:
                 return {"target": {}}
             case ["tasks", task]:

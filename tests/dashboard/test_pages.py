@@ -98,6 +98,19 @@ async def test_every_page_is_rendered_whole_and_says_nothing_of_none(
         assert ">None<" not in answer.text, address
 
 
+@pytest.mark.parametrize("place", ["", "/grid", "/members", "/warmups", "/timeline"])
+async def test_an_answer_that_is_none_of_a_coordinators_is_said_with_its_place(
+    canned: Canned, operator: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    group, members = canned.fleet.group_get() | {"topology": 5}, [one | {"reports": 5} for one in canned.fleet.members]
+    monkeypatch.setattr(canned.fleet, "group_get", lambda: group)
+    monkeypatch.setattr(canned.fleet, "members", members)
+    found = await operator.get(f"/groups/fleet{place}")
+    assert found.status_code == 502
+    assert "in words that are not a coordinator&#39;s" in found.text
+    assert re.search(r"(topology|members\[0\].reports) in the answer to GET /groups/fleet", found.text)
+
+
 async def test_more_warmups_than_slots_are_explained(
     canned: Canned, operator: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -204,7 +217,7 @@ async def test_the_page_of_a_group_begins_with_its_problems(operator: httpx.Asyn
     assert "Release orders_2 batonpass release g orders_2" in text
     assert "Runbook: task not running" in text
     assert "orders_2 : failed worker-3: it failed there" in text
-    assert "1 move : no member may take it; all drain, or there is none" in text
+    assert "1 move : no member may take it; start workers, or undrain one" in text
 
 
 async def test_the_list_of_groups_begins_with_trouble_and_can_be_filtered(
@@ -223,7 +236,7 @@ async def test_the_list_of_groups_begins_with_trouble_and_can_be_filtered(
     empty = {"level": "not-deployed", "sentence": "No member has joined: nobody runs its 40 tasks."}
     groups = [broken | {"group": f"a{number}", "health": broken["health"] | empty} for number in range(57)]
     groups += [broken | {"group": "b", "health": broken["health"] | calm}, broken]
-    untold = {name: value for name, value in broken.items() if name != "health"} | {"group": "older"}
+    untold = broken | {"group": "newer", "health": broken["health"] | calm | {"level": "on-fire"}}
     answers = {"": ([*groups, untold], None)}
 
     def body(parts: list[str], query: httpx.QueryParams) -> Any:
@@ -234,13 +247,13 @@ async def test_the_list_of_groups_begins_with_trouble_and_can_be_filtered(
     monkeypatch.setattr(canned, "_body", body)
     text = (await operator.get("/")).text
     cards = re.findall(r'<a class="card level-([a-z-]+)" href="[^"]*" data-key="([^"]*)"', text)
-    assert cards == [("trouble", "zz-payments"), ("attention", "older"), ("at-rest", "b")]
+    assert cards == [("trouble", "zz-payments"), ("attention", "newer"), ("at-rest", "b")]
     assert "disk &lt;full&gt;" in text
     assert "57 not deployed" in text
     assert len(re.findall(r'<li data-key="a\d+"', text)) == 57
     filtered = (await operator.get("/?level=at-rest")).text
-    assert re.findall(r'data-key="(zz-payments|b|older)"', filtered) == ["b"]
-    assert re.findall(r'data-key="(zz-payments|b|older)"', (await operator.get("/?name=pay")).text) == ["zz-payments"]
+    assert re.findall(r'data-key="(zz-payments|b|newer)"', filtered) == ["b"]
+    assert re.findall(r'data-key="(zz-payments|b|newer)"', (await operator.get("/?name=pay")).text) == ["zz-payments"]
     assert "No group is like that." in (await operator.get("/?name=nobody")).text
 
 

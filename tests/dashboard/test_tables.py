@@ -15,7 +15,7 @@ from batonpass.client import STANDING_STILL
 from batonpass.core.state.model import REVOKED, SUSPECTED, ActiveState, Cause
 from batonpass.core.state.reasons import NoChange, Why
 from batonpass.core.state.records import HEARD_AGAIN
-from batonpass.dashboard.view_models import audits, events, generations, grid, health, members
+from batonpass.dashboard.view_models import audits, events, generations, grid, members
 from batonpass.dashboard.words import CAUSES, WHY
 from batonpass.explain.health import STILL
 from batonpass.explain.remedies import HELP
@@ -24,11 +24,6 @@ from batonpass.runtime.events import EventType
 
 PRODUCT = Path(batonpass.__file__).parent
 KINDS = {kind.value for kind in EventType}
-TOLD_OTHERWISE = {
-    *("config-changed", "generation", "group-declared", "probed", "resumed", "tasks-adopted", "topology-changed"),
-}
-"""Events that are neither good nor bad, and whose sentences depend on what they hold."""
-
 OF_A_FEED = {"coordinator-back", "missed"}
 """What a feed says of itself."""
 
@@ -54,9 +49,8 @@ TABLES: dict[str, tuple[Collection[str], Collection[str]]] = {
     "what ends a run": (CAUSES, {REVOKED, SUSPECTED, *Cause, *STATES}),
     "tones of members": ([*members.TONES, "none"], grid.TONES),
     "tones of tiles": (grid.TONE_WORDS, grid.TONES),
-    "tasks that are not processed": (health.STANDING_STILL, {*STILL, TaskState.RESTORING}),
-    "tasks that put a group before others": (STANDING_STILL, health.STANDING_STILL),
-    "events": ({*events.EVENTS, *TOLD_OTHERWISE}, KINDS | OF_A_FEED),
+    "tasks that are not processed": (STANDING_STILL, {*STILL, TaskState.RESTORING}),
+    "events": (events.EVENTS, KINDS | OF_A_FEED),
     "states of audits": (audits.TONE, audits.STATE),
 }
 
@@ -72,7 +66,7 @@ def test_a_tone_is_drawn_in_the_terminal_too() -> None:
 
 
 def test_a_command_that_helps_is_a_command() -> None:
-    assert {action for action, *_ in HELP.values() if action} <= set(COMMANDS)
+    assert {one.action for one in HELP.values() if one.action} <= set(COMMANDS)
 
 
 def test_every_tone_has_a_colour() -> None:

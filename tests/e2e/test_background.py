@@ -115,7 +115,7 @@ async def test_every_work_of_a_coordinator_was_tried(database_url: str, monkeypa
         await until(lambda: begun == set(USERS), within_s=20)
 
 
-@pytest.mark.parametrize(("name", "function"), [("database", "_keep_postgres"), ("broker", "_keep_broker")])
+@pytest.mark.parametrize(("name", "function"), [("servers", "_keep_servers")])
 async def test_nothing_that_up_keeps_ends_unnoticed(
     name: str, function: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,7 +13,8 @@ from batonpass.core.state.inputs import DrainRequest, Eviction, Leave, PauseRequ
 from batonpass.core.state.model import OnLeaseLost, PauseScope, Subtopology, Topology
 from batonpass.core.state.reasons import Held, meaning_of
 from batonpass.core.state.soft import Soft
-from batonpass.explain.health import Health, Level, describe
+from batonpass.explain.health import LACKING_MS, Health, describe
+from batonpass.explain.remedies import EventRemedy, Level, remedy_of
 from batonpass.explain.task import TaskState
 
 A, B = MemberId("a"), MemberId("b")
@@ -34,7 +35,7 @@ def said(scene: Scene) -> tuple[Level, str, str]:
 
 def commands(scene: Scene) -> list[str]:
     """Return the command lines that help."""
-    return [" ".join(one.words) for one in health(scene).worst.help.remedies]
+    return [one.command for one in health(scene).worst.help.remedies]
 
 
 def restarted(scene: Scene) -> None:
@@ -124,7 +125,7 @@ def test_a_member_that_was_killed_is_silent_until_its_lease_is_over_and_then_the
     assert (worst.until, worst.help.runbook, commands(scene)) == (
         "its lease",
         "member-silent",
-        [f"batonpass evict g {killed}"],
+        [f"batonpass evict g {killed} --dead"],
     )
     assert (health(scene).heard, health(scene).members, health(scene).unknown) == (1, 2, 1)
     dying(scene, killed)
@@ -133,6 +134,16 @@ def test_a_member_that_was_killed_is_silent_until_its_lease_is_over_and_then_the
     assert (incident.member_id, incident.detail) == (killed, "its lease ran out; it ran 1 task")
     scene.now_ms += 3_600_001
     assert health(scene).incident is None
+
+
+def test_a_silent_member_that_runs_nothing_is_waited_for_and_not_evicted() -> None:
+    scene = guarded(1)
+    owner = scene.task(TASK).owner
+    while health(scene).worst.what != "silent":
+        scene.tick(1_000)
+        scene.obey("a" if owner == A else "b")
+    assert health(scene).worst.help.todo == "Nothing; wait: it runs no task."
+    assert (commands(scene), health(scene).worst.help.runbook) == ([], "member-silent")
 
 
 def test_who_takes_over_from_a_silent_member_is_named() -> None:
@@ -180,11 +191,40 @@ def test_a_group_at_rest_without_a_member_for_a_spare_copy_says_so_and_since_whe
     dying(scene, "b")
     scene.settle()
     found = health(scene)
-    assert (found.level, found.worst.what) == (Level.AT_REST, "at-rest")
+    assert (found.level, found.worst.what) == (Level.AT_REST, "no-spare")
     assert "no spare copy: 1 member takes tasks, and num_standby_replicas is 1." in found.sentence
     assert found.worst.since_ms is not None
     assert found.worst.since_ms > gone_ms
     assert found.worst.help.todo == "Start a worker, if the spare copies are to come back."
+
+
+def test_spare_copies_that_have_no_place_ask_for_attention_after_a_while() -> None:
+    """Too few members, or no room on those that are there; what warms up has a place."""
+
+    def resting(*names: str, max_tasks: int | None = None, wanted: int = 1) -> Scene:
+        scene = Scene()
+        scene.declare(topology(2), acceptable_recovery_lag=100, num_standby_replicas=wanted)
+        for name in names:
+            scene.join(name, max_tasks=max_tasks)
+            scene.settle()
+        return scene
+
+    for scene, words, todo in (
+        (resting("a"), "with no spare copy: 1 member takes tasks, and", "Start a worker, if"),
+        (resting("a", "b", wanted=2), "with too few spare copies: 2 members take tasks, and", "Start a worker, if"),
+        (
+            resting("a", "b", max_tasks=1),
+            "with no spare copy: no other member may have one, or has room, and",
+            "Give members more room, or start a worker, if",
+        ),
+    ):
+        assert said(scene)[:2] == (Level.AT_REST, "no-spare"), words
+        assert words in said(scene)[2]
+        assert health(scene).worst.help.todo.startswith(todo)
+        scene.group = replace(scene.group, placed_ms=scene.now_ms - LACKING_MS)
+        assert said(scene)[:2] == (Level.ATTENTION, "no-spare")
+        assert health(scene).worst.since_ms == scene.group.placed_ms
+    assert said(resting("a", "b"))[:2] == (Level.AT_REST, "at-rest")
 
 
 def test_a_group_that_was_scaled_to_nothing_only_asks_for_attention() -> None:
@@ -289,6 +329,7 @@ def test_a_task_without_an_owner_is_free_when_the_lease_of_its_last_owner_is_ove
     scene.wait(100)
     worst = health(scene).worst
     assert (worst.level, worst.until) == (Level.TROUBLE, "the lease of the last owner")
+    assert worst.help.todo.startswith("Wait; ")
     assert health(scene).incident is None, "an operator did that"
 
 
@@ -399,6 +440,8 @@ def test_a_task_that_no_member_may_take_says_why() -> None:
     )
     assert worst.cause is not None
     assert worst.cause.detail == meaning_of(Held.NO_CAPACITY)
+    assert worst.help.todo == "Start workers that may take it, or give those that are there more room."
+    assert (worst.until, worst.since_ms) == ("when workers join", scene.group.placed_ms)
 
 
 def test_a_member_that_is_given_nothing_new_is_named_with_the_command_that_trusts_it() -> None:
@@ -412,7 +455,7 @@ def test_a_member_that_is_given_nothing_new_is_named_with_the_command_that_trust
     scene.settle()
     found = {one.what: one for one in (health(scene).worst, *health(scene).others)}["distrusted"]
     assert found.sentence.startswith(f"Member {owner} is given nothing new: ")
-    assert [" ".join(one.words) for one in found.help.remedies] == [f"batonpass trust g {owner}"]
+    assert [one.command for one in found.help.remedies] == [f"batonpass trust g {owner}"]
 
 
 def test_a_placement_that_failed_asks_for_attention() -> None:
@@ -428,3 +471,9 @@ def test_an_application_that_is_heard_at_its_rebalances_alone_is_not_said_to_be_
     found = describe(scene.group, restarted_soft, scene.now_ms, scene.policy)[1]
     assert found.evidence == "what the application told at its last rebalance"
     assert found.worst.what not in ("unheard", "silent")
+
+
+def test_what_an_event_tells_is_looked_up_in_the_same_table() -> None:
+    assert remedy_of("task-parked", "", "g", "0_0") == EventRemedy("batonpass release g 0_0", "task-not-running")
+    assert remedy_of("member-gone", "expired", "g", "m") == EventRemedy("", "member-silent")
+    assert (remedy_of("member-gone", "left", "g", "m"), remedy_of("at-rest", "", "g")) == (None, None)

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
 
 import typer
 from rich.text import Text
@@ -30,7 +30,7 @@ from batonpass.variables import variable
 
 if TYPE_CHECKING:
     from batonpass.audit.findings import AuditResult
-    from batonpass.audit.job import Audit, Tell
+    from batonpass.audit.job import Audit
 
 app = typer.Typer(add_completion=False)
 
@@ -239,15 +239,15 @@ def _carried_out(wanted: Audit, show: Callable[[AuditResult], None]) -> AuditRes
 
     _try_out(wanted.out)
     has_verdict: list[bool] = []
+    progress = _Progress()
+
+    def hear(result: AuditResult) -> None:
+        has_verdict.append(True)
+        progress.rest()
+        unless_gone(lambda: show(result))
+
     try:
-        with _progress() as progress:
-
-            def hear(result: AuditResult) -> None:
-                has_verdict.append(True)
-                progress.rest()
-                unless_gone(lambda: show(result))
-
-            return run(wanted, progress.tell, hear)
+        return run(wanted, progress.tell, hear)
     except MissingDay as error:
         raise Failure(Exit.BAD_INPUT, str(error), todo="Choose another day with --day.") from None
     except UnfitSpark as error:
@@ -260,6 +260,8 @@ def _carried_out(wanted: Audit, show: Callable[[AuditResult], None]) -> AuditRes
         raise
     except Exception as error:  # noqa: BLE001 - whatever broke, it is no verdict, and must not have a verdict's exit code
         raise _failure_of(error, wanted) from None
+    finally:
+        progress.rest()
 
 
 CAUSES: Final = (
@@ -366,42 +368,29 @@ def _settings(given: list[str]) -> dict[str, str]:
     return settings
 
 
-class _Progress(NamedTuple):
-    """How to report what the audit does, and what to call before anything else is printed."""
+class _Progress:
+    """Shows on standard error what the audit does: on a terminal one line that changes until ``rest``, else lines."""
 
-    tell: Tell
-    rest: Callable[[], None]
+    def __init__(self) -> None:
+        self._begun = datetime.now(UTC)
+        self._screen = screen(stderr=True)
+        self._status = self._screen.status("") if self._screen.is_terminal else None
+        if self._status is not None:
+            self._status.start()
 
+    def tell(self, said: str) -> None:
+        """Show what is being done now."""
+        line = Text(f"{(datetime.now(UTC) - self._begun).total_seconds():5.0f} s  {said}")
+        if self._status is None:
+            self._screen.say(line)
+        else:
+            self._status.update(line)
 
-@contextmanager
-def _progress() -> Iterator[_Progress]:
-    """Show on standard error what the audit does: on a terminal one line that changes until the end, else lines."""
-    shown = screen(stderr=True)
-    begun = datetime.now(UTC)
-
-    def line(said: str) -> Text:
-        return Text(f"{(datetime.now(UTC) - begun).total_seconds():5.0f} s  {said}")
-
-    def tell(said: str) -> None:
-        shown.say(line(said))
-
-    if not shown.is_terminal:
-        yield _Progress(tell, lambda: None)
-        return
-    with shown.status("") as status:
-        resting: list[bool] = []
-
-        def change(said: str) -> None:
-            if resting:
-                tell(said)
-            else:
-                status.update(line(said))
-
-        def rest() -> None:
-            resting.append(True)
-            status.stop()
-
-        yield _Progress(change, rest)
+    def rest(self) -> None:
+        """End the line that changes, before anything else is printed."""
+        if self._status is not None:
+            self._status.stop()
+        self._status = None
 
 
 def _show_json(result: AuditResult) -> None:

@@ -11,6 +11,7 @@ from batonpass.cli.client_context import ClientContext, client_command
 from batonpass.cli.spans import ago
 from batonpass.client import path
 from batonpass.core.state.durations import duration
+from batonpass.dashboard.view_models.audits import STATE, settings_differ
 
 Limit = Annotated[int, typer.Option("--limit", min=1, max=1_000, help="How many days to list, or findings of a day.")]
 NO_AUDIT = "No day has been audited. `batonpass audit --day DAY` audits one."
@@ -102,11 +103,8 @@ def advised(advice: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Return what an audit recommends by group, one sentence a line; groups with the same changes share one."""
     alike: dict[str, list[str]] = {}
     for group, one in advice.items():
-        now, better = one["present"]["settings"], one["recommended"]["settings"]
-        changes = sorted(
-            f"{name} {now.get(name)} -> {value}" for name, value in better.items() if now.get(name, value) != value
-        )
-        alike.setdefault(", ".join(changes), []).append(group)
+        changes = ", ".join(f"{name} {now} -> {then}" for name, now, then in settings_differ(one))
+        alike.setdefault(changes, []).append(group)
     lines = []
     for words, groups in alike.items():
         expected = _expected([advice[group] for group in groups])
@@ -138,17 +136,11 @@ def _row(one: dict[str, Any]) -> list[Any]:
     return [
         one["day"],
         one["state"],
-        _verdict(one),
+        STATE.get(one["verdict"]),
         *counts,
         ago(one["finished_at"] or one["started_at"]),
         one["detail"],
     ]
-
-
-def _verdict(one: dict[str, Any]) -> str | None:
-    return (
-        None if one["verdict"] is None else {"passed": "every law held", "failed": "a law was broken"}[one["verdict"]]
-    )
 
 
 def _told(name: str, value: float | None) -> float | str | None:

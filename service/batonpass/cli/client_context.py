@@ -14,6 +14,7 @@ import ssl
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -29,8 +30,10 @@ from batonpass.cli.folder import Running, UpFolder, folder_named, running_here
 from batonpass.cli.spans import span_ms
 from batonpass.client import (
     AGAIN_S,
+    UNREADABLE,
     ApiError,
     CoordinatorClient,
+    Foreign,
     Refused,
     name_of,
     path,
@@ -48,6 +51,7 @@ DEFAULT_URL = "http://127.0.0.1:8420"
 TO_REACH_ONE = (
     "Start one with `batonpass up`, say where it is with --url or BATONPASS_URL, or wait for it: --patience 30s."
 )
+TO_READ_IT = "Check --url or BATONPASS_URL. If a coordinator is there, use a `batonpass` of its version."
 NAMED_MAX: Final = 20
 """How many members are named to whoever names one that is not there."""
 
@@ -92,9 +96,13 @@ Folder = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Patience = Annotated[
-    str | None,
+    float | None,
     typer.Option(
-        "--patience", metavar="SPAN", help="How long to ask again while no coordinator can answer (BATONPASS_PATIENCE)."
+        "--patience",
+        metavar="SPAN",
+        envvar="BATONPASS_PATIENCE",
+        parser=lambda text: span_ms(text) / 1_000 if text.strip() else None,
+        help="How long to ask again while no coordinator can answer.",
     ),
 ]
 COMMON: dict[str, tuple[Any, Any]] = {
@@ -118,12 +126,21 @@ Why = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why, for the
 
 
 class ClientContext:
-    """A coordinator to call, and a way to print."""
+    """A coordinator to call, found on the first call, and a way to print."""
 
-    def __init__(self, client: CoordinatorClient, *, as_json: bool) -> None:
-        self.client = client
+    def __init__(self, reach: Callable[[], CoordinatorClient], *, as_json: bool) -> None:
+        self._reach = reach
         self.as_json = as_json
         self.console = screen()
+
+    @cached_property
+    def client(self) -> CoordinatorClient:
+        """The client of the coordinator.
+
+        Raises:
+            Failure: when it is not clear which coordinator is meant, or how to reach it.
+        """
+        return self._reach()
 
     def answer(self, body: Any) -> None:
         """Print a body as one line of JSON, for scripts."""
@@ -184,9 +201,31 @@ def client_command(command: Callable[..., Awaitable[None]]) -> Callable[..., Non
     """Turn a coroutine of a context into a command with the options that all commands have."""
 
     @functools.wraps(command)
-    def carry_out(**given: Any) -> None:
-        common = {name: given.pop(name) for name in COMMON}
-        run(lambda context: command(context, **given), **common)
+    def carry_out(
+        *,
+        url: str | None,
+        token: str | None,
+        folder: Path | None,
+        patience: float | None,
+        as_json: bool,
+        **given: Any,
+    ) -> None:
+        def reach() -> CoordinatorClient:
+            urls, shown_token = find(url, token, folder)
+            return CoordinatorClient(urls, shown_token, patience_s=patience, trusted=trusted())
+
+        async def work() -> None:
+            context = ClientContext(reach, as_json=as_json)
+            try:
+                await command(context, **given)
+            except UNREADABLE as error:
+                raise context.client.unread(error) if "client" in vars(context) else error from None
+            finally:
+                if "client" in vars(context):
+                    await context.client.close()
+
+        with failing_well(as_json=as_json):
+            asyncio.run(work())
 
     own = [one for name, one in inspect.signature(command, eval_str=True).parameters.items() if name != "context"]
     _offer(carry_out, own)
@@ -208,7 +247,8 @@ def listing(app: typer.Typer, command: Callable[..., None]) -> None:
     def carry_out(context: typer.Context, **given: Any) -> None:
         if context.invoked_subcommand is None:
             command(**given)
-        elif given != {name: default for name, (_, default) in COMMON.items()}:
+        # Compared by name, because typer may bring its own copy of click.
+        elif any(getattr(context.get_parameter_source(name), "name", "") == "COMMANDLINE" for name in given):
             # The named command would not get these options.
             message = f"write options after the command: {context.info_name} {context.invoked_subcommand} ..."
             raise typer.BadParameter(message)
@@ -246,41 +286,12 @@ def failure_of(error: ApiError) -> Failure:
         if isinstance(error.problem.get("retry_after_ms"), int):
             todo = f"{todo} It says to wait {error.again_s:.1f} s.".strip()
     else:
-        code, problem, todo = Exit.UNREACHABLE, {}, TO_REACH_ONE
+        code, problem, todo = Exit.UNREACHABLE, {}, TO_READ_IT if isinstance(error, Foreign) else TO_REACH_ONE
     if error.is_passing and error.asked_for_s >= AGAIN_S:
         todo += f" It was asked for {duration(error.asked_for_s * 1_000)}; --patience changes how long."
     # What a caller of the API would send, a reader of this command would not.
     said, of_the_api, _ = str(error).partition("; declare it with PUT")
     return Failure(code, f"{said}." if of_the_api else said, todo=todo, problem=problem)
-
-
-def run(
-    command: Callable[[ClientContext], Awaitable[None]],
-    *,
-    url: str | None,
-    token: str | None,
-    folder: Path | None,
-    patience: str | None,
-    as_json: bool,
-) -> None:
-    """Find the coordinator, and run a command on it."""
-
-    async def work() -> None:
-        async with reach(url, token, folder, patience) as client:
-            await command(ClientContext(client, as_json=as_json))
-
-    with failing_well(as_json=as_json):
-        asyncio.run(work())
-
-
-def reach(url: str | None, token: str | None, folder: Path | None, patience: str | None = None) -> CoordinatorClient:
-    """Find the coordinator, and return a client of it.
-
-    Raises:
-        Failure: when it is not clear which coordinator is meant, or how to reach it.
-    """
-    urls, shown_token = find(url, token, folder)
-    return CoordinatorClient(urls, shown_token, patience_s=patience_in_s(patience), trusted=trusted())
 
 
 def trusted() -> ssl.SSLContext:
@@ -295,21 +306,6 @@ def trusted() -> ssl.SSLContext:
         raise Failure(Exit.BAD_INPUT, f"{error}.") from None
 
 
-def patience_in_s(said: str | None) -> float | None:
-    """Return how long to ask again, as given or from the environment; None if neither says it.
-
-    Raises:
-        Failure: when the environment names no span of time.
-    """
-    if said is not None:
-        return span_ms(said) / 1_000
-    try:
-        found: float | None = _from_environment("BATONPASS_PATIENCE", lambda text: span_ms(text) / 1_000)
-    except typer.BadParameter as error:
-        raise Failure(Exit.BAD_INPUT, f"BATONPASS_PATIENCE: {error.message}.") from None
-    return found
-
-
 def find(url: str | None, token: str | None, folder: Path | None) -> tuple[str, str | None]:
     """Return where the coordinators are and the token for them: as given, from the environment, or of a running `up`.
 
@@ -318,9 +314,10 @@ def find(url: str | None, token: str | None, folder: Path | None) -> tuple[str, 
     Raises:
         Failure: when several run and none is named, when the named one does not run, or what is named is no URL.
     """
-    folder = folder or _from_environment("BATONPASS_DATA", Path)
-    url = url or _from_environment("BATONPASS_URL", str)
-    token = (token or "").strip() or _from_environment("BATONPASS_TOKEN", str)
+    data = variable("BATONPASS_DATA")
+    folder = folder or (Path(data) if data else None)
+    url = url or variable("BATONPASS_URL")
+    token = (token or "").strip() or variable("BATONPASS_TOKEN")
     if token:
         check_token(token)
     if url:
@@ -366,11 +363,6 @@ def _check_urls(text: str) -> None:
             proxy_for(url)
     except ValueError as error:
         raise Failure(Exit.BAD_INPUT, f"{error}.") from None
-
-
-def _from_environment(name: str, kind: Callable[[str], Any]) -> Any:
-    text = variable(name)
-    return None if text is None else kind(text)
 
 
 def _named(folder: Path) -> list[Running]:

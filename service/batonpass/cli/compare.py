@@ -9,10 +9,10 @@ from typing import Annotated
 
 import typer
 from rich.filesize import decimal
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 from batonpass.cli.client_context import table
+from batonpass.cli.progress import progress
 from batonpass.core.state.durations import duration
 from batonpass.simulate.compare import (
     RECORD_BYTES,
@@ -76,10 +76,8 @@ def _chosen(names: list[str]) -> list[Scenario]:
 
 def _run(chosen: list[Scenario]) -> list[Comparison]:
     arms = {scenario.name: arms_of(scenario) for scenario in chosen}
-    console = screen(stderr=True)
-    columns = (TextColumn("{task.fields[doing]}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     comparisons = []
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+    with progress("{task.fields[doing]}", "{task.completed}/{task.total}") as bar:
         line = bar.add_task("compare", total=sum(map(len, arms.values())), doing="")
         for scenario in chosen:
             results = []

@@ -10,16 +10,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 import typer
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from batonpass.cli.database import failing_on_database, upgrade_schema, without_password
 from batonpass.cli.exits import Exit, Failure
+from batonpass.cli.progress import progress
 from batonpass.days.generate import Drawing, Hear, Wish, Written, generate, generate_scenario
 from batonpass.days.plant import OF_DRAWN_DAYS, Fault
 from batonpass.days.writing import GroupsThere
 from batonpass.simulate.scenario.drawing import EVENTS_OF_A_DAY
 from batonpass.simulate.scenario.model import Scenario
-from batonpass.terminal import say, say_on_stderr, screen
+from batonpass.terminal import say, say_on_stderr
 
 __all__ = ["EVENTS_OF_A_DAY", "Wish", "fill", "parse_faults"]
 
@@ -113,10 +113,8 @@ def fill(url: str, wish: Wish, scenario: Scenario | None, *, as_json: bool) -> N
 @contextmanager
 def _progress(wish: Wish, done: Sum) -> Iterator[Hear]:
     """Provide a callback that counts, and shows the progress: a bar on a terminal, else a line every few seconds."""
-    console = screen(stderr=True)
-    columns = (TextColumn("{task.completed:,} of about {task.total:,} events"), BarColumn(), TimeElapsedColumn())
     started = said_at = time.monotonic()
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+    with progress("{task.completed:,} of about {task.total:,} events") as bar:
         line = bar.add_task("days", total=wish.events)
 
         def hear(one: Written | Drawing) -> None:
@@ -124,7 +122,7 @@ def _progress(wish: Wish, done: Sum) -> Iterator[Hear]:
             done.add(one)
             events, now = done.about(wish.events / wish.group_count), time.monotonic()
             bar.update(line, completed=events)
-            if not console.is_terminal and now - said_at >= LINE_EVERY_S:
+            if bar.disable and now - said_at >= LINE_EVERY_S:
                 said_at = now
                 said = f"{events:,} of about {wish.events:,} events, {done.groups} of {wish.group_count} groups written"
                 say_on_stderr(f"{now - started:5.0f} s  {said}")

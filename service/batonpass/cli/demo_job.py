@@ -9,11 +9,10 @@ import importlib.util
 import json
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from batonpass.cli.exits import Exit, Failure
 from batonpass.cli.folder import UpFolder
-from batonpass.cli.worker_processes import Program
 from batonpass.variables import variable
 
 if TYPE_CHECKING:
@@ -66,8 +65,20 @@ DECLARATION: Final[dict[str, Any]] = {
 """Timeouts are short, so that their effects can be watched."""
 
 
+class Program(NamedTuple):
+    """A module to run as a separate process, its arguments, and additions to its environment."""
+
+    module: str
+    arguments: list[str]
+    env: Mapping[str, str] = {}
+
+    def flat(self) -> list[str]:
+        """Return the words that follow `python -m`."""
+        return [self.module, *self.arguments]
+
+
 class SimulatedWorkers:
-    """Workers that speak the protocol and pretend to have state."""
+    """Workers that speak the protocol and pretend to have state; ``DemoJob`` has the same members."""
 
     group = DEMO
     words = "simulated workers, which only pretend to have state"

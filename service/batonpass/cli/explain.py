@@ -11,7 +11,7 @@ from batonpass.cli.groups import headline, remedies
 from batonpass.cli.spans import ago
 from batonpass.client import health_of, path
 from batonpass.core.state.durations import duration
-from batonpass.dashboard.words import Names, gap_of
+from batonpass.dashboard.words import Names, gap_of, wait_words
 
 RUNS_SHOWN = 10
 EVENTS_SEARCHED = 1_000
@@ -67,10 +67,10 @@ def explain_group(context: ClientContext, body: dict[str, Any], names: Names) ->
         ]
         context.table("member", "is", "tasks", "until", "detail", rows=rows)
     if body["waiting"]:
-        rows = [
-            [one["task"], one["state"], (one["held_back"] or {}).get("reason"), _waits(one["waits_for"], names)]
-            for one in body["waiting"]
-        ]
+        rows = []
+        for one in body["waiting"]:
+            waits = "; ".join(names.within(wait_words(wait)) for wait in one["waits_for"])
+            rows.append([one["task"], one["state"], (one["held_back"] or {}).get("reason"), waits])
         context.table("task", "state", "held back by", "waits for", rows=rows)
         more = body["waiting_total"] - len(body["waiting"])
         if more > 0:
@@ -120,19 +120,3 @@ def _run(one: dict[str, Any], names: Names) -> list[Any]:
     gap_ms, bound = gap_of(one)
     gap = bound + duration(gap_ms, "-")
     return [names(one["member"]), one["fencing_token"], ago(one["granted_at"]), ended, gap, one["warm"], one["why"]]
-
-
-def _waits(waits: list[dict[str, Any]], names: Names) -> str:
-    return "; ".join(
-        " ".join(
-            part
-            for part in (
-                one["what"],
-                names(one["member"]) if one["member"] else "",
-                f"({names.within(one['detail'])})" if one["detail"] else "",
-                f"about {duration(one['eta_ms'])}" if one["eta_ms"] is not None else "",
-            )
-            if part
-        )
-        for one in waits
-    )

@@ -20,7 +20,7 @@ import fcntl
 import json
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -115,7 +115,9 @@ class UpFolder:
         """
         try:
             self._make()
-            lock = self._open_lock()
+            if (self.path / "lock").exists():
+                self._require_own(self.path / "lock")
+            lock = open_lock(self.path / "lock")
         except OSError as error:
             raise self._unusable(error) from None
         # A command that checks which process holds the folder also holds the lock for an instant.
@@ -207,12 +209,6 @@ class UpFolder:
         except OSError:
             pass
         return None
-
-    def _open_lock(self) -> IO[str]:
-        file = self.path / "lock"
-        if file.exists():
-            self._require_own(file)
-        return open_lock(file)
 
     def _require_own(self, file: Path) -> None:
         """Refuse a file that others may have written: it says where the token goes, or whose the folder is.
@@ -309,19 +305,13 @@ def _is_root() -> bool:
 
 def running_here() -> list[Running]:
     """Return every `up` of this user on this machine that commands can find by themselves."""
-    return sorted({found.folder: found for found in _running()}.values())
-
-
-def _running() -> Iterator[Running]:
     folders: list[Path] = []
     with suppress(Failure):
         folders.append(default_folder())
     with suppress(OSError, Failure):
         folders += [Path(pointer.read_text().strip()) for pointer in _pointers().iterdir()]
-    for folder in folders:
-        found = UpFolder(folder).running()
-        if found is not None and found.url:
-            yield found
+    found = [UpFolder(folder).running() for folder in folders]
+    return sorted({one.folder: one for one in found if one is not None and one.url}.values())
 
 
 def _noted(lock: IO[str], folder: Path) -> Running:

@@ -10,13 +10,13 @@ from typing import Annotated, Any, Final
 
 import typer
 from rich.filesize import decimal
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from batonpass.cli.client_context import ClientContext, GroupName, MemberName, Why, client_command
 from batonpass.cli.exits import Exit, Failure
+from batonpass.cli.progress import progress
 from batonpass.cli.spans import ago, span_ms
 from batonpass.client import Refused, instant, is_uuid, path, readable_name
-from batonpass.dashboard.view_models.grid import is_silent
+from batonpass.dashboard.view_models.members import state_words
 
 Json = Mapping[str, Any]
 
@@ -39,18 +39,6 @@ ALIVE: Final = timedelta(seconds=10)
 """A member that was heard within this time counts as alive."""
 
 
-def state_of(member: Json) -> str:
-    """Return the state of a member, and what is special about it."""
-    is_unheard = member["last_heard_at"] is None and member["state"] != "away"
-    state = "not heard since the coordinator started" if is_unheard else member["state"]
-    state = "silent" if is_silent(member) and state == "stable" else state
-    words = [state, *(word for word in ("draining", "suspected") if member[word])]
-    words += ["kept out"] if member.get("kept_out") else []
-    if member["distrusted_until"]:
-        words.append("distrusted")
-    return ", ".join(words)
-
-
 def _short(member: Json) -> str:
     """Return the beginning of a member's id: commands take it too."""
     return str(member["member_id"])[:SHORT_ID] if is_uuid(member["member_id"]) else str(member["member_id"])
@@ -69,7 +57,7 @@ def _size(count: int | None) -> str | None:
 COLUMNS: Final[Mapping[str, Callable[[Json], Any]]] = {
     "instance": lambda member: readable_name(member["instance_id"]),
     "member": lambda member: _short(member) if readable_name(member["instance_id"]) else member["member_id"],
-    "state": state_of,
+    "state": state_words,
     "active": lambda member: len(member["assignment"]["active"]),
     "standby": lambda member: len(member["assignment"]["standby"]) or None,
     "warmup": lambda member: len(member["assignment"]["warmup"]) or None,
@@ -160,22 +148,17 @@ async def _follow(
     context: ClientContext, call: str, body: dict[str, Any], ends_at: float, *, label: str
 ) -> dict[str, Any]:
     """Wait for the end of a drain, or until ``ends_at``, and return how far it has come."""
-    columns = (
-        TextColumn("draining {task.description}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
     total = len(body["remaining"])
-    with Progress(*columns, console=context.console, disable=context.as_json) as progress:
-        shown = progress.add_task(label, total=total)
+    left = "draining {task.description}"
+    with progress(left, "{task.completed}/{task.total}", wanted=not context.as_json) as bar:
+        shown = bar.add_task(label, total=total)
         while not body["drained"]:
             left_ms = min(WAIT_MS, (ends_at - time.monotonic()) * 1_000)
             if left_ms <= 0:
                 break
             body = await _look(context, call, int(left_ms))
             total = max(total, len(body["remaining"]))
-            progress.update(shown, total=total, completed=total - len(body["remaining"]))
+            bar.update(shown, total=total, completed=total - len(body["remaining"]))
     return body
 
 

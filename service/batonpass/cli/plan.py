@@ -11,7 +11,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from batonpass.cli.client_context import ClientContext, Folder, Patience, Token, Url, run, table
+from batonpass.cli.client_context import ClientContext, client_command, table
 from batonpass.cli.exits import Exit
 from batonpass.cli.explain import names_of
 from batonpass.client import path
@@ -25,7 +25,9 @@ from batonpass.terminal import say, say_on_stderr, screen
 _Line = tuple[int, bytes]
 
 
-def plan(
+@client_command
+async def plan(
+    context: ClientContext,
     group: Annotated[str | None, typer.Argument(metavar="[GROUP]", help="The live group to plan for.")] = None,
     snapshot: Annotated[
         str | None,
@@ -50,13 +52,6 @@ def plan(
     setting: Annotated[
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Assume this setting in the group's config.")
     ] = None,
-    url: Url = None,
-    token: Token = None,
-    folder: Folder = None,
-    patience: Patience = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print each answer as one line of JSON instead of a table.")
-    ] = False,
 ) -> None:
     """Show what would move, without moving it: in a live group, or with --snapshot in a group from a file."""
     if (group is None) == (snapshot is None):
@@ -66,19 +61,12 @@ def plan(
             _refuse("--join, --leave, --drain and --set need a live group; with --snapshot, change the file instead")
         try:
             for number, text in _snapshots(snapshot):
-                _answer(number, text, as_json=as_json)
+                _answer(number, text, as_json=context.as_json)
         except OSError as error:
             _refuse(f"{snapshot}: {error.strerror or error}; give a file of snapshots, or - for standard input")
         return
     change = {"join": [_newcomers(one) for one in join or []], "config": dict(_setting(one) for one in setting or [])}
-    run(
-        lambda context: _live(context, str(group), change, {"leave": leave or [], "drain": drain or []}),
-        url=url,
-        token=token,
-        folder=folder,
-        patience=patience,
-        as_json=as_json,
-    )
+    await _live(context, str(group), change, {"leave": leave or [], "drain": drain or []})
 
 
 async def _live(context: ClientContext, group: str, change: dict[str, Any], members: Mapping[str, list[str]]) -> None:

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Final
 
 from rich.filesize import decimal
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from batonpass.cli.client_context import table
 from batonpass.cli.exits import Exit, Failure
+from batonpass.cli.progress import progress
 from batonpass.core.state.durations import duration
 from batonpass.core.state.ids import GroupId
 from batonpass.core.state.model import Group
@@ -65,15 +65,8 @@ def show(path: Path, *, drawn: Path | None, as_json: bool) -> None:
 
 
 def _played(scenario: Scenario) -> tuple[Result, Played]:
-    console = screen(stderr=True)
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        TextColumn("{task.fields[at]}"),
-        TimeElapsedColumn(),
-    )
     last = max((step.at_ms for step in scenario.steps), default=0)
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+    with progress("{task.description}", "{task.fields[at]}") as bar:
         line = bar.add_task(scenario.title or scenario.name, total=scenario.until_ms or last or None, at="")
 
         def passed(ms: int) -> None:

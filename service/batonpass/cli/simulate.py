@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from batonpass.cli.client_context import failing_well
 from batonpass.cli.compare import compare
+from batonpass.cli.progress import progress
 from batonpass.cli.spans import day_named
 from batonpass.simulate.run import Outcome, run_world
 from batonpass.simulate.shrink import Narrowing, replay_command, shrink
-from batonpass.terminal import say, screen
+from batonpass.terminal import say
 
 app = typer.Typer(add_completion=False)
 app.command()(compare)
@@ -232,9 +232,7 @@ def _run(
 ) -> Outcome | None:
     """Run world after world; return the first that breaks a law, if one does."""
     steps, worlds = limits
-    columns = (TextColumn("{task.completed:,} steps"), BarColumn(), TextColumn("seed {task.fields[seed]}"))
-    console = screen(stderr=True)
-    with Progress(*columns, TimeElapsedColumn(), console=console, disable=trace or not console.is_terminal) as bar:
+    with progress("{task.completed:,} steps", "seed {task.fields[seed]}", wanted=not trace) as bar:
         line = bar.add_task("worlds", total=steps, seed=seeds[0])
         for seed in seeds:
             outcome = run_world(narrowing.of(seed), trace=say if trace else None)

@@ -24,12 +24,12 @@ from rich.text import Text
 from batonpass.background import Background
 from batonpass.cli.client_context import failing_well, failure_of
 from batonpass.cli.database import upgrade_schema
-from batonpass.cli.demo_job import DemoJob, NoKafka, SimulatedWorkers
+from batonpass.cli.demo_job import DemoJob, NoKafka, Program, SimulatedWorkers
 from batonpass.cli.exits import Exit, Failure
 from batonpass.cli.folder import UpFolder, default_folder, folder_named, keep_from_others
 from batonpass.cli.listening import bound, busy, require_room
 from batonpass.cli.serve import listen, settings_of
-from batonpass.cli.worker_processes import Process, Program, WorkerProcesses, kill, start, stop, watch
+from batonpass.cli.worker_processes import Process, WorkerProcesses, kill, start, stop, watch
 from batonpass.client import ApiError
 from batonpass.dashboard.config import DEFAULT_HOST, DEFAULT_PORT
 from batonpass.postgres.binaries import EmbeddedPostgresError
@@ -180,8 +180,7 @@ class _UpRun:
         """Go on within the server's loop, once it listens."""
         self._folder.announce(url)
         self._greeting = asyncio.create_task(self._greet(url))
-        self._background.begin("database", self._keep_postgres)
-        self._background.begin("broker", self._keep_broker)
+        self._background.begin("servers", self._keep_servers)
         self._background.begin("children", partial(watch, self._children, _tell))
 
     async def _greet(self, url: str) -> None:
@@ -258,8 +257,8 @@ class _UpRun:
             *([] if self._workers is None else [*self._workers.workers, *self._workers.companions]),
         ]
 
-    async def _keep_postgres(self) -> None:
-        """Start the database again if it died."""
+    async def _keep_servers(self) -> None:
+        """Start the database, and the broker if there is one, again if it died."""
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
             if not self._postgres.is_running:
@@ -268,12 +267,7 @@ class _UpRun:
                     await asyncio.to_thread(self._postgres.start)
                 except EmbeddedPostgresError as error:
                     _tell(f"The database does not start: {error}")
-
-    async def _keep_broker(self) -> None:
-        """Start the broker again if it died."""
-        while self._job is not None:
-            await asyncio.sleep(LOOK_EVERY_S)
-            if said := await asyncio.to_thread(self._job.keep_running):
+            if self._job is not None and (said := await asyncio.to_thread(self._job.keep_running)):
                 _tell(said)
 
     async def _end(self) -> None:

@@ -21,11 +21,11 @@ from batonpass.cli.client_context import ClientContext, GroupName, client_comman
 from batonpass.cli.exits import Exit, Failure
 from batonpass.cli.explain import names_of
 from batonpass.cli.groups import standing
-from batonpass.cli.members import state_of
 from batonpass.cli.spans import ago, span_ms
 from batonpass.client import ApiError, path
-from batonpass.dashboard.view_models.events import help_of, sentence_of, tone_of
+from batonpass.dashboard.view_models import events
 from batonpass.dashboard.view_models.grid import cells_of
+from batonpass.dashboard.view_models.members import state_words
 from batonpass.dashboard.words import Names
 from batonpass.terminal import Renderer, shown
 from batonpass.zones import UTC_ZONE, Zone, zone_named
@@ -87,30 +87,6 @@ async def watch(
                 await _draw(context, group, pause_s, chosen)
 
 
-class Outage:
-    """The time since which no coordinator answers, to report the beginning and the end of an outage once each."""
-
-    def __init__(self) -> None:
-        self._since: float | None = None
-
-    def begun(self, error: ApiError) -> bool:
-        """Note an error; return whether it is the first of an outage.
-
-        Raises:
-            ApiError: the same error, if it is not one of those that pass.
-        """
-        if failure_of(error).code is not Exit.UNREACHABLE:
-            raise error
-        is_first = self._since is None
-        self._since = self._since or time.monotonic()
-        return is_first
-
-    def over(self) -> float | None:
-        """Note that events come again; return how long they did not, in ms, the first time after an outage."""
-        began, self._since = self._since, None
-        return None if began is None else (time.monotonic() - began) * 1_000
-
-
 async def _follow(context: ClientContext, group: str, zone: Zone) -> None:
     """Print every event from now on. It waits until an outage is over: no event is missed or printed twice."""
     names = await names_of(context, group)
@@ -118,14 +94,18 @@ async def _follow(context: ClientContext, group: str, zone: Zone) -> None:
     context.note("watching", f"{now[0]} Its events follow, a line each; times are {zone.name}.")
     # From here on this function, not the client, waits for a coordinator that is away, and reports the outage.
     context.client.patience_s = 0
-    outage = Outage()
+    lost_s: float | None = None
     async for heard in context.client.follow(path("groups", group, "events")):
         if isinstance(heard, ApiError):
-            if outage.begun(heard):
+            _require_passing(heard)
+            if lost_s is None:
+                lost_s = time.monotonic()
                 context.note("coordinator-lost", f"{heard} {TRYING}")
             continue
-        if (gone_ms := outage.over()) is not None:
-            context.note("coordinator-back", f"{sentence_of(back(gone_ms), names)} {GOING_ON}", away_ms=round(gone_ms))
+        if lost_s is not None:
+            told, lost_s = back(lost_s), None
+            sentence = f"{events.sentence_of(told, names)} {GOING_ON}"
+            context.note("coordinator-back", sentence, away_ms=round(told["body"]["took_ms"]))
         if heard is None:
             continue
         names.learn_from(heard)
@@ -133,8 +113,15 @@ async def _follow(context: ClientContext, group: str, zone: Zone) -> None:
             context.say(event_line(heard, names, zone).plain)
 
 
-def back(gone_ms: float) -> dict[str, Any]:
+def _require_passing(error: ApiError) -> None:
+    """Raise an error that is not that of an outage."""
+    if failure_of(error).code is not Exit.UNREACHABLE:
+        raise error
+
+
+def back(lost_s: float) -> dict[str, Any]:
     """Return the end of an outage, which this command noticed itself, in the form of an event."""
+    gone_ms = (time.monotonic() - lost_s) * 1_000
     return {"type": "coordinator-back", "at": datetime.now(UTC).isoformat(), "body": {"took_ms": gone_ms}}
 
 
@@ -144,8 +131,9 @@ async def _draw(context: ClientContext, group: str, pause_s: float, zone: Zone) 
     names = await names_of(context, group)
     context.client.patience_s = 0
     recent = deque[dict[str, Any]](maxlen=EVENTS_SHOWN)
-    outage, news = Outage(), asyncio.Event()
+    news = asyncio.Event()
     lost: ApiError | None = None
+    lost_s: float | None = None
 
     async def hear() -> None:
         nonlocal lost
@@ -172,9 +160,11 @@ async def _draw(context: ClientContext, group: str, pause_s: float, zone: Zone) 
                 except ApiError as failed:
                     error = failed
                 if error is not None:
-                    outage.begun(error)
-                elif (gone_ms := outage.over()) is not None:
-                    recent.append(back(gone_ms))
+                    _require_passing(error)
+                    lost_s = lost_s or time.monotonic()
+                elif lost_s is not None:
+                    recent.append(back(lost_s))
+                    lost_s = None
                 above: list[RenderableType] = [shown(f"{error} {TRYING}", style="bold red")] if error else []
                 live.update(Stack(*above, picture(seen, list(recent), names, zone)), refresh=True)
                 if error is not None:
@@ -255,15 +245,15 @@ def _row(one: dict[str, Any], acceptable_lag: int, names: Names) -> list[Any]:
         said = " ".join(part for part in (cell.letter if cell.letter != usual else "", cell.note) if part)
         columns[usual].append(Text(f"{task} ({said})" if said else task, style=STYLES.get(cell.tone, "")))
     held = [Text(", ").join(told) for told in columns.values()]
-    return [names(one["member_id"]), state_of(one), *held, ago(one["last_heard_at"])]
+    return [names(one["member_id"]), state_words(one), *held, ago(one["last_heard_at"])]
 
 
 def event_line(event: dict[str, Any], names: Names, zone: Zone = UTC_ZONE) -> Text:
     """Return an event as one line: time in a zone, type, what it tells, and what helps."""
+    told = events.event_line(event, names)
     line = Text(f"{zone.clock(event.get('at') or datetime.now(UTC).isoformat())} ", style="dim")
-    line.append(event["type"], style=STYLES.get(tone_of(event["type"]), "bold"))
-    line.append(f" {sentence_of(event, names)}")
-    remedy = help_of(event, names)
-    if remedy is not None:
-        line.append(f" -> {remedy.command}{', ' if remedy.command else ''}docs/runbooks/{remedy.runbook}.md")
+    line.append(event["type"], style=STYLES.get(told.tone, "bold"))
+    line.append(f" {told.words}")
+    if told.remedy is not None:
+        line.append(" -> " + ", ".join(filter(None, [told.remedy.command, f"docs/runbooks/{told.remedy.runbook}.md"])))
     return shown(line)

@@ -16,9 +16,8 @@ import typer
 
 from batonpass.child_environment import child_environment
 from batonpass.cli.client_context import Folder, Token, Url, failing_well, find, trusted
-from batonpass.cli.demo_job import DEMO, RESTORED_A_SECOND, SIMULATED, arguments, real_worker
+from batonpass.cli.demo_job import DEMO, RESTORED_A_SECOND, SIMULATED, Program, arguments, real_worker
 from batonpass.cli.folder import UpFolder, default_folder, running_here
-from batonpass.cli.worker_processes import Program
 from batonpass.client import CoordinatorClient, path
 from batonpass.private_files import write_private
 from batonpass.terminal import say

@@ -8,10 +8,11 @@ import subprocess
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final
 
 from batonpass.child_environment import child_environment
 from batonpass.cli.client_context import trusted
+from batonpass.cli.demo_job import DemoJob, Program, SimulatedWorkers
 from batonpass.cli.folder import UpFolder
 from batonpass.client import CoordinatorClient, Refused, path
 from batonpass.tethered import tethered_command
@@ -19,48 +20,6 @@ from batonpass.tethered import tethered_command
 STOP_PATIENCE_S: Final = 8.0
 LOOK_EVERY_S: Final = 0.5
 DECLARE_PATIENCE_S: Final = 60.0
-
-
-class Program(NamedTuple):
-    """A module to run as a separate process, its arguments, and additions to its environment."""
-
-    module: str
-    arguments: list[str]
-    env: Mapping[str, str] = {}
-
-    def flat(self) -> list[str]:
-        """Return the words that follow `python -m`."""
-        return [self.module, *self.arguments]
-
-
-class WorkerKind(Protocol):
-    """The kind of the workers of an `up`."""
-
-    @property
-    def group(self) -> str:
-        """The group of the workers."""
-        ...
-
-    @property
-    def words(self) -> str:
-        """What the workers are, for people."""
-        ...
-
-    def declaration(self) -> Mapping[str, Any]:
-        """Return the group as it is declared."""
-        ...
-
-    async def ready(self) -> None:
-        """Do what has to be done before any worker starts."""
-        ...
-
-    def companions(self) -> Iterable[tuple[str, Program]]:
-        """Return the programs that run beside the workers, by name."""
-        ...
-
-    def worker(self, name: str, url: str, folder: Path, token_file: Path) -> Program:
-        """Return the program of one worker."""
-        ...
 
 
 @dataclass(slots=True)
@@ -80,7 +39,7 @@ class WorkerProcesses:
 
     folder: UpFolder
     count: int
-    kind: WorkerKind
+    kind: DemoJob | SimulatedWorkers
     workers: list[Process] = field(default_factory=list)
     companions: list[Process] = field(default_factory=list)
 
@@ -182,7 +141,7 @@ async def watch(processes: Callable[[], Iterable[Process]], tell: Callable[[str]
         await asyncio.sleep(LOOK_EVERY_S)
 
 
-async def declare(client: CoordinatorClient, kind: WorkerKind) -> None:
+async def declare(client: CoordinatorClient, kind: DemoJob | SimulatedWorkers) -> None:
     """Declare the group of the workers; a group that exists stays as it is.
 
     A coordinator that was killed a moment ago may hold its lease for some seconds more: this waits until it is over.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -88,7 +87,7 @@ def health_body(group: Group, health: Health) -> dict[str, Any]:
         "incident": _origin_body(group, health.incident),
         "todo": worst.help.todo,
         "remedies": [
-            {"action": one.action, "member": one.member_id, "task": one.task, "command": shlex.join(one.words)}
+            {"action": one.action, "member": one.member_id, "task": one.task, "command": one.command}
             for one in worst.help.remedies
         ],
         "runbook": worst.help.runbook or None,

@@ -13,7 +13,6 @@ from starlette.responses import Response, StreamingResponse
 
 from batonpass.dashboard.request_context import Dashboard
 from batonpass.dashboard.sessions import Session
-from batonpass.dashboard.shared_client import EventListener
 
 KEEP_ALIVE_S: Final = 10.0
 GATHER_S: Final = 0.25
@@ -64,7 +63,7 @@ async def _frames(dashboard: Dashboard, session: Session, group: str, seen: int)
             if now != standing:
                 standing = now
                 yield f"event: standing\ndata: {now}\n\n"
-            latest = newest(events, group)
+            latest = events.latest.get(group, 0) if group else max(events.latest.values(), default=0)
             if latest > seen:
                 seen = latest
                 yield f"event: change\nid: {latest}\ndata: {latest}\n\n"
@@ -79,8 +78,3 @@ async def _frames(dashboard: Dashboard, session: Session, group: str, seen: int)
         for waiting in (closing, ended, news):
             waiting.cancel()
         events.leave(listener)
-
-
-def newest(events: EventListener, group: str) -> int:
-    """Return the position of the newest event of a group, or of all groups if none is named."""
-    return events.latest.get(group, 0) if group else max(events.latest.values(), default=0)

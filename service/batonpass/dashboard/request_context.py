@@ -18,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 
 from batonpass import __version__
-from batonpass.client import CoordinatorClient, Refused, Unreachable, path
+from batonpass.client import UNREADABLE, CoordinatorClient, Refused, Unreachable, path
 from batonpass.dashboard import words
 from batonpass.dashboard.config import Config
 from batonpass.dashboard.sessions import Session, Sessions
@@ -64,7 +64,9 @@ class Dashboard:
         self.config = config
         self.client = client
         self.sessions = Sessions()
-        self.onlooker = _onlooker(client, config.token)
+        # All who have not signed in share a session, if there is a token for them. It commands nothing.
+        onlooking = SharedClient(client, config.token) if config.token else None
+        self.onlooker = Session(onlooking, may_command=False, is_shared=True) if onlooking else None
         self.closing = asyncio.Event()
         self.templates = _templates(config.root_path)
         self._clients: dict[str, SharedClient] = {}
@@ -190,14 +192,15 @@ def guarded(page: Page) -> Callable[[Request], Awaitable[Response]]:
             if refused.status == SIGNED_OUT:
                 dashboard.sessions.end(request.cookies.get(dashboard.cookie, ""))
                 return _signed_out(dashboard, request)
-            return _error_page(context, refused.status, str(refused), _todo(refused.problem))
+            return _error_page(context, refused.status, str(refused), _TO_DO.get(refused.kind, ""))
+        except (*UNREADABLE, jinja2.UndefinedError) as error:
+            unread = dashboard.client.unread(error)
+            if unread is error:
+                raise
+            todo = "Check --server. If a coordinator is there, use a dashboard of its version."
+            return _error_page(context, 502, words.sentence(unread), todo)
 
     return endpoint
-
-
-def _onlooker(client: CoordinatorClient, token: str | None) -> Session | None:
-    """Return the session of all who have not signed in, if the dashboard has a token for them: it commands nothing."""
-    return Session(SharedClient(client, token), may_command=False, is_shared=True) if token else None
 
 
 def _signed_out(dashboard: Dashboard, request: Request) -> Response:
@@ -216,20 +219,18 @@ def _error_page(context: RequestContext, status: int, said: str, todo: str) -> R
     return context.show("error.html", status=status, said=said, todo=todo, title="Sorry", live=status >= TRY_AGAIN)
 
 
-def _todo(problem: Mapping[str, Any]) -> str:
-    match problem.get("type"):
-        case "unknown-group":
-            return "Look at the list of groups; `batonpass groups declare` makes one."
-        case "unknown-member" | "gone":
-            return "It has left, or was never there. The group's members are under Members."
-        case "forbidden":
-            return "Sign in with a token of a higher role, or of this group; an admin makes one with `batonpass token create`."
-        case "limit-exceeded":
-            return "Wait a moment and load the page again."
-        case "store-unavailable" | "coordinator-loading":
-            return "Workers go on with what they have. Wait a moment and load the page again."
-        case _:
-            return ""
+_WAITS: Final = "Workers go on with what they have. Wait a moment and load the page again."
+_GONE: Final = "It has left, or was never there. The group's members are under Members."
+_TO_DO: Final[Mapping[str, str]] = {
+    "unknown-group": "Look at the list of groups; `batonpass groups declare` makes one.",
+    "unknown-member": _GONE,
+    "gone": _GONE,
+    "forbidden": "Sign in with a token of a higher role, or of this group; an admin makes one with `batonpass token create`.",
+    "limit-exceeded": "Wait a moment and load the page again.",
+    "store-unavailable": _WAITS,
+    "coordinator-loading": _WAITS,
+}
+"""What to do about a problem, by its type."""
 
 
 def _templates(root_path: str) -> jinja2.Environment:

@@ -19,7 +19,6 @@ FRESH_S: Final = 0.7
 """An answer at most this old is as good as a new one."""
 
 ANSWERS_MAX: Final = 200
-PAGE: Final = 1_000
 OPENING: Final = "the stream of events is being opened"
 
 
@@ -63,13 +62,7 @@ class SharedClient:
 
     async def pages(self, place: str, name: str) -> list[dict[str, Any]]:
         """Return the entries of a list that comes in pages."""
-        found: list[dict[str, Any]] = []
-        after: str | None = ""
-        while after is not None:
-            page = await self.get(place, limit=PAGE, after=after)
-            found += page[name]
-            after = page["next"]
-        return found
+        return await self._client.pages(place, name, get=self.get)
 
     async def members(self, group: str) -> list[dict[str, Any]]:
         """Return all members of a group, and learn their names."""

@@ -9,12 +9,12 @@ from itertools import takewhile
 from typing import Any, Final
 
 from batonpass.client import instant, is_uuid, readable_name
-from batonpass.core.state import durations
-from batonpass.core.state.reasons import meaning_of  # noqa: F401 - templates ask for it here
+from batonpass.core.state import durations, reasons
 
 # Said once, in the core; the rest of the dashboard asks for them here.
 DASH: Final = durations.DASH
 duration: Final = durations.duration
+meaning_of: Final = reasons.meaning_of
 
 SHORT_ID: Final = 8
 BRIEF: Final = 12
@@ -131,6 +131,13 @@ def span_whole(milliseconds: float) -> str:
 def why(code: str | None) -> str:
     """Return why a task is where it is, in words."""
     return WHY.get(code or "", (code or "").replace("-", " "))
+
+
+def wait_words(wait: Mapping[str, Any]) -> str:
+    """Return what a task waits for: of which member, what, and for about how long."""
+    who = f"{wait['member']}: " if wait["member"] else ""
+    soon_ms = wait["eta_ms"]
+    return f"{who}{wait['detail'] or wait['what']}{f', about {span_whole(soon_ms)}' if soon_ms else ''}"
 
 
 def sentence(text: object) -> str:

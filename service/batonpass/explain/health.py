@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import cached_property
 from typing import Final, NamedTuple
 
@@ -36,29 +35,19 @@ from batonpass.core.state.model import (
     Task,
 )
 from batonpass.core.state.policy import Policy
-from batonpass.core.state.reasons import meaning_of
+from batonpass.core.state.reasons import Held, meaning_of
 from batonpass.core.state.soft import Refused, Soft
 from batonpass.core.state.topology import is_ready
-from batonpass.explain.remedies import HELP, words_of
+from batonpass.explain.remedies import HELP, Level
 from batonpass.explain.status import GroupStatus, idle_tasks, status_of
 from batonpass.explain.task import OUTCOMES, TaskState, state_of
 
 
-class Level(StrEnum):
-    """How a group is, the worst first."""
-
-    TROUBLE = "trouble"
-    ATTENTION = "attention"
-    MOVING = "moving"
-    AT_REST = "at-rest"
-    NOT_DEPLOYED = "not-deployed"
-
-
 class Remedy(NamedTuple):
-    """A command that helps: its name, what it is about, and the words of its command line."""
+    """A command that helps: its name, what it is about, and its command line."""
 
     action: str
-    words: tuple[str, ...]
+    command: str
     member_id: MemberId | None = None
     task: TaskId | None = None
 
@@ -135,6 +124,9 @@ class Health:
 INCIDENT_MS: Final = 3_600_000
 """For how long the last incident is told."""
 
+LACKING_MS: Final = 600_000
+"""How long spare copies that a group asks for have no place before that asks for attention."""
+
 REMEDIES_MAX: Final = 5
 """The most commands that a finding names."""
 
@@ -156,17 +148,8 @@ BETWEEN: Final[Mapping[TaskState, str]] = {
 }
 """States of a task that is not processed for a short time."""
 
-_LATE: Final = "not started by its owner"
-_LEASED: Final = "until the lease of the last owner is over"
-_HELPED: Final[Mapping[str, str]] = {
-    STILL[TaskState.FAILED]: "task-failed",
-    STILL[TaskState.LOST]: "task-failed",
-    STILL[TaskState.PARKED]: "task-parked",
-    STILL[TaskState.WAITING]: "without-owner",
-    _LATE: "not-started",
-    _LEASED: "leased",
-}
-"""What helps a task that is not processed."""
+_NO_PLACE: Final = frozenset({Held.NO_CAPACITY, Held.NO_ELIGIBLE_MEMBER, Held.STALE_TOPOLOGY})
+"""Why a task waits for a member that is not there."""
 
 LOSSES: Final[Mapping[Cause, str]] = {
     Cause.EXPIRED: "its lease ran out",
@@ -189,7 +172,7 @@ def health_of(view: View, status: GroupStatus) -> Health:
     look = _Look(view, status)
     # Between its rebalances nobody knows what an application runs.
     between = view.config.kafka_streams
-    due = Finding(Level.MOVING, "moving", "Something is still due.", look.help("moving"))
+    due = look.found("moving", "Something is still due.")
     worst, *others = sorted(_findings(look), key=lambda one: _ORDER[one.level]) or [due]
     return Health(
         worst=worst,
@@ -206,7 +189,10 @@ def health_of(view: View, status: GroupStatus) -> Health:
 
 
 _SAYS_WHAT_RUNS: Final = frozenset(
-    {"not-deployed", "all-left", "members-gone", "not-ready", "not-processed", "restoring", "unheard", "at-rest"}
+    {
+        *("not-deployed", "all-left", "members-gone", "not-ready", "not-processed", "restoring", "unheard"),
+        *("at-rest", "no-spare"),
+    }
 )
 _ORDER: Final = {level: place for place, level in enumerate(Level)}
 
@@ -235,28 +221,45 @@ class _Look:
         self.unknown = sum(task.state is ActiveState.RUNNING and not task.marks.parked for task in unsure)
         self.states[TaskState.RUNNING] += self.tasks - len(looked_at)
 
+    def found(  # noqa: PLR0913 - each says something else of what was found, and most are left out
+        self,
+        row: str,
+        sentence: str,
+        *,
+        what: str = "",
+        level: Level | None = None,
+        since_ms: int | None = None,
+        until_ms: int | None = None,
+        until: str = "",
+        cause: Origin | None = None,
+        member: Member | None = None,
+        detail: str = "",
+    ) -> Finding:
+        """Return what was found, with the level, unless another is given, and the help of a row of ``HELP``."""
+        found = self.help(row, member=member, until_ms=until_ms, detail=detail)
+        return Finding(level or HELP[row].level, what or row, sentence, found, since_ms, until_ms, until, cause)
+
     def help(
         self,
-        what: str,
+        row: str,
         *,
         member: Member | None = None,
         tasks: Sequence[TaskId] = (),
-        until_ms: int = 0,
+        until_ms: int | None = None,
         name: str = "",
         detail: str = "",
     ) -> Help:
         """Return what helps against what is wrong: with the group, a member, or each of some tasks."""
-        action, runbook, todo = HELP[what]
-        about = () if member is None else (self.name(member.id),)
-        span = duration(max(until_ms - self.view.now_ms, 0))
-        todo = todo.format(name=name or "".join(about), span=span, detail=detail)
-        if not action:
-            return Help(todo, (), runbook)
-        if tasks:
-            each = tuple(Remedy(action, words_of(action, self.group.id, one), task=one) for one in tasks)
-            return Help(todo, each, runbook)
-        one = Remedy(action, words_of(action, self.group.id, *about), member.id if member else None)
-        return Help(todo, (one,), runbook)
+        advice, group_id = HELP[row], self.group.id
+        name = name or ("" if member is None else self.name(member.id))
+        # Nobody vouches that one is dead by a name that its next run has, too.
+        about = () if member is None else (member.id if advice.option else name,)
+        span = duration(max((until_ms or 0) - self.view.now_ms, 0))
+        remedies = [Remedy(advice.action, advice.command(group_id, one), task=one) for one in tasks] or [
+            Remedy(advice.action, advice.command(group_id, *about), member.id if member else None)
+        ]
+        todo = advice.todo.format(name=name, span=span, detail=detail)
+        return Help(todo, tuple(remedies) if advice.action else (), advice.runbook)
 
     def name(self, member_id: MemberId) -> str:
         """Return what people call a member: its instance, if it has one; of an application, its own id."""
@@ -288,10 +291,10 @@ def _findings(look: _Look) -> Iterator[Finding]:
     refused = None if application is None else application.refused
     if refused is not None:
         words = f"Rebalances are refused: {refusals(look.view, refused)}"
-        yield Finding(Level.TROUBLE, "refused", words, look.help("refused"), refused.since_ms)
+        yield look.found("refused", words, since_ms=refused.since_ms)
     elif not is_ready(group.topology):
-        level = Level.ATTENTION if group.members else Level.NOT_DEPLOYED
-        yield Finding(level, "not-ready", f"The group is not ready: {look.status.detail}.", look.help("not-ready"))
+        level = None if group.members else Level.NOT_DEPLOYED
+        yield look.found("not-ready", f"The group is not ready: {look.status.detail}.", level=level)
     if not group.members:
         if group.declared:
             yield _without_members(look)
@@ -311,7 +314,7 @@ def _findings(look: _Look) -> Iterator[Finding]:
         told_ms = rebalance_due_ms(group) or 0
         meaning = f"it was to rebalance {_ago(look.view, told_ms)}, so it is stopped, or does not get through"
         words = silence_of(look.view, application, meaning)
-        yield Finding(Level.ATTENTION, "silent", words, look.help("application-silent"), told_ms)
+        yield look.found("application-silent", words, what="silent", since_ms=told_ms)
     if look.status.moves_pending or not (look.status.at_rest or refused is not None):
         yield from _moving(look)
     elif look.status.at_rest and not look.unheard and not look.silent:
@@ -320,116 +323,110 @@ def _findings(look: _Look) -> Iterator[Finding]:
 
 def _without_members(look: _Look) -> Finding:
     tasks = [look.group.tasks[task_id] for task_id in look.group.table.ids]
-    last = _last_gone(look.group)
+    last = max((gone.at_ms for gone in look.group.gone.values()), default=None)
     nobody = f"nobody runs its {count(look.tasks, 'task')}" if look.tasks else "it has no tasks"
     if not look.group.generation or last is None or not any(task.token for task in tasks):
-        return Finding(
-            Level.NOT_DEPLOYED, "not-deployed", f"No member has joined: {nobody}.", look.help("not-deployed")
-        )
+        return look.found("not-deployed", f"No member has joined: {nobody}.")
     lately = [one for one in look.group.gone.items() if one[1].at_ms > last - look.group.config.session_timeout_ms]
     lost = [member_id for member_id, gone in lately if gone.cause in LOSSES]
     if not lost:
-        left = f"All members have left: {nobody}."
-        return Finding(Level.ATTENTION, "all-left", left, look.help("all-left"), last, until="when workers join")
-    return Finding(
-        Level.TROUBLE,
+        return look.found("all-left", f"All members have left: {nobody}.", since_ms=last, until="when workers join")
+    return look.found(
         "members-gone",
         f"All members are gone, {len(lost):,} of the last {len(lately):,} without having left: {nobody}.",
         since_ms=max((task.stopped_ms for task in tasks if task.token), default=last),
         until="when workers join",
-        cause=Origin(None, min(lost), look.group.gone[min(lost)].at_ms, _gone_words(look.group, min(lost))),
-        help=look.help("members-gone"),
+        cause=Origin(None, min(lost), look.group.gone[min(lost)].at_ms, LOSSES[look.group.gone[min(lost)].cause]),
     )
-
-
-def _last_gone(group: Group) -> int | None:
-    return max((gone.at_ms for gone in group.gone.values()), default=None)
-
-
-def _gone_words(group: Group, member_id: MemberId) -> str:
-    return LOSSES[group.gone[member_id].cause]
 
 
 def _of_tasks(look: _Look) -> Iterator[Finding]:
     """Yield what is not processed: for good, or while it is restored."""
-    stuck_ms = look.view.now_ms - look.group.config.rebalance_timeout_ms
-    late = [task for task in look.by_state[TaskState.STARTING] if 0 < task.since_ms <= stuck_ms]
-    still = {words: look.by_state[state] for state, words in STILL.items()} | {_LATE: late}
+    waiting = look.by_state[TaskState.WAITING]
     if look.group.placement_due_ms is not None:
         # What never ran is about to be placed for the first time.
-        still[STILL[TaskState.WAITING]] = [task for task in look.by_state[TaskState.WAITING] if task.token]
-    still[_LEASED] = [
+        waiting = [task for task in waiting if task.token]
+    is_held = look.group.storm_since_ms is not None and bool(waiting)
+    has_no_place = any(task.target.waiting_reason in _NO_PLACE for task in waiting)
+    unowned = "storm" if is_held else "without-place" if has_no_place else "without-owner"
+    stuck_ms = look.view.now_ms - look.group.config.rebalance_timeout_ms
+    late = [task for task in look.by_state[TaskState.STARTING] if 0 < task.since_ms <= stuck_ms]
+    leased = [
         task
         for task in look.by_state[TaskState.HANDING_OVER]
         if any(entry.free_at_ms is not None for entry in task.handover.unreleased)
     ]
-    found = {words: tasks for words, tasks in still.items() if tasks}
+    found = [
+        (row, words, tasks)
+        for row, words, tasks in (
+            ("task-failed", STILL[TaskState.FAILED], look.by_state[TaskState.FAILED]),
+            ("task-failed", STILL[TaskState.LOST], look.by_state[TaskState.LOST]),
+            ("task-parked", STILL[TaskState.PARKED], look.by_state[TaskState.PARKED]),
+            (unowned, STILL[TaskState.WAITING], waiting),
+            ("not-started", "not started by its owner", late),
+            ("without-owner", "until the lease of the last owner is over", leased),
+        )
+        if tasks
+    ]
     if found:
-        tasks = [task for tasks in found.values() for task in tasks]
-        parts = ", ".join(f"{len(tasks)} {words}" for words, tasks in found.items())
-        until_ms, until = _end_of(look, found)
-        parked = [task.id for task in look.by_state[TaskState.PARKED]]
-        is_held = look.group.storm_since_ms is not None and STILL[TaskState.WAITING] in found
-        helped = {**_HELPED, **({STILL[TaskState.WAITING]: "storm"} if is_held else {})}
-        helps = [_help_of(look, helped[words], tasks, parked[:REMEDIES_MAX]) for words, tasks in found.items()]
+        tasks = [task for _, _, tasks in found for task in tasks]
+        until_ms, until = _end_of(look, {row for row, _, _ in found}, tasks)
+        helps = [_help_of(look, row, tasks) for row, _, tasks in found]
         yield Finding(
             Level.TROUBLE,
             "not-processed",
-            _not_processed(look, len(tasks), parts),
-            since_ms=_since(tasks),
-            until_ms=until_ms,
-            until=until,
-            cause=_vanished(look) if is_held else _cause(tasks),
-            help=Help(
+            _not_processed(look, len(tasks), ", ".join(f"{len(tasks)} {words}" for _, words, tasks in found)),
+            Help(
                 " ".join(dict.fromkeys(one.todo for one in helps)),
                 tuple(remedy for one in helps for remedy in one.remedies),
                 helps[0].runbook,
             ),
+            _since(look, tasks),
+            until_ms,
+            until,
+            _vanished(look) if is_held else _cause(tasks),
         )
     if look.by_state[TaskState.RESTORING]:
         tasks = look.by_state[TaskState.RESTORING]
         copies = [look.view.copy(task, task.owner) for task in tasks if task.owner is not None]
         lags = [copy.lag for copy in copies if copy.lag is not None]
         left = f", {count(sum(lags), 'record')} left" if lags else ""
-        yield Finding(
-            Level.ATTENTION,
-            "restoring",
-            _not_processed(look, len(tasks), f"{len(tasks)} restoring{left}"),
-            since_ms=_since(tasks),
-            until="when restored",
-            cause=_cause(tasks),
-            help=look.help("restoring"),
-        )
+        words = _not_processed(look, len(tasks), f"{len(tasks)} restoring{left}")
+        yield look.found("restoring", words, since_ms=_since(look, tasks), until="when restored", cause=_cause(tasks))
 
 
-def _help_of(look: _Look, what: str, tasks: Sequence[Task], parked: Sequence[TaskId]) -> Help:
-    """Return what helps tasks that are not processed, by the first of them."""
+def _help_of(look: _Look, row: str, tasks: Sequence[Task]) -> Help:
+    """Return what helps tasks that are not processed for the same reason, by the first of them."""
     cause = _cause(tasks)
     who = cause.member_id if cause is not None and cause.member_id is not None else tasks[0].owner
     name, detail = "its owner" if who is None else look.name(who), "" if cause is None else cause.detail
-    return look.help(what, tasks=parked if what == "task-parked" else (), name=name, detail=detail)
+    parked = [task.id for task in tasks[:REMEDIES_MAX]] if row == "task-parked" else ()
+    return look.help(row, tasks=parked, name=name, detail=detail)
 
 
 def _not_processed(look: _Look, number: int, parts: str) -> str:
     return f"{number:,} of {count(look.tasks, 'task')} {'is' if number == 1 else 'are'} not processed: {parts}."
 
 
-def _since(tasks: Iterable[Task]) -> int | None:
-    """Return since when the first of these tasks has not been processed, as far as anybody said; None: not known."""
-    return min((task.stopped_ms for task in tasks if task.stopped_ms), default=None)
+def _since(look: _Look, tasks: Iterable[Task]) -> int | None:
+    """Return since when the first of these tasks has not been processed, as far as anybody said; None: not known.
+
+    What never ran has not been since the group was last placed, at least.
+    """
+    return min((task.stopped_ms for task in tasks if task.stopped_ms), default=look.group.placed_ms or None)
 
 
-def _end_of(look: _Look, found: Mapping[str, Sequence[Task]]) -> tuple[int | None, str]:
+def _end_of(look: _Look, rows: set[str], tasks: Sequence[Task]) -> tuple[int | None, str]:
     """Return when tasks that are not processed will be, at the latest, and by whose deadline, or what ends it."""
-    if set(found) == {STILL[TaskState.PARKED]}:
+    if rows == {"task-parked"}:
         return None, "when an operator releases it, once it is mended"
-    if not set(found) <= {STILL[TaskState.WAITING], _LEASED}:
+    if rows & {"task-failed", "task-parked", "not-started"}:
         return None, "when it is mended"
-    frees = [entry.free_at_ms for tasks in found.values() for task in tasks for entry in task.handover.unreleased]
+    frees = [entry.free_at_ms for task in tasks for entry in task.handover.unreleased]
     known = [free_ms for free_ms in frees if free_ms is not None]
     if known and len(known) == len(frees):
         return max(known), "the lease of the last owner"
-    return _storm_end(look)
+    return (None, "when workers join") if rows == {"without-place"} else _storm_end(look)
 
 
 def _storm_end(look: _Look) -> tuple[int | None, str]:
@@ -474,59 +471,45 @@ def _of_group(look: _Look) -> Iterator[Finding]:
     group, now_ms = look.group, look.view.now_ms
     if group.storm_since_ms is not None:
         storm_over_ms, storm_until = _storm_end(look)
-        yield Finding(
-            Level.TROUBLE,
-            "storm",
-            f"{_vanished(look).detail}: moves for balance and cold takeovers wait.",
-            since_ms=group.storm_since_ms,
-            until_ms=storm_over_ms,
-            until=storm_until,
-            help=look.help("storm"),
-        )
+        words = f"{_vanished(look).detail}: moves for balance and cold takeovers wait."
+        yield look.found("storm", words, since_ms=group.storm_since_ms, until_ms=storm_over_ms, until=storm_until)
     if look.unheard:
         here = len(look.unheard) + len(look.silent) + len(look.heard)
         until_ms = max(expires_ms(group, look.view.soft, now_ms, member) for member in look.unheard)
-        yield Finding(
-            Level.ATTENTION,
+        yield look.found(
             "unheard",
             f"{here - len(look.unheard):,} of {count(here, 'member')} heard since the coordinator started: "
             f"nobody can say whether {count(look.unknown, 'task')} run{'s' if look.unknown == 1 else ''}.",
             since_ms=look.view.soft.started_ms or None,
             until_ms=until_ms,
             until="the leases of those that were not heard",
-            help=look.help("unheard", until_ms=until_ms),
         )
     if group.recovering_until_ms > now_ms:
-        yield Finding(
-            Level.ATTENTION,
+        yield look.found(
             "commits-lost",
             "The store lost commits: what members run is adopted, and nothing is granted.",
             until_ms=group.recovering_until_ms,
             until="a session timeout",
-            help=look.help("commits-lost", until_ms=group.recovering_until_ms),
         )
     if group.placement_failed:
-        yield Finding(
-            Level.ATTENTION,
+        yield look.found(
             "placement-failed",
             f"Placement failed: {group.placement_failed}.",
             until_ms=group.next_probe_ms,
             until="the next probe, or a change of members or settings",
-            help=look.help("placement-failed"),
         )
 
 
 def _silent(look: _Look, member: Member) -> Finding:
-    until_ms = expires_ms(look.group, look.view.soft, look.view.now_ms, member)
-    what = "silent-idle" if not member.actives else "silent" if look.heard else "silent-alone"
-    return Finding(
-        Level.ATTENTION,
-        "silent",
+    return look.found(
+        "silent-idle" if not member.actives else "silent" if look.heard else "silent-alone",
         f"Member {look.name(member.id)} has fallen silent.",
+        what="silent",
         since_ms=heard_since_ms(look.view.soft, member),
-        until_ms=until_ms,
+        until_ms=expires_ms(look.group, look.view.soft, look.view.now_ms, member),
         until="its lease",
-        help=look.help(what, member=member, until_ms=until_ms, detail=_heirs(look, member)),
+        member=member,
+        detail=_heirs(look, member),
     )
 
 
@@ -547,51 +530,44 @@ def _heirs(look: _Look, member: Member) -> str:
 
 def _distrusted(look: _Look, member: Member) -> Finding:
     known = look.group.hosts[host_of(member)]
-    return Finding(
-        Level.ATTENTION,
+    return look.found(
         "distrusted",
         f"Member {look.name(member.id)} is given nothing new: {faults_in_words(known)}.",
         since_ms=known.distrusted_ms,
         until_ms=distrusted_until_ms(look.group.config, known),
         until="a time that doubles when it happens again",
-        help=look.help("distrusted", member=member),
+        member=member,
     )
 
 
 def _draining(look: _Look, member: Member, drain: Drain) -> Finding:
-    name = look.name(member.id)
-    left = len(member.may_run)
-    blocked = why_drain_is_blocked(look.group, member)
-    if not left:
-        level = Level.AT_REST if look.status.at_rest else Level.MOVING
+    name, left = look.name(member.id), count(len(member.may_run), "task")
+    if not member.may_run:
+        level = Level.AT_REST if look.status.at_rest else None
         words = f"Member {name} has handed everything over and can be stopped."
-        return Finding(level, "drained", words, look.help("drained", member=member), drain.since_ms)
-    deadline = "the drain's deadline" if drain.deadline_ms is not None else "the drain's own time limit"
-    what = "drain-blocked" if blocked else "draining"
-    return Finding(
-        Level.ATTENTION if blocked else Level.MOVING,
-        what,
-        f"Member {name} cannot hand over {count(left, 'task')}: {meaning_of(blocked)}."
+        return look.found("drained", words, level=level, since_ms=drain.since_ms, member=member)
+    blocked = why_drain_is_blocked(look.group, member)
+    return look.found(
+        "drain-blocked" if blocked else "draining",
+        f"Member {name} cannot hand over {left}: {meaning_of(blocked)}."
         if blocked
-        else f"Member {name} drains: {count(left, 'task')} left to hand over.",
+        else f"Member {name} drains: {left} left to hand over.",
         since_ms=drain.since_ms,
         until_ms=drain.deadline_ms or drain.gives_up_ms,
-        until=deadline,
-        help=look.help(what, member=member),
+        until="the drain's deadline" if drain.deadline_ms is not None else "the drain's own time limit",
+        member=member,
     )
 
 
 def _paused(look: _Look, pause: Pause) -> Finding:
     what = "every move" if pause.scope is PauseScope.ALL else "moves for balance"
     why = f": {pause.reason}" if pause.reason else ""
-    return Finding(
-        Level.ATTENTION,
+    return look.found(
         "paused",
         f"An operator holds {what}{why}.",
         since_ms=pause.since_ms,
         until_ms=pause.expires_ms,
         until="the end that the pause was given" if pause.expires_ms is not None else "when an operator resumes it",
-        help=look.help("paused"),
     )
 
 
@@ -616,7 +592,7 @@ def _moving(look: _Look) -> Iterator[Finding]:
         if status.warmups
         else ""
     )
-    yield Finding(Level.MOVING, "moving", f"{', '.join(parts)}.", look.help("moving"), until_ms=eta_ms, until=until)
+    yield look.found("moving", f"{', '.join(parts)}.", until_ms=eta_ms, until=until)
 
 
 def _still_due(look: _Look) -> Iterator[str]:
@@ -640,21 +616,41 @@ def _still_due(look: _Look) -> Iterator[str]:
 
 
 def _resting(look: _Look) -> Finding:
-    application = look.status.application
+    application, wanted = look.status.application, look.view.config.num_standby_replicas
+    words = (
+        f"All {count(look.tasks, 'task')} run where they belong"
+        if look.tasks != 1
+        else "Its task runs where it belongs"
+    )
+    caught_up = "every copy is caught up"
     if application is not None:
-        words = (
-            f"{_at_last_rebalance(look.view, application)}, every task was where it belongs, and every copy caught up."
-        )
-        return Finding(Level.AT_REST, "at-rest", words, look.help("at-rest"))
-    words = f"All {count(look.tasks, 'task')} run where they belong"
-    words = words if look.tasks != 1 else "Its task runs where it belongs"
+        words = f"{_at_last_rebalance(look.view, application)}, every task was where it belongs"
+        caught_up = "every copy caught up"
+    table, placed = look.group.table, look.group.tasks.plain()
+    stateful = [placed[table.ids[index]] for index in table.stateful_indexes] if wanted else []
+    lacking = [task for task in stateful if len(task.target.standbys) < wanted]
+    return (
+        _lacking_spares(look, words, stateful, lacking)
+        if lacking
+        else look.found("at-rest", f"{words}, and {caught_up}.")
+    )
+
+
+def _lacking_spares(look: _Look, words: str, stateful: Sequence[Task], lacking: Sequence[Task]) -> Finding:
+    """Return that the group rests, but spare copies that it asks for have no place: nothing that goes on ends that."""
+    placed_ms, wanted = look.group.placed_ms, look.view.config.num_standby_replicas
     here = sum(member.drain is None for member in look.group.members.values())
-    if look.group.table.stateful_indexes and here <= look.view.config.num_standby_replicas:
-        spare = "no spare copy" if here <= 1 else "too few spare copies"
-        takes = f"{count(here, 'member')} {'takes' if here == 1 else 'take'} tasks"
-        words = f"{words}, with {spare}: {takes}, and num_standby_replicas is {look.view.config.num_standby_replicas}."
-        return Finding(Level.AT_REST, "at-rest", words, look.help("no-spare"), _last_gone(look.group))
-    return Finding(Level.AT_REST, "at-rest", f"{words}, and every copy is caught up.", look.help("at-rest"))
+    spare = "too few spare copies" if any(task.target.standbys for task in lacking) else "no spare copy"
+    which = "" if len(lacking) == len(stateful) else f" of {count(len(lacking), 'task')}"
+    why = f"{count(here, 'member')} {'takes' if here == 1 else 'take'} tasks"
+    return look.found(
+        "no-spare",
+        f"{words}, with {spare}{which}: {why if here <= wanted else 'no other member may have one, or has room'}, "
+        f"and num_standby_replicas is {wanted}.",
+        level=Level.ATTENTION if placed_ms <= look.view.now_ms - LACKING_MS else None,
+        since_ms=placed_ms or None,
+        detail="Start a worker" if here <= wanted else "Give members more room, or start a worker",
+    )
 
 
 def _at_last_rebalance(view: View, application: Application) -> str:
@@ -718,7 +714,7 @@ def _incident(view: View) -> Origin | None:
     for member_id, gone in view.group.gone.items():
         if gone.at_ms > oldest_ms and gone.cause in LOSSES and gone.cause is not Cause.EVICTED:
             ran = f"; it ran {count(died[member_id], 'task')}" if died[member_id] else ""
-            found.append(Origin(None, member_id, gone.at_ms, _gone_words(view.group, member_id) + ran))
+            found.append(Origin(None, member_id, gone.at_ms, LOSSES[gone.cause] + ran))
     return max(found, key=lambda one: (one.at_ms or 0, one.task or "", one.member_id or ""), default=None)
 
 

@@ -1,77 +1,162 @@
-"""What helps against what is wrong: a command, a runbook, and what to do. Health and events look it up."""
+"""What can be wrong with a group: how bad that is, what to do, the command for it, and a page of `docs/runbooks`.
+
+A group's health and events look it up. What to do is one sentence: a command that is offered is named in it, and a
+command that it names is offered.
+"""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
+from enum import StrEnum
 from typing import Final, NamedTuple
 
 
-class Advice(NamedTuple):
-    """The command, if one helps, the runbook, if there is one, and what to do, for a health to fill in and say."""
+class Level(StrEnum):
+    """How a group is, the worst first."""
 
-    action: str
-    runbook: str
+    TROUBLE = "trouble"
+    ATTENTION = "attention"
+    MOVING = "moving"
+    AT_REST = "at-rest"
+    NOT_DEPLOYED = "not-deployed"
+
+
+class Advice(NamedTuple):
+    """How bad something is, what to do, with gaps for a health to fill in, the command, if one helps, and the runbook.
+
+    ``option`` is what makes the command do as the sentence says.
+    """
+
+    level: Level
     todo: str = ""
+    action: str = ""
+    runbook: str = ""
+    option: str = ""
+
+    def command(self, group: str, *about: str) -> str:
+        """Return the command line for a group, or for a member or a task of it; empty if no command helps."""
+        words = ("batonpass", self.action, group, *about, *filter(None, [self.option]))
+        return shlex.join(words) if self.action else ""
 
 
 _START: Final = "Start workers."
 _WAIT: Final = "Nothing; wait."
 
 HELP: Final[Mapping[str, Advice]] = {
-    "not-ready": Advice("", "", "Create its source topics, or declare what is missing."),
-    "not-deployed": Advice("", "", _START),
-    "all-left": Advice("", "task-without-owner", _START),
-    "members-gone": Advice("", "storm", _START),
+    "not-ready": Advice(Level.ATTENTION, "Create its source topics, or declare what is missing."),
+    "not-deployed": Advice(Level.NOT_DEPLOYED, _START),
+    "all-left": Advice(Level.ATTENTION, _START, runbook="task-without-owner"),
+    "members-gone": Advice(Level.TROUBLE, _START, runbook="storm"),
     "task-parked": Advice(
-        "release", "task-not-running", "First mend what the worker logged ({detail}), then release what is parked."
+        Level.TROUBLE,
+        "First mend what the worker logged ({detail}), then release what is parked.",
+        "release",
+        "task-not-running",
     ),
     "task-failed": Advice(
-        "",
-        "task-not-running",
+        Level.TROUBLE,
         "Look at the log of {name}, and give it what it lacks; another member is tried by itself, if there is one.",
+        runbook="task-not-running",
     ),
-    "not-started": Advice("", "task-not-running", "Look at the log of {name}: its callback has not returned."),
+    "not-started": Advice(
+        Level.TROUBLE, "Look at the log of {name}: its callback has not returned.", runbook="task-not-running"
+    ),
     "without-owner": Advice(
-        "",
-        "task-without-owner",
-        "If no member may take it, or has room, start workers; anything else that the cause names ends by itself.",
+        Level.TROUBLE,
+        "Wait; what the cause names ends by itself. The runbook says what is faster.",
+        runbook="task-without-owner",
     ),
-    "leased": Advice("", "task-without-owner", "Wait; evict its last owner with --dead only if its process is dead."),
+    "without-place": Advice(
+        Level.TROUBLE,
+        "Start workers that may take it, or give those that are there more room.",
+        runbook="task-without-owner",
+    ),
     "storm": Advice(
+        Level.TROUBLE,
+        "If the members will come back, wait; if they are gone for good, resume: their tasks are rebuilt elsewhere.",
         "resume",
         "storm",
-        "If the members will come back, wait; if they are gone for good, resume: their tasks are rebuilt elsewhere.",
     ),
-    "restoring": Advice("", "task-not-running", "Wait; this restore has to finish."),
-    "member-lost": Advice("", "member-silent"),
-    "unheard": Advice("", "member-silent", "Wait {span}; members report by themselves."),
+    "restoring": Advice(Level.ATTENTION, "Wait; this restore has to finish.", runbook="task-not-running"),
+    "member-lost": Advice(Level.ATTENTION, runbook="member-silent"),
+    "unheard": Advice(Level.ATTENTION, "Wait {span}; members report by themselves.", runbook="member-silent"),
     "silent": Advice(
-        "evict",
-        "member-silent",
+        Level.ATTENTION,
         "If {name} does not come back within {span}, its tasks {detail}; "
         "only if its process is surely dead, evict it with --dead to have that sooner.",
+        "evict",
+        "member-silent",
+        option="--dead",
     ),
-    "silent-alone": Advice("", "member-silent", "Start workers, or {name} anew: nobody else can take its tasks."),
-    "silent-idle": Advice("evict", "member-silent", "Nothing; wait: it runs no task."),
-    "application-silent": Advice("", "", "Start the application, or mend what is between; else delete the group."),
+    "silent-alone": Advice(
+        Level.ATTENTION, "Start workers, or {name} anew: nobody else can take its tasks.", runbook="member-silent"
+    ),
+    "silent-idle": Advice(Level.ATTENTION, "Nothing; wait: it runs no task.", runbook="member-silent"),
+    "application-silent": Advice(
+        Level.ATTENTION, "Start the application, or mend what is between; else delete the group."
+    ),
     "distrusted": Advice(
-        "trust", "member-distrusted", "Find out what fails on {name}; once that is mended, trust it, or wait."
+        Level.ATTENTION,
+        "Find out what fails on {name}; once that is mended, trust it, or wait.",
+        "trust",
+        "member-distrusted",
     ),
-    "drained": Advice("undrain", "", "Stop the process of {name}."),
-    "draining": Advice("undrain", "", _WAIT),
-    "drain-blocked": Advice("undrain", "handover-stuck", "Start workers that can take what is left, or undrain it."),
-    "warmup-stalled": Advice("", "warmup-stalled"),
-    "paused": Advice("resume", "paused-too-long", "Resume when what it was paused for is done."),
-    "commits-lost": Advice("", "commits-lost", "Wait {span}, and find out why the store lost commits."),
-    "placement-failed": Advice("", "placement-failed", "Undo the last pin, limit, weight or tag, and probe."),
-    "refused": Advice("", "rebalances-refused", "Mend what is refused, as the runbook says; it is asked again."),
-    "moving": Advice("", "", _WAIT),
-    "no-spare": Advice("", "", "Start a worker, if the spare copies are to come back."),
-    "at-rest": Advice("", "", "Nothing."),
+    "drained": Advice(Level.MOVING, "Stop the process of {name}, or undrain it if it is to stay.", "undrain"),
+    "draining": Advice(Level.MOVING, "Nothing; wait, or undrain it if it is to stay.", "undrain"),
+    "drain-blocked": Advice(
+        Level.ATTENTION, "Start workers that can take what is left, or undrain it.", "undrain", "handover-stuck"
+    ),
+    "warmup-stalled": Advice(Level.ATTENTION, runbook="warmup-stalled"),
+    "paused": Advice(Level.ATTENTION, "Resume when what it was paused for is done.", "resume", "paused-too-long"),
+    "commits-lost": Advice(
+        Level.ATTENTION, "Wait {span}, and find out why the store lost commits.", runbook="commits-lost"
+    ),
+    "placement-failed": Advice(
+        Level.ATTENTION,
+        "Take back what was last bound, limited, weighted or tagged, then probe.",
+        "probe",
+        "placement-failed",
+    ),
+    "refused": Advice(
+        Level.TROUBLE, "Mend what is refused, as the runbook says; it is asked again.", runbook="rebalances-refused"
+    ),
+    "moving": Advice(Level.MOVING, _WAIT),
+    "no-spare": Advice(Level.AT_REST, "{detail}, if the spare copies are to come back."),
+    "at-rest": Advice(Level.AT_REST, "Nothing."),
 }
 """By what is wrong, as a group's health calls it, or more closely. What only events tell has no words on what to do."""
 
+_TOLD: Final[Mapping[str, str]] = {
+    "member-suspected": "member-lost",
+    "member-distrusted": "distrusted",
+    "drain-blocked": "drain-blocked",
+    "task-failed": "task-failed",
+    "task-lost": "task-failed",
+    "task-parked": "task-parked",
+    "warmup-stalled": "warmup-stalled",
+    "storm-began": "storm",
+    "paused": "paused",
+    "commits-lost": "commits-lost",
+    "placement-failed": "placement-failed",
+}
+"""What is wrong, by the type of the event that tells it."""
 
-def words_of(action: str, group: str, *about: str) -> tuple[str, ...]:
-    """Return the words of the command line that carries out an action on a group, or on a member or a task of it."""
-    return ("batonpass", action, group, *about)
+_LOST: Final = frozenset({"expired", "fenced", "grace-over"})
+"""Causes of `member-gone` that nobody asked for."""
+
+
+class EventRemedy(NamedTuple):
+    """A command line, empty if no command helps, and the name of a runbook."""
+
+    command: str
+    runbook: str
+
+
+def remedy_of(kind: str, cause: str, group: str, *about: str) -> EventRemedy | None:
+    """Return what helps against what an event of a type tells; None if nothing is wrong.
+
+    ``cause`` is that of a member that is gone, ``about`` the task or the member, as commands know them.
+    """
+    what = "member-lost" if kind == "member-gone" and cause in _LOST else _TOLD.get(kind)
+    return None if what is None else EventRemedy(HELP[what].command(group, *about), HELP[what].runbook)

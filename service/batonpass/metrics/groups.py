@@ -19,7 +19,8 @@ from batonpass.core.handover.open_transactions import open_transactions
 from batonpass.core.handover.view import View
 from batonpass.core.state.model import ActiveState, Role
 from batonpass.dry_run.load import LoadStatus, load_status
-from batonpass.explain.health import Level, describe
+from batonpass.explain.health import describe
+from batonpass.explain.remedies import Level
 from batonpass.explain.status import GroupState
 
 if TYPE_CHECKING:

@@ -104,7 +104,7 @@ MEANINGS: Final[Mapping[str, str]] = {
     Held.MEMBER_WARMUP_BUDGET: "all warmup slots of the member are taken (max_warmups_per_member)",
     Held.DRAIN_BUDGET: "all warmup slots for drains are taken (max_drain_warmups)",
     Held.NO_CAPACITY: "no member has room for it (max_tasks, max_disk_bytes)",
-    Held.NO_ELIGIBLE_MEMBER: "no member may take it; all drain, or there is none",
+    Held.NO_ELIGIBLE_MEMBER: "no member may take it; start workers, or undrain one",
     Held.STALE_TOPOLOGY: "no member knows the topology epoch of the task yet; deploy the workers",
     Held.STATE_UNKNOWN: "a copy exists whose lag is unknown; its member has to report it",
     Held.REVOKING: "its last owner has not confirmed yet that it stopped",
@@ -124,8 +124,10 @@ MEANINGS: Final[Mapping[str, str]] = {
     Held.PLACEMENT_FAILED: "placement found no answer; it is tried again at the next change or probe",
     Held.OPEN_TRANSACTION: "a transaction stays open in its changelog; until it ends, no copy can be read to the end",
     Held.NEW_MEMBER: "members keep joining and leaving again soon; balance waits until this one stays (newcomer_wait_ms)",
+    "drain-deadline": "its deadline is over",
+    "drain-timeout": "drain_timeout_ms is over",
 }
-"""What each reason for holding a task back means, and what ends it."""
+"""What each reason for holding a task back, or for a drain that cannot go on, means, and what ends it."""
 
 
 def meaning_of(code: str) -> str:

@@ -12,6 +12,7 @@ from batonpass.dashboard.view_models import audits
 
 PAGE: Final = 60
 FINDINGS: Final = 500
+FORBIDDEN: Final = 403
 
 
 async def show_audits(context: RequestContext) -> Response:
@@ -21,10 +22,10 @@ async def show_audits(context: RequestContext) -> Response:
     try:
         found = await context.client.get("/audits", limit=PAGE, after=context.asked("after") or None)
     except Refused as refused:
-        # A token that is bound to a group may not see all audits; an older coordinator has none.
-        if refused.status not in {403, 404}:
+        # A token that is bound to a group may not see all audits.
+        if refused.status != FORBIDDEN:
             raise
-        said = str(refused) if refused.status == 403 else ""
+        said = str(refused)
     return context.show(
         "audits.html",
         title="Audit",

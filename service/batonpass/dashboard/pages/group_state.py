@@ -9,7 +9,6 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import Any, Final
 
-from batonpass.client import Refused
 from batonpass.dashboard.request_context import RequestContext
 from batonpass.dashboard.view_models.grid import (
     Copies,
@@ -25,7 +24,6 @@ from batonpass.dashboard.view_models.members import member_lines, member_tiles
 from batonpass.dashboard.view_models.warmups import Warmup, begun_of, warmups_of
 from batonpass.dashboard.words import Names, briefly
 
-UNKNOWN_CALL: Final = (403, 404)
 SAMPLES: Final = 120
 """The most samples of the lag that are drawn."""
 
@@ -85,17 +83,11 @@ async def group_state(context: RequestContext) -> GroupState:
 
 
 async def lags(context: RequestContext, begin: datetime, end: datetime) -> list[dict[str, Any]]:
-    """Return how far the copies of a group were behind in a stretch of time; nothing if a coordinator cannot say it."""
+    """Return how far the copies of a group were behind in a stretch of time."""
     # In whole minutes, so that all who look ask the same.
     since, until = begin.replace(second=0, microsecond=0), end.replace(second=0, microsecond=0) + timedelta(minutes=1)
     asked = {"since": since.isoformat(), "until": until.isoformat(), "limit": SAMPLES}
-    try:
-        found: list[dict[str, Any]] = (await context.client.get(context.at("lags"), **asked))["lags"]
-    except Refused as refused:
-        # An older coordinator does not know the call, and leaves what it does not know to admins.
-        if refused.status not in UNKNOWN_CALL:
-            raise
-        found = []
+    found: list[dict[str, Any]] = (await context.client.get(context.at("lags"), **asked))["lags"]
     return found
 
 

@@ -9,13 +9,12 @@ from typing import Final
 
 from starlette.responses import RedirectResponse, Response
 
-from batonpass.client import health_of, path, worst_first
+from batonpass.client import LEVELS, STANDING_STILL, health_of, path, worst_first
 from batonpass.dashboard.pages.group_state import EVENTS_SEARCHED, group_state, lags
 from batonpass.dashboard.request_context import RequestContext
 from batonpass.dashboard.view_models.events import event_lines
 from batonpass.dashboard.view_models.gaps import KINDS
 from batonpass.dashboard.view_models.grid import LEGEND, LISTED_MAX, rows_of, tally
-from batonpass.dashboard.view_models.health import LEVEL_NAMES, STANDING_STILL, stuck_tasks
 from batonpass.dashboard.view_models.timeline import SPANS, axis, stretch
 from batonpass.dashboard.view_models.trend import said, trend
 from batonpass.dashboard.words import count
@@ -30,6 +29,8 @@ CARDS_MAX: Final = 12
 """The most groups of which those at rest have a card each; of more, a line."""
 
 CALM: Final = ("at-rest", "not-deployed")
+LEVEL_NAMES: Final = {level: level.replace("-", " ").capitalize() for level in LEVELS}
+"""What the levels of a group's health are called, the worst first."""
 
 
 async def show_groups(context: RequestContext) -> Response:
@@ -69,7 +70,9 @@ async def show_group(context: RequestContext) -> Response:
     drawn = events["events"][:DRAWN]
     along = axis(begin, end, context.zone)
     marks = trend(drawn, lagging, along, names)
-    stuck = stuck_tasks(explained, names)
+    worst_states = list(STANDING_STILL)
+    stuck = [one for one in explained["waiting"] if one["state"] in STANDING_STILL]
+    stuck.sort(key=lambda one: worst_states.index(one["state"]))
     health = health_of(explained)
     still = sum(amount for state, amount in health["tasks"].items() if state in STANDING_STILL)
     return context.show(
@@ -84,6 +87,7 @@ async def show_group(context: RequestContext) -> Response:
         reasons=[names.within(one) for one in explained["sentences"][1:]],
         level_names=LEVEL_NAMES,
         stuck=stuck[:STUCK_SHOWN],
+        still_words=STANDING_STILL,
         stuck_more=max(still - STUCK_SHOWN, 0),
         event_lines=event_lines(events["events"][:EVENTS_SHOWN], names),
         marks=marks,

@@ -11,8 +11,7 @@ from starlette.responses import Response
 from batonpass.client import Refused
 from batonpass.dashboard.request_context import RequestContext
 from batonpass.dashboard.view_models.events import event_lines
-from batonpass.dashboard.view_models.grid import is_silent
-from batonpass.dashboard.view_models.members import SORTS, TONES, held_by, matching, member_lines, reasons_against
+from batonpass.dashboard.view_models.members import SORTS, TONES, held_by, matching, member_lines
 
 EVENTS_SEARCHED: Final = 500
 EVENTS_SHOWN: Final = 12
@@ -78,7 +77,6 @@ async def show_member(context: RequestContext) -> Response:
         member=member,
         held=context.part(held),
         against=None if against is None else context.part(against, AGAINST, "against"),
-        is_silent=is_silent,
         **common,
     )
 
@@ -88,5 +86,7 @@ async def _against(context: RequestContext, member_id: str) -> list[tuple[str, s
     try:
         await context.client.get(context.at("members", member_id, "safe-to-stop"))
     except Refused as refused:
-        return reasons_against(refused.problem) if refused.kind == "not-safe-to-stop" else None
+        errors = refused.problem.get("errors", [])
+        found = [(str(one.get("path", "")), str(one.get("reason", ""))) for one in errors]
+        return found if refused.kind == "not-safe-to-stop" else None
     return []

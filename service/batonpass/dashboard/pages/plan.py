@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from typing import Any
 
 from starlette.responses import Response
@@ -40,8 +41,7 @@ async def show_plan(context: RequestContext) -> Response:
         moves=context.part(moved, name="move"),
         most=max((max(one.now, one.then) for one in compared), default=1) or 1,
         compared=context.part(compared, name="member"),
-        held=plans.held_by_reason(plan) if plan else [],
-        even=plans.even,
+        held=Counter(one["reason"] for one in plan["held_back"]).most_common() if plan else [],
     )
 
 

@@ -93,4 +93,8 @@ def settings_differ(recommendation: Json) -> list[tuple[str, Any, Any]]:
     """Return the settings that an audit would change: name, present, recommended."""
     present = recommendation["present"].get("settings", {})
     better = recommendation["recommended"].get("settings", {})
-    return [(name, present.get(name), better[name]) for name in sorted(better) if better[name] != present.get(name)]
+    return [
+        (name, present[name], better[name])
+        for name in sorted(better)
+        if better[name] != present.get(name, better[name])
+    ]

@@ -7,8 +7,8 @@ from typing import Any, Final, NamedTuple
 
 from batonpass.client import readable_name
 from batonpass.dashboard.view_models.generations import because
-from batonpass.dashboard.words import CAUSES, Names, count, duration, gap_of, number, why
-from batonpass.remedies import EventRemedy, remedy_of
+from batonpass.dashboard.words import CAUSES, Names, count, duration, gap_of, meaning_of, number, why
+from batonpass.explain.remedies import EventRemedy, remedy_of
 
 Json = Mapping[str, Any]
 
@@ -53,24 +53,26 @@ EVENTS: Final[Mapping[str, tuple[str, str]]] = {
     "missed": ("plain", "{lost} events are missing: they are no longer stored."),
     "coordinator-back": ("plain", "A coordinator answers again, after {took}."),
     "commits-lost": ("bad", "Alarm: the store lost commits. Members keep the tasks that they run."),
-    "paused": ("warn", ""),
-    "group-deleted": ("warn", ""),
-    "member-gone": ("bad", ""),
-    "task-failed": ("bad", ""),
-    "drain-blocked": ("bad", ""),
+    "generation": ("plain", "Generation {number}{because}: {moves}."),
+    "member-gone": ("bad", "{member} {gone}{ran}."),
+    "task-failed": ("bad", "{task} failed on {member}: {failure}."),
+    "tasks-adopted": ("plain", "{member} keeps {adopted}."),
+    "drain-blocked": ("bad", "{member} keeps {active}: {blocked}."),
+    "group-declared": ("plain", "The group was created, with {tasks}."),
+    "group-deleted": ("warn", "The group was deleted, with {members}."),
+    "topology-changed": ("plain", "The topology of the group changed. It has {tasks}."),
+    "config-changed": ("plain", "Settings were changed{changes}."),
+    "probed": ("plain", "A probing rebalance looked at the group{found}."),
+    "paused": ("warn", "An operator paused {scope}{reason}."),
+    "resumed": ("plain", "{ended}."),
 }
-"""By the type of an event: its tone, and its sentence if that is always the same; ``sentence_of`` has the others."""
+"""By the type of an event: its tone and its sentence."""
+
+ADOPTED: Final[Mapping[str, str]] = {"rebalance": "a rebalance of Kafka gave it"}
+"""Why a member keeps tasks that it was not given, unless the store lost commits."""
 
 TONE_WORDS: Final[Mapping[str, str]] = {"bad": "to look at", "warn": "out of the ordinary", "ok": "gone well"}
 """What the tones mean that events can be filtered by."""
-
-BLOCKED: Final[Mapping[str, str]] = {
-    "no-eligible-member": "no other member is eligible",
-    "placement-failed": "placement failed",
-    "drain-timeout": "drain_timeout_ms is over",
-    "drain-deadline": "its deadline is over",
-}
-"""Why a draining member keeps its tasks."""
 
 
 class EventLine(NamedTuple):
@@ -87,77 +89,55 @@ def event_lines(events: Sequence[Json], names: Names) -> list[EventLine]:
     return [event_line(event, names) for event in events]
 
 
-def tone_of(kind: str) -> str:
-    """Return whether events of a type are good or bad; `plain` if neither."""
-    return EVENTS.get(kind, ("plain", ""))[0]
-
-
-def help_of(event: Json, names: Names) -> EventRemedy | None:
-    """Return what helps against what an event tells, with a member as commands know it."""
-    return remedy_of(event, names(event["member"]) if event.get("member") in names else "")
-
-
 def event_line(event: Json, names: Names) -> EventLine:
-    """Return an event as a sentence, with what helps."""
-    return EventLine(event, tone_of(event["type"]), sentence_of(event, names), help_of(event, names))
+    """Return an event as a sentence, with what helps, for which a member is named as commands know it."""
+    member = event.get("member")
+    about = event.get("task") or (names(member) if member in names else member)
+    cause = (event.get("body") or {}).get("cause") or ""
+    remedy = remedy_of(event["type"], cause, event.get("group") or "", *([about] if about else []))
+    tone, _ = EVENTS.get(event["type"], ("plain", ""))
+    return EventLine(event, tone, sentence_of(event, names), remedy)
 
 
 def sentence_of(event: Json, names: Names) -> str:
     """Return what an event tells; for an unknown type, its type and details."""
     body: Json = event.get("body") or {}
-    task, member = _tasks(event, body), names(event.get("member"))
-    match event["type"]:
-        case "generation":
-            cause = f", because {because(body['triggers'])}" if body.get("triggers") else ""
-            return (
-                f"Generation {body.get('number', event['generation'])}{cause}: {count(body.get('moves', 0), 'move')}."
-            )
-        case "member-gone":
-            gone = str(body.get("cause") or "")
-            left = f", and ran {count(body['running'], 'task')}" if body.get("running") else ""
-            return f"{member} {CAUSES.get(gone, f'is gone ({gone})')}{left}."
-        case "task-failed":
-            return f"{task} failed on {member}: {body.get('detail') or 'no detail'}."
-        case "tasks-adopted":
-            why_so = "a rebalance of Kafka gave it" if body.get("cause") == "rebalance" else "the store lost commits"
-            return f"{member} keeps {task or 'what it runs'}: {why_so}."
-        case "drain-blocked":
-            what = count(body.get("running") or 0, "active task")
-            why_not = BLOCKED.get(str(body.get("why")), str(body.get("why") or "the reason is not known"))
-            return f"{member} keeps {what}: {why_not}."
-        case "group-declared":
-            return f"The group was created, with {task or 'no tasks'}."
-        case "group-deleted":
-            return f"The group was deleted, with {count(body.get('members') or 0, 'member')}."
-        case "topology-changed":
-            return f"The topology of the group changed. It has {task or 'no tasks'}."
-        case "config-changed":
-            return f"Settings were changed{_told(_changes(body.get('changed')))}."
-        case "probed":
-            return f"A probing rebalance looked at the group{' and changed something' if body.get('changed') else ''}."
-        case "paused":
-            return f"An operator paused {'all moves' if body.get('scope') == 'all' else 'moves for balance'}{_because(body)}."
-        case "resumed":
-            return "The pause expired." if body.get("expired") else "An operator ended the pause."
-        case kind if EVENTS.get(kind, ("", ""))[1]:
-            gap_ms, bound = gap_of(body)
-            return EVENTS[kind][1].format(
-                task=task,
-                member=member,
-                source=names(body.get("from")),
-                gap=bound + duration(gap_ms),
-                took=duration(body.get("took_ms")),
-                running=count(body.get("running") or 0, "task"),
-                warmth="warm" if body.get("warm") else "cold",
-                begun="from a warm copy" if body.get("warm") else "cold",
-                detail=_told(body.get("detail")),
-                lost=number(body.get("lost") or 0),
-                why=_why(body),
-                instance=readable_name(body.get("instance_id"))
-                or (member if event.get("member") else body.get("instance_id", "")),
-            )
-        case kind:
-            return generic(kind, task, member if event.get("member") else "", _why(body))
+    task, member, kind = _tasks(event, body), names(event.get("member")), event["type"]
+    if kind not in EVENTS:
+        return generic(kind, task, member if event.get("member") else "", _why(body))
+    gap_ms, bound = gap_of(body)
+    gone, warm = str(body.get("cause") or ""), body.get("warm")
+    return EVENTS[kind][1].format(
+        task=task,
+        tasks=task or "no tasks",
+        member=member,
+        source=names(body.get("from")),
+        gap=bound + duration(gap_ms),
+        took=duration(body.get("took_ms")),
+        running=count(body.get("running") or 0, "task"),
+        active=count(body.get("running") or 0, "active task"),
+        blocked=meaning_of(str(body.get("why") or "the reason is not known")),
+        warmth="warm" if warm else "cold",
+        begun="from a warm copy" if warm else "cold",
+        detail=_told(body.get("detail")),
+        failure=body.get("detail") or "no detail",
+        lost=number(body.get("lost") or 0),
+        why=_why(body),
+        instance=readable_name(body.get("instance_id"))
+        or (member if event.get("member") else body.get("instance_id", "")),
+        number=body.get("number", event.get("generation")),
+        because=f", because {because(body['triggers'])}" if body.get("triggers") else "",
+        moves=count(body.get("moves", 0), "move"),
+        gone=CAUSES.get(gone, f"is gone ({gone})"),
+        ran=f", and ran {count(body['running'], 'task')}" if body.get("running") else "",
+        adopted=f"{task or 'what it runs'}: {ADOPTED.get(gone, 'the store lost commits')}",
+        members=count(body["members"] if isinstance(body.get("members"), int) else 0, "member"),
+        changes=_told(_changes(body.get("changed"))),
+        found=" and changed something" if body.get("changed") else "",
+        scope="all moves" if body.get("scope") == "all" else "moves for balance",
+        reason=f": {body['reason']}" if body.get("reason") else "",
+        ended="The pause expired" if body.get("expired") else "An operator ended the pause",
+    )
 
 
 def generic(kind: str, task: str, member: str, because_of: str) -> str:
@@ -193,10 +173,6 @@ def _tasks(event: Json, body: Json) -> str:
         if isinstance(body.get("tasks"), int)
         else ""
     )
-
-
-def _because(body: Json) -> str:
-    return f": {body['reason']}" if body.get("reason") else ""
 
 
 def _why(body: Json) -> str:

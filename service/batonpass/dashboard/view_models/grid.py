@@ -118,17 +118,12 @@ def cells_of(member: Json, acceptable_lag: int, names: Names) -> dict[str, Cell]
     return found
 
 
-def is_silent(member: Json) -> bool:
-    """Whether a member is not heard for longer than it should be; an older coordinator tells only of broken calls."""
-    return bool(member.get("silent", member["suspected"]))
-
-
 def _active(task: str, said: Json | None, member: Json, name: str) -> Cell:
     member_id = member["member_id"]
     state = said.get("state") if said is not None and said["role"] == "active" else None
     lag = said.get("lag") if said is not None else None
     match state:
-        case "running" if is_silent(member):
+        case "running" if member["silent"]:
             return Cell("A", "warn", "?", f"{name} ran {task} when it was last heard", member_id)
         case "running":
             return Cell("A", "ok", "", f"{name} runs {task}", member_id)
@@ -194,22 +189,12 @@ def targets_by_task(assignment: Json) -> dict[str, str]:
 
 def member_tone(member: Json, cells: Iterable[Cell]) -> str:
     """Return the tone of a member: of its own state, or the worst of what it has."""
-    if is_silent(member):
+    if member["silent"]:
         return "bad"
     is_leaving = member["state"] == "away" or member["draining"]
     own = "warn" if is_leaving or member.get("distrusted_until") else "move" if member["revoking"] else "ok"
     shown = ("warm" if one.letter == "W" else one.tone for one in cells if one.letter != "S")
     return worst_tone([own, *shown])
-
-
-def member_words(member: Json) -> str:
-    """Return what is special about a member, in a few words; empty if nothing is."""
-    words = ["fallen silent"] if is_silent(member) else []
-    words += ["given nothing new"] if member.get("distrusted_until") else []
-    words += ["restarting"] if member["state"] == "away" else []
-    words += ["draining"] if member["draining"] else []
-    words += [f"giving up {len(member['revoking'])}"] if member["revoking"] else []
-    return ", ".join(words)
 
 
 def task_tiles(topology: Json, copies: Copies, *, block: int = BLOCK) -> dict[str, list[Tile]]:

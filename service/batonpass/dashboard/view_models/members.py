@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from batonpass.dashboard.view_models.grid import TONES as WORST_FIRST
-from batonpass.dashboard.view_models.grid import Cell, Tile, cells_of, eta_of, member_tone, member_words, natural
+from batonpass.dashboard.view_models.grid import Cell, Tile, cells_of, eta_of, member_tone, natural
 from batonpass.dashboard.words import Names, count
 
 Json = Mapping[str, Any]
@@ -61,9 +61,8 @@ def member_lines(members: Sequence[Json], acceptable_lag: int, names: Names) -> 
         active = len(one["assignment"]["active"])
         tags = ", ".join(f"{name}={value}" for name, value in sorted(one["client_tags"].items()))
         tone = member_tone(one, cells_of(one, acceptable_lag, names).values())
-        words = member_words(one) or _state(one)
         load = one.get("load") or 0.0 if is_measured else active / one["capacity"]
-        lines.append(MemberLine(one, names(one["member_id"]), tone, words, active, load, tags))
+        lines.append(MemberLine(one, names(one["member_id"]), tone, state_words(one), active, load, tags))
     return sorted(lines, key=SORTS["state"])
 
 
@@ -81,8 +80,17 @@ def member_tiles(lines: Iterable[MemberLine]) -> list[Tile]:
     ]
 
 
-def _state(one: Json) -> str:
-    if one["last_heard_at"] is None and one["state"] != "away":
+def state_words(one: Json) -> str:
+    """Return the state of a member: what is special about it, or else what it does."""
+    words = ["fallen silent"] if one["silent"] else []
+    words += ["given nothing new"] if one.get("distrusted_until") else []
+    words += ["restarting"] if one["state"] == "away" else []
+    words += ["draining"] if one["draining"] else []
+    words += ["kept out"] if one.get("kept_out") else []
+    words += [f"giving up {len(one['revoking'])}"] if one["revoking"] else []
+    if words:
+        return ", ".join(words)
+    if one["last_heard_at"] is None:
         return "not heard since the coordinator started"
     if one["state"] == "unreleased":
         return "waits for tasks that others give up"
@@ -110,8 +118,3 @@ def held_by(member: Json, acceptable_lag: int, names: Names) -> list[Held]:
         found.append(Held(task, role, cell, tokens.get(task), said, eta_ms))
     worth = {tone: place for place, tone in enumerate((*WORST_FIRST, "behind", "copy"))}
     return sorted(found, key=lambda one: (order[one.role], worth[one.cell.tone], natural(one.task)))
-
-
-def reasons_against(problem: Json) -> list[tuple[str, str]]:
-    """Return why a member cannot be stopped now: task and reason."""
-    return [(str(one.get("path", "")), str(one.get("reason", ""))) for one in problem.get("errors", [])]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -88,13 +87,3 @@ def moves(members: Sequence[Json], plan: Json) -> list[Move]:
         Move(task, owner.get(task), target[task], "waits for a slot" if task in held else why(codes.get(task)))
         for task in moved
     ]
-
-
-def held_by_reason(plan: Json) -> list[tuple[str, int]]:
-    """Return how many moves would wait, by reason, the most frequent first."""
-    return Counter(one["reason"] for one in plan["held_back"]).most_common()
-
-
-def even(balance: Json) -> str:
-    """Return a balance in words: the least and the greatest load of any member, per capacity."""
-    return f"{balance['least']:g} to {balance['most']:g}"

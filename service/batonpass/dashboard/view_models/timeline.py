@@ -54,16 +54,14 @@ class Bar:
     width: float
     look: str
     title: str
-    label: str
 
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """One task. ``owner`` is the member that has it now."""
+    """One task."""
 
     task: str
     bars: tuple[Bar, ...]
-    owner: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,33 +121,30 @@ def lane(task: str, runs: Sequence[Json], along: Axis, order: Sequence[str], nam
         if run["gap_ms"] is not None and running is not None:
             gap_ms, bound = gap_of(run)
             gap_from = running - timedelta(milliseconds=gap_ms or 0)
-            bars += _bar(along, gap_from, running, "gap", f"nobody ran it for {bound}{duration(gap_ms)}", "")
+            bars += _bar(along, gap_from, running, "gap", f"nobody ran it for {bound}{duration(gap_ms)}")
         elif before is not None and begin > before:
-            bars += _bar(along, before, begin, "gap", "nobody ran it", "")
+            bars += _bar(along, before, begin, "gap", "nobody ran it")
         elif granted is not None and begin > granted:
-            bars += _bar(
-                along, granted, begin, "start", f"{name} had it and did not run it yet, {clock(run['granted_at'])}", ""
-            )
+            words = f"{name} had it and did not run it yet, {clock(run['granted_at'])}"
+            bars += _bar(along, granted, begin, "start", words)
         if running is not None:
             until = f"to {clock(run['stopped_at'])}, {run['ended'] or 'ended'}" if run["stopped_at"] else "until now"
             because = f", {why(run['why'])}" if run["why"] else ""
             words = f"{name} ran it from {clock(run['running_at'])} {until}{because}"
-            bars += _bar(along, running, stopped, look_of(run["member"], order), words, name)
+            bars += _bar(along, running, stopped, look_of(run["member"], order), words)
         before = stopped
-    owner = known[-1]["member"] if known and not known[-1]["stopped_at"] else None
-    if owner is None and before is not None and before < along.end:
-        bars += _bar(along, before, along.end, "gap", "nobody runs it", "")
-    return Lane(task, tuple(bars), owner)
+    if before is not None and before < along.end:
+        bars += _bar(along, before, along.end, "gap", "nobody runs it")
+    return Lane(task, tuple(bars))
 
 
-def _bar(along: Axis, begin: datetime, end: datetime, look: str, *words: str) -> list[Bar]:
+def _bar(along: Axis, begin: datetime, end: datetime, look: str, title: str) -> list[Bar]:
     """Return a bar, unless it lies outside the axis."""
     if end < along.begin or begin > along.end:
         return []
     x = along.place(begin)
     width = max(along.place(end) - x, THINNEST)
-    title, label = words
-    return [Bar(round(min(x, WIDTH - width), 2), round(width, 2), look, title, label)]
+    return [Bar(round(min(x, WIDTH - width), 2), round(width, 2), look, title)]
 
 
 def _begin(run: Json) -> datetime | None:

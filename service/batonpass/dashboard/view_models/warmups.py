@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from batonpass.client import instant
-from batonpass.dashboard.view_models.grid import eta_of, is_silent, natural
+from batonpass.dashboard.view_models.grid import eta_of, natural
 
 Json = Mapping[str, Any]
 
@@ -39,7 +39,7 @@ def warmups_of(
         said = member["reports"]
         held = member["assignment"]
         wanted = [("warmup", task) for task in held["warmup"]]
-        if not (is_silent(member) or member["away_until"]):
+        if not (member["silent"] or member["away_until"]):
             wanted += [
                 ("standby", task)
                 for task in held["standby"]
@@ -50,10 +50,13 @@ def warmups_of(
             for grant in held["active"]
             if said.get(grant["task"], {}).get("state") == "restoring"
         ]
-        found += [
-            _warmup(task, member["member_id"], kind, said.get(task, {}), (acceptable_lag, begun, now))
-            for kind, task in wanted
-        ]
+        for kind, task in wanted:
+            eta_ms = eta_of(said.get(task, {}), acceptable_lag)
+            began, share = instant(begun.get((task, member["member_id"]))), None
+            if began is not None and eta_ms is not None:
+                gone_ms = max((now - began).total_seconds() * 1_000, 0.0)
+                share = gone_ms / (gone_ms + eta_ms) if gone_ms + eta_ms else 1.0
+            found.append(Warmup(task, member["member_id"], kind, said.get(task, {}).get("lag"), eta_ms, share))
     kinds = ("restore", "warmup", "standby")
     return sorted(
         found,
@@ -74,18 +77,6 @@ def begun_of(events: Sequence[Json]) -> dict[tuple[str, str], str]:
         tasks = [event["task"]] if event["task"] else event["body"].get("sample", [])
         found |= {(task, event["member"]): event["at"] for task in tasks}
     return found
-
-
-def _warmup(
-    task: str, member: str, kind: str, said: Json, around: tuple[int, Mapping[tuple[str, str], str], datetime]
-) -> Warmup:
-    acceptable_lag, begun, now = around
-    eta_ms, began = eta_of(said, acceptable_lag), instant(begun.get((task, member)))
-    share = None
-    if began is not None and eta_ms is not None:
-        gone_ms = max((now - began).total_seconds() * 1_000, 0.0)
-        share = gone_ms / (gone_ms + eta_ms) if gone_ms + eta_ms else 1.0
-    return Warmup(task, member, kind, said.get("lag"), eta_ms, share)
 
 
 def _is_behind(said: Json | None, acceptable_lag: int) -> bool:
