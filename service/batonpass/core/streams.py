@@ -309,7 +309,8 @@ def _carried_out(draft: DecisionDraft) -> list[Record]:
         TaskReleased(task_id, member.id, at_ms=draft.now_ms)
         for member in sorted(group.members.values(), key=lambda member: member.id)
         for task_id, revocation in sorted(member.revoking.items())
-        if not revocation.active
+        # What it gives up as a copy it may still run: it was the owner until the step before.
+        if not revocation.active and member.id not in dict(group.tasks[task_id].handover.unreleased)
     ]
     for task_id in sorted(group.unsettled):
         task = group.tasks[task_id]
