@@ -44,7 +44,8 @@ from batonpass.core.state.soft import Refused, Soft, TaskReport
 from batonpass.explain.group import explain_group
 from batonpass.explain.status import GroupState
 
-RUNS = "runs"
+RUNS, RESTORES = "runs", "restores"
+STATES: Mapping[object, ActiveState] = {RUNS: ActiveState.RUNNING, RESTORES: ActiveState.RESTORING}
 ACCEPTABLE = 100
 ASKS_EVERY_MS = 2_000
 
@@ -52,11 +53,9 @@ ASKS_EVERY_MS = 2_000
 def process(
     name: str, tasks: Mapping[str, int | str] | None = None, *, threads: int = 1, **tags: str
 ) -> StreamsProcess:
-    """Return a process that runs what is said to run, and has copies that are so many records behind."""
-    found = {
-        TaskId(task): TaskReport("active", ActiveState.RUNNING) if has == RUNS else TaskReport("none", lag=int(has))
-        for task, has in (tasks or {}).items()
-    }
+    """Return a process that runs or restores what is said to, and has copies that are so many records behind."""
+    actives = {kind: TaskReport("active", state) for kind, state in STATES.items()}
+    found = {TaskId(task): actives.get(has) or TaskReport("none", lag=int(has)) for task, has in (tasks or {}).items()}
     return StreamsProcess(InstanceId(name), float(threads), tags, found)
 
 
@@ -117,6 +116,19 @@ def test_a_group_that_begins_is_dealt_out_and_looked_at_until_it_runs() -> None:
     assert advice.follow_up_ms == 2_000
     a, b = (dict.fromkeys(roles(advice, name)["active"], RUNS) for name in ("a", "b"))
     assert leader.ask(process("a", a), process("b", b)).follow_up_ms is None
+
+
+def test_an_owner_that_becomes_a_copy_and_loses_that_too_frees_its_task_when_it_says_so() -> None:
+    """Both happen within one rebalance: two ready copies wait, and the group wants one standby."""
+    leader = Leader(2, num_standby_replicas=1, max_warmup_replicas=10)
+    leader.ask(process("a", {"0_1": 50_000}), process("b"), process("c"))
+    leader.ask(process("a", {"0_1": RESTORES, "0_0": 50_000}), process("c", {"0_1": 50_000}))
+    leader.ask(process("a", {"0_1": RESTORES, "0_0": RESTORES}), process("b", {"0_0": 0}), process("c", {"0_0": 0}))
+    task = leader.scene.task("0_0")
+    assert (task.owner, [entry.member_id for entry in task.handover.unreleased]) == (None, ["a"])
+    assert task.handover.next_owner in {"b", "c"}
+    leader.ask(process("a", {"0_1": RUNS, "0_0": 0}), process("b", {"0_0": 0}), process("c", {"0_0": 0}))
+    assert leader.scene.task("0_0").owner in {"b", "c"}
 
 
 def test_a_join_warms_up_hands_over_in_two_rebalances_and_rests() -> None:
