@@ -57,6 +57,16 @@ async def test_a_signal_ends_the_run_in_good_order(number: signal.Signals) -> No
         assert (await coordinator.describe("orders"))["members"] == 0
 
 
+async def test_a_run_starts_a_member_that_was_not_started() -> None:
+    async with served() as (_, url):
+        worker = recorder("a")
+        member = Member(url, "orders", worker)
+        running = asyncio.ensure_future(member.run())
+        await until(lambda: worker.ownership.count("a") == 2)
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert await running == "left"
+
+
 async def test_a_signal_may_ask_for_a_restart_or_a_drain_and_a_second_one_cuts_a_drain_short() -> None:
     """A drain without another member waits for its deadline; the second signal ends the wait."""
     async with served(rejoin_grace_ms=60_000) as (coordinator, url):

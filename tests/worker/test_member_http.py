@@ -130,6 +130,7 @@ async def test_a_coordinator_that_hangs_is_left_though_its_answer_still_counts()
     [
         (httpx.Response(200, text="<html>"), None),
         (httpx.Response(200, json=[1]), None),
+        (httpx.Response(200, text="[" * 100_000), None),
         (httpx.Response(204), None),
         (httpx.Response(502, text="bad gateway"), None),
         (

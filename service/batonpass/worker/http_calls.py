@@ -177,7 +177,7 @@ def _body(answer: httpx.Response, content: bytes) -> Mapping[str, object] | None
     """Return the JSON object of an answer; if it names no time to wait, the one in the header is added."""
     try:
         found = msgspec.json.decode(content) if content else None
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         found = None
     body: dict[str, object] | None = found if isinstance(found, dict) else None
     wait = answer.headers.get("retry-after", "")

@@ -194,7 +194,7 @@ class Member:
         return True
 
     async def run(self, *, on_sigterm: Exit | None = None, on_sigint: Exit | None = None) -> str:
-        """Work until a signal asks to exit, then exit; return why the member ended.
+        """Start, unless it was started, and work until a signal asks to exit; then exit, and return why it ended.
 
         A signal that is not given a meaning here means the same as the end of the ``async with`` block. A second signal
         cuts a drain short. Without a signal, the work ends when the coordinator tells this process to stop for good.
@@ -203,6 +203,8 @@ class Member:
         Raises:
             ValueError: outside the main thread.
         """
+        if self.phase is Phase.NEW:
+            self.start()
         asked: asyncio.Queue[Exit] = asyncio.Queue()
         loop = asyncio.get_running_loop()
         meanings = {
