@@ -78,6 +78,22 @@ def test_how_far_a_caught_up_copy_is_waits_for_the_report_interval(role: str) ->
     assert reported(worker.last())["0_1"]["position"] == 4_908
 
 
+def test_a_copy_that_begins_from_disk_says_at_once_where_it_is_by_the_end_that_it_reads_now() -> None:
+    """The end that it knew on the disk may be long past: the report with that one tells nobody that it is caught up."""
+    fields: dict[str, Any] = {"report_interval_ms": 10_000}
+    worker = Scripted(on_disk={"0_1": at(4_900, 4_900)})
+    worker.start()
+    worker.reply(1, assignment(warmup=["0_1"]), to=worker.last(RequestKind.JOIN), **fields)
+    worker.beat(1, **fields)
+    worker.do("copy_progress", "0_1", at(5_000))
+    worker.beat(1, **fields)
+    assert lists_tasks(worker)
+    assert reported(worker.last())["0_1"]["end_offset"] == 5_000
+    worker.do("copy_progress", "0_1", at(5_010, 5_010))
+    worker.beat(1, **fields)
+    assert not lists_tasks(worker)
+
+
 def test_a_caught_up_copy_that_reads_nothing_is_not_reported_again() -> None:
     worker = following()
     for _ in range(8):

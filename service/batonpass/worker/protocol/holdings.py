@@ -79,6 +79,8 @@ class Holding:
     lost_since_seq: int | None = None
     # Whether it was reported that this copy is within the acceptable lag.
     reported_ready: bool = False
+    # Whether it was looked at since it began: what its state on disk was last said to lack may have grown since.
+    looked_at: bool = False
 
     def body(self) -> dict[str, object]:
         """Return what a report says of it."""
@@ -294,7 +296,7 @@ class Holdings:
         holding = self.held.get(task)
         if holding is None:
             return False
-        is_ready = self._is_ready(progress)
+        holding.looked_at, is_ready = True, self._is_ready(progress)
         is_news = is_ready and holding.role is Role.WARMUP and not holding.reported_ready
         if is_news or progress != holding.progress:
             is_level = is_ready and holding.reported_ready and holding.role is not Role.ACTIVE
@@ -367,7 +369,7 @@ class Holdings:
                 fields: dict[str, object] = {"role": Role.NONE.value, **progress.body()}
             else:
                 fields = holding.body()
-                holding.reported_ready = self._is_ready(holding.progress)
+                holding.reported_ready = holding.looked_at and self._is_ready(holding.progress)
             final = self.finals.get(task)
             if final is not None and final.position is not None:
                 if isinstance(final.position, int):
