@@ -461,9 +461,9 @@ COLUMN_PLANTS: Final[Mapping[str, Plant]] = {
         all_gone("assignment_events"), "L2", "there are no task histories of the day", traced=True
     ),
     "histories-moved": Plant(histories_moved, "L2", "its history lacks", times=None),
-    "generations-gone": Plant(all_gone("generations"), "L2", "not among the generations", times=4),
+    "generations-gone": Plant(all_gone("generations"), "L2", "not among the generations", times=6),
     "generation-doubled": Plant(generation_doubled, "L2", "is stored, but not in the log"),
-    "generation-version": Plant(generation(version=lambda was: was + 1), "L2", "version 107 as shown", also=_L2),
+    "generation-version": Plant(generation(version=lambda was: was + 1), "L2", "version 133 as shown", also=_L2),
     "traces-gone": Plant(all_gone("traces"), "", traced=True),
     "trace-doubled": Plant(double("traces"), "", traced=True),
     "trace-policy": Plant(in_trace(other_policy), "L2", "check_laws False here", traced=True),
@@ -507,6 +507,7 @@ COLUMN_PLANTS: Final[Mapping[str, Plant]] = {
         in_payload_where({"kind": "target-placed"}, exchange_targets, _has_two),
         "L2",
         "moved.0.owner",
+        times=2,
         also=frozenset({"L2", "L8"}),
     ),
     "moves-raised": Plant(in_payload_where({"kind": "target-placed"}, _more_moves), "L2", "moves"),
@@ -525,7 +526,7 @@ COLUMN_PLANTS: Final[Mapping[str, Plant]] = {
         also=_L2,
     ),
     "grant-to-ghost": Plant(
-        grant_to_ghost, "L2", "member late.1 as shown, ghost by the log", also=frozenset({"L2", "L9"})
+        grant_to_ghost, "L2", "member w1.2 as shown, ghost by the log", also=frozenset({"L2", "L9"})
     ),
     "join-epoch": Plant(in_payload_where({"kind": "member-joined"}, raise_joining_epoch), "L2", "each change"),
     "drain-of-another": Plant(
@@ -541,7 +542,7 @@ COLUMN_PLANTS: Final[Mapping[str, Plant]] = {
         times=None,
         also=frozenset({"L8", "L9", "stuck-task"}),
     ),
-    "topology-shorter": Plant(declared(shorter_topology), "L2", "tasks 8 as shown, 6 by the log", times=5),
+    "topology-shorter": Plant(declared(shorter_topology), "L2", "tasks 8 as shown, 6 by the log", times=7),
     "topology-shorter-traced": Plant(
         declared(shorter_topology), "L10", "partitions 4 then, 6 now", also=_L2, traced=True
     ),
@@ -553,7 +554,11 @@ COLUMN_PLANTS: Final[Mapping[str, Plant]] = {
         also=_UNREAD,
     ),
     "numbers-exchanged": Plant(
-        exchange("record_log", "seq", kind="picture-changed"), "L2", "is dated", times=3, also=frozenset({"L1", "L2"})
+        exchange("record_log", "seq", kind="picture-changed"),
+        "L2",
+        "its history",
+        times=6,
+        also=frozenset({"L1", "L2"}),
     ),
     "record-of-another": Plant(
         in_table("record_log", {"kind": "probe-scheduled"}, group_id="a-stranger"), "L2", "missing", also=_UNREAD
@@ -564,12 +569,12 @@ COLUMN_PLANTS: Final[Mapping[str, Plant]] = {
     "epoch-raised": Plant(raise_epoch, "L4", "records after one of epoch 9", times=2),
     "epoch-raised-at-the-end": Plant(raise_last_epoch, ""),
     "probe-later": Plant(in_payload_where({"kind": "probe-scheduled"}, _minute_later, _is_due), ""),
-    "capacity-raised": Plant(in_payload_where({"kind": "member-joined"}, raise_capacity), "L2", "score", times=2),
+    "capacity-raised": Plant(in_payload_where({"kind": "member-joined"}, raise_capacity), "L2", "score", times=4),
     "endpoint-put": Plant(in_payload_where({"kind": "member-joined"}, put_endpoint), ""),
     "instance-renamed": Plant(in_payload_where({"kind": "member-joined"}, rename_instance), ""),
     "lag-of-copy": Plant(in_payload_where({"kind": "picture-changed"}, raise_lag, lambda one: bool(one["lags"])), ""),
     "token-in-both": Plant(later_grant_token, ""),
-    "end-cut-everywhere": Plant(cut_consistently, ""),
+    "end-cut-everywhere": Plant(cut_consistently, "", also=frozenset({"stuck-warmup"})),
     # Other columns of other tables.
     "history-place": Plant(place_history, ""),
     "history-second-later": Plant(history(at=lambda at: at + timedelta(seconds=1)), ""),

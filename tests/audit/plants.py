@@ -387,7 +387,9 @@ PLANTS: Final[Mapping[str, Plant]] = {
     ),
     "half-lost": Plant(lose_half_a_decision, "L2", "the end of the log is missing"),
     "half-lost-traced": Plant(lose_half_a_decision, "L2", "the end of the log is missing", traced=True),
-    "head-behind": Plant(head_at(lambda was: was - 3), "L2", "that the head does not count"),
+    "head-behind": Plant(
+        head_at(lambda was: was - 3), "L2", "that the head does not count", also=frozenset({"stuck-warmup"})
+    ),
     "head-at-nought": Plant(head_at(lambda _: 0), "L2", "that the head does not count"),
     "head-ahead": Plant(head_at(lambda was: was + 2**61), "L2", "records are lost, the head counts"),
     "head-gone": Plant(

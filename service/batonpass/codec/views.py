@@ -177,7 +177,7 @@ def count_by_reason(held: tuple[HeldBack, ...]) -> dict[str, int]:
 
 def topology_body(topology: Topology) -> dict[str, Any]:
     """Return a topology as it can be declared again."""
-    body: dict[str, Any] = msgspec.to_builtins(topology)
+    body: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(topology))
     for part in body["subtopologies"]:
         del part["epoch"]  # Which of the topology's epochs added it cannot be declared.
     return body
