@@ -175,8 +175,11 @@ def crowd(members: int, **config: object) -> Scene:
 @pytest.mark.parametrize(("members", "told_ms"), [(2, 3_000), (3, 3_000), (8, 8_000), (20, (SESSION_MS - 1_000) // 3)])
 def test_members_are_told_to_heartbeat_less_often_where_there_are_many(members: int, told_ms: int) -> None:
     scene = crowd(members)
-    assert cast("Answer", scene.beat("m0")).heartbeat_interval_ms == told_ms
+    answer = cast("Answer", scene.beat("m0"))
+    assert answer.heartbeat_interval_ms == told_ms
+    assert answer.report_interval_ms == 10_000 * told_ms // 3_000
     heard_ms = scene.now_ms
     assert not is_overdue(scene.group, scene.soft, heard_ms + 2 * told_ms, scene.member("m0"))
     assert is_overdue(scene.group, scene.soft, heard_ms + 2 * told_ms + 1, scene.member("m0"))
-    assert scene.group.position_age_max_ms == 10_000 + told_ms
+    assert scene.group.position_age_max_ms == answer.report_interval_ms + told_ms
+    assert scene.group.look_again_ms == told_ms

@@ -321,8 +321,7 @@ class BatonpassGroup(CoordinatorObserver):
 
     @property
     def _said_ms(self) -> int:
-        config = self.group.config
-        return config.report_interval_ms + SAID_HEARTBEATS * config.heartbeat_interval_ms
+        return self.group.report_interval_ms + SAID_HEARTBEATS * self.group.heartbeat_interval_ms
 
     def skip_rest(self, to_ms: int) -> None:
         """Jump to shortly before `to_ms` if the group is at rest: only identical heartbeats would happen until then.

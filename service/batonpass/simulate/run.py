@@ -101,7 +101,7 @@ def _run_to_rest(world: World, limit_ms: int, is_spent: Callable[[], bool]) -> N
         version = world.store.group.version
         if why_not_at_rest(world):
             return
-        world.run_until(world.now_ms + 3 * world.store.group.config.heartbeat_interval_ms, stop=is_spent)
+        world.run_until(world.now_ms + 3 * world.store.group.heartbeat_interval_ms, stop=is_spent)
         if world.store.group.version == version or any(
             task.target.waiting_reason for task in world.store.group.tasks.values()
         ):
@@ -120,7 +120,7 @@ def patience_ms(world: World) -> int:
     longest_log = max((world.shared.end_of(task_of(task)) for task in tasks), default=0)
     restore_ms = int(longest_log * 1000 / max(1, speed)) + 2_000
     rounds = len(tasks) * (1 + config.num_standby_replicas) + 2
-    return waits + rounds * (restore_ms + 2 * config.heartbeat_interval_ms)
+    return waits + rounds * (restore_ms + 2 * group.heartbeat_interval_ms)
 
 
 def _tidy(world: World) -> None:
@@ -186,7 +186,7 @@ def _stay_at_rest(world: World, is_spent: Callable[[], bool]) -> None:
     """Check that a group at rest writes nothing, moves nothing, and is consistent."""
     group = world.store.group
     config, version = group.config, group.version
-    world.run_until(world.now_ms + 3 * config.heartbeat_interval_ms + config.session_timeout_ms, stop=is_spent)
+    world.run_until(world.now_ms + 3 * group.heartbeat_interval_ms + config.session_timeout_ms, stop=is_spent)
     for violation in check_group(world.store.group):
         world.checks.fail(violation.law, violation.detail, violation.task, violation.member)
     # A task that waits for capacity, or for a newer program, is looked at again at each interval.

@@ -45,14 +45,16 @@ POSITION = 812
 class Played:
     """One member. While it ``reads_on``, its copies read between any two heartbeats, as in a group under load.
 
-    Every ``lists_every``-th heartbeat names the tasks. In a group at rest the SDK's never do (0) while nothing changes,
-    and every fourth does while caught-up copies read on, with a group's defaults (protocol 4.10). A client that knows
-    nothing of that names them each time (1), and so does everybody until the group is at rest.
+    ``interval_ms`` is how often it was last told to heartbeat. Every ``lists_every``-th heartbeat names the tasks. In a
+    group at rest the SDK's never do (0) while nothing changes, and every fourth does while caught-up copies read on,
+    with a group's defaults (protocol 4.10). A client that knows nothing of that names them each time (1), and so does
+    everybody until the group is at rest.
     """
 
     path: str
     reads_on: bool = False
     lists_every: int = 1
+    interval_ms: int = 0
     epoch: int = 0
     seq: int = 0
     tasks: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -63,6 +65,7 @@ class Played:
         body = decode(answer.body)
         if answer.status not in (200, 201):
             raise RuntimeError(f"{self.path}: {answer.status} {answer.body!r}")
+        self.interval_ms = body["heartbeat_interval_ms"]
         if body["assignment"] is None:
             return
         self.epoch = body["member_epoch"]
@@ -162,6 +165,13 @@ class Population:
                 await do(wire, member)
 
         await asyncio.gather(*(go_on(wire) for wire in self.wires))
+
+    async def configure(self, **config: Any) -> None:
+        """Change settings of the group, and let everybody hear of it."""
+        answer = await self.wires[0].ask(self.server.request("PUT", self.path, encode({"config": config})))
+        if answer.status != 200:
+            raise RuntimeError(f"{answer.status} {answer.body!r}")
+        await self.each(self.members, self.beat)
 
     def go_on(self, *, reads_on: bool, lists_every: int) -> None:
         """Have all copies read on from here, or stand still, and members tell of it so often."""

@@ -88,7 +88,7 @@ def answer(
         report=None if known.full else "full",
         assignment=None if known_epoch == epoch else assignment_in_order(group, member),
         status=(*status(group, soft, member), *extra),
-        report_interval_ms=config.report_interval_ms,
+        report_interval_ms=group.report_interval_ms,
     )
 
 

@@ -74,14 +74,17 @@ def notice_return(draft: DecisionDraft, before: Soft, member: Member) -> bool:
 
     If the present target gives it nothing new because it was not there, the group is placed anew.
     """
+    was_overdue = availability_of(draft.group, before, draft.now_ms, member) is Availability.OVERDUE
+    missing = draft.soft.placed_without
+    if not was_overdue and member.id not in missing:
+        return False
     if not availability_of(draft.group, draft.soft, draft.now_ms, member).is_heard:
         return False
-    missing = draft.soft.placed_without
     if member.id in missing:
         draft.soft = draft.soft._replace(placed_without=missing - {member.id})
         if draft.group.placement_due_ms is None:
             draft.schedule(HEARD_AGAIN)
-    return availability_of(draft.group, before, draft.now_ms, member) is Availability.OVERDUE
+    return was_overdue
 
 
 def poll_broken(draft: DecisionDraft, item: PollBroken) -> Reply:

@@ -75,7 +75,7 @@ def probe_sooner(draft: DecisionDraft, member_id: MemberId) -> None:
     view = draft.view()
     warming = [task_id for task_id, grant in member.assignment.items() if grant.role is Role.WARMUP]
     soonest_ms = _soonest_ms(view, ((task, member_id) for task in view.tasks.pick(warming)), default=due_ms)
-    at_ms = now_ms + max(soonest_ms, draft.group.config.look_again_ms)
+    at_ms = now_ms + max(soonest_ms, draft.group.look_again_ms)
     if 2 * (at_ms - now_ms) < due_ms - now_ms:
         draft.record(ProbeScheduled(at_ms))
 
@@ -90,7 +90,7 @@ def _delay_ms(view: View) -> int:
     soonest_ms = _soonest_ms(
         view, ((task, member_id) for task in moving for member_id in task.warmups), default=delay_ms
     )
-    return min(delay_ms, max(soonest_ms, config.look_again_ms))
+    return min(delay_ms, max(soonest_ms, view.group.look_again_ms))
 
 
 def _soonest_ms(view: View, copies: Iterable[tuple[Task, MemberId]], default: int) -> int:

@@ -579,9 +579,23 @@ class Group:
         )
 
     @property
+    def look_again_ms(self) -> int:
+        """How soon the group is looked at again for what its members say meanwhile.
+
+        That costs as much as the group is large, so an interval of less than a second, which its members may choose,
+        counts as one.
+        """
+        return max(self.heartbeat_interval_ms, 1_000)
+
+    @property
     def overdue_ms(self) -> int:
         """The silence after which a member is missing a heartbeat and may be about to expire."""
         return 2 * self.heartbeat_interval_ms
+
+    @property
+    def report_interval_ms(self) -> int:
+        """How often they are told to report what only reads on: the setting, as much longer as the interval above."""
+        return self.config.report_interval_ms * self.heartbeat_interval_ms // self.config.heartbeat_interval_ms
 
     @property
     def position_age_max_ms(self) -> int:
@@ -589,7 +603,7 @@ class Group:
 
         After ``report_interval_ms`` its member reports it with the heartbeat that is due next.
         """
-        return self.config.report_interval_ms + self.heartbeat_interval_ms
+        return self.report_interval_ms + self.heartbeat_interval_ms
 
     def moving_tasks(self) -> list[TaskId]:
         """Return the tasks that every step looks at. No other task has warmups, or members that have to release it."""

@@ -43,9 +43,6 @@ class BalanceBy(StrEnum):
     MEASURED = "measured"
 
 
-LOOK_AGAIN_LEAST_MS: Final = 1_000
-
-
 def _number(default: T, least: float, most: float) -> T:
     """Declare a numeric setting: its default, and the lowest and the highest value that is accepted."""
     return field(default=default, metadata={"range": (least, most)})
@@ -97,15 +94,6 @@ class GroupConfig:
     load_cooldown_ms: int = _number(3_600_000, 60_000, 7 * _DAY_MS)
     other_assignor: str = ""
     max_heartbeats_per_s: int = _number(1_500, 1, 1_000_000)
-
-    @property
-    def look_again_ms(self) -> int:
-        """Return how soon the group is looked at again for what its members say meanwhile.
-
-        That costs as much as the group is large, so an interval of less than a second, which its members may choose,
-        counts as one.
-        """
-        return max(self.heartbeat_interval_ms, LOOK_AGAIN_LEAST_MS)
 
     def warmup_budget(self, stateful_tasks: int) -> int:
         """Return how many extra copies the group may have at once, at least 1."""
