@@ -168,7 +168,8 @@ class Population:
 
     async def configure(self, **config: Any) -> None:
         """Change settings of the group, and let everybody hear of it."""
-        answer = await self.wires[0].ask(self.server.request("PUT", self.path, encode({"config": config})))
+        change = self.server.request("PUT", self.path, encode({"config": config}), **{"if-match": "*"})
+        answer = await self.wires[0].ask(change)
         if answer.status != 200:
             raise RuntimeError(f"{answer.status} {answer.body!r}")
         await self.each(self.members, self.beat)

@@ -42,9 +42,9 @@ class Server:
         """Return how much memory it occupies."""
         return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * PAGE
 
-    def request(self, method: str, path: str, body: bytes = b"") -> bytes:
+    def request(self, method: str, path: str, body: bytes = b"", **headers: str) -> bytes:
         """Return a request that this server lets in."""
-        return request(method, path, body, self.headers)
+        return request(method, path, body, self.headers | headers)
 
 
 def pin(core: int) -> None:

@@ -28,7 +28,7 @@ async def test_every_part_runs(own_url: str, capsys: pytest.CaptureFixture[str])
         "ours, copies standing still:",
         "ours, copies reading on:",
         "ours, copies reading on, each heartbeat naming them:",
-        "one every 3 s, copies reading on",
+        "one every 3 s, as they are told, copies reading on",
         "times the processor time of bare",
         "caught up to granted",
         "two bare hops with a row each",
