@@ -27,9 +27,8 @@ from batonpass.demo.job import STORE, Job, connection, customer, read_state, sub
 from batonpass.demo.logs import configure
 from batonpass.worker import Exit, Member, OnLeaseLost, Task
 from batonpass.worker.kafka import ActiveOptions, KafkaRuntime, RocksMemory, RocksStore
-from batonpass.worker.options import fresh_member_id
 from batonpass.worker.protocol import Offsets, Role, Stage
-from batonpass.worker.simulated import sole_user_of
+from batonpass.worker.own_folder import MemberIds, sole_user_of
 from batonpass.worker.tasks import Revocation
 
 LOOK_S = 0.1
@@ -169,26 +168,7 @@ async def answering(listener: socket.socket, questions: Questions) -> AsyncItera
         await serving
 
 
-@dataclass(slots=True)
-class Identity:
-    """The member id of the last run, kept on disk: a process that holds the folder knows that no other one does."""
-
-    file: Path
-
-    def last(self) -> str | None:
-        """Return the id of the last run, if there was one."""
-        return self.file.read_text().strip() if self.file.exists() else None
-
-    def fresh(self) -> str:
-        """Return a new id, written to disk before it is used."""
-        made = fresh_member_id()
-        unfinished = self.file.with_suffix(".new")
-        unfinished.write_text(made)
-        unfinished.replace(self.file)
-        return made
-
-
-async def work(order: Order) -> int:
+async def work(order: Order, ids: MemberIds) -> int:
     """Be a worker until told to stop; return the exit code."""
     job, folder, token = order.job, Path(order.folder), Path(order.token_file)
     options = ActiveOptions(
@@ -203,15 +183,14 @@ async def work(order: Order) -> int:
         open_store=partial(RocksStore, memory=RocksMemory(STATE_MEMORY_BYTES)),
         options=options,
     )
-    identity = Identity(folder / "member-id")
     listener = socket.create_server(("127.0.0.1", 0))
     member = Member(
         order.url,
         job.group,
         runtime,
         instance_id=order.name,
-        replaces=identity.last(),
-        new_member_id=identity.fresh,
+        replaces=ids.last,
+        new_member_id=ids.new,
         endpoint=f"http://127.0.0.1:{listener.getsockname()[1]}",
         on_lease_lost=OnLeaseLost.CONTINUE,
         on_disk=await runtime.on_disk(),
@@ -250,10 +229,10 @@ def main() -> int:
     configure()
     keep_heap_small()
     try:
-        with sole_user_of(Path(order.folder)):
-            return asyncio.run(work(order))
-    except BlockingIOError:
-        terminal.say_on_stderr(f"batonpass: another process works in {order.folder}")
+        with sole_user_of(Path(order.folder)) as ids:
+            return asyncio.run(work(order, ids))
+    except BlockingIOError as error:
+        terminal.say_on_stderr(f"batonpass: {error}")
         return EXIT_REFUSED
 
 

@@ -10,18 +10,18 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import fcntl
 import json
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from batonpass.terminal import log_to_stderr, say, say_on_stderr
 from batonpass.variables import variable
 from batonpass.worker.member import JoinRefused, Member
-from batonpass.worker.options import Exit, fresh_member_id
+from batonpass.worker.options import Exit
+from batonpass.worker.own_folder import MemberIds, sole_user_of
 from batonpass.worker.protocol import Offsets, OnLeaseLost, Phase, Problem, Progress, RequestKind, Role, Status
 from batonpass.worker.tasks import Callbacks, Revocation, Task
 
@@ -60,10 +60,9 @@ class Changelog:
 
 @dataclass
 class Saved:
-    """What outlives the process: the member id of its last run, and how far each task's state has come."""
+    """What outlives the process: how far each task's state has come."""
 
     path: Path
-    member_id: str | None = None
     positions: dict[str, int] = field(default_factory=dict)
 
     @classmethod
@@ -72,19 +71,12 @@ class Saved:
         saved = cls(folder / "state.json")
         with contextlib.suppress(OSError, ValueError, TypeError, AttributeError, KeyError):
             found = json.loads(saved.path.read_text())
-            positions = {str(task): int(position) for task, position in found["positions"].items()}
-            saved.member_id, saved.positions = found.get("member_id"), positions
+            saved.positions = {str(task): int(position) for task, position in found["positions"].items()}
         return saved
-
-    def new_run(self) -> str:
-        """Return a fresh member id, saved before it is used, so that the next process can say which run it replaces."""
-        self.member_id = fresh_member_id()
-        self.write()
-        return self.member_id
 
     def write(self) -> None:
         """Write the file, all or nothing."""
-        whole = json.dumps({"member_id": self.member_id, "positions": self.positions})
+        whole = json.dumps({"positions": self.positions})
         unfinished = self.path.with_suffix(".new")
         unfinished.write_text(whole)
         unfinished.replace(self.path)
@@ -196,11 +188,8 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-async def work(asked: argparse.Namespace) -> int:
-    """Be a worker until told to stop; return the exit code.
-
-    It replaces the run that the folder remembers: this process alone holds the folder.
-    """
+async def work(asked: argparse.Namespace, ids: MemberIds) -> int:
+    """Be a worker until told to stop; return the exit code."""
     changelog, saved = Changelog(asked.rate, asked.growth, asked.size), Saved.read(asked.folder)
     callbacks = SimulatedCallbacks(changelog, saved, prints=asked.json)
     begin, end = changelog.begin(), changelog.end()
@@ -214,8 +203,8 @@ async def work(asked: argparse.Namespace) -> int:
         client_tags=dict(tag.partition("=")[::2] for tag in asked.tag),
         on_lease_lost=OnLeaseLost(asked.on_lease_lost),
         token=None if token_file is None else lambda: token_file.read_text().strip(),
-        replaces=saved.member_id,
-        new_member_id=saved.new_run,
+        replaces=ids.last,
+        new_member_id=ids.new,
         on_disk={
             task: Progress(position=position, end_offset=end)
             for task, position in saved.positions.items()
@@ -239,28 +228,15 @@ async def work(asked: argparse.Namespace) -> int:
     return EXIT_TAKEN_OVER if member.phase is Phase.STOPPED else 0
 
 
-@contextlib.contextmanager
-def sole_user_of(folder: Path) -> Iterator[None]:
-    """Hold a folder for this process alone.
-
-    Raises:
-        BlockingIOError: when another process holds it.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "lock").open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one simulated worker; return the exit code."""
     asked = parse(arguments)
     log_to_stderr(variable("BATONPASS_WORKER_LOG") or "WARNING", "%(levelname)s %(message)s")
     try:
-        with sole_user_of(asked.folder):
-            return asyncio.run(work(asked))
-    except BlockingIOError:
-        say_on_stderr(f"batonpass: another process works in {asked.folder}")
+        with sole_user_of(asked.folder) as ids:
+            return asyncio.run(work(asked, ids))
+    except BlockingIOError as error:
+        say_on_stderr(f"batonpass: {error}")
         return EXIT_REFUSED
     except KeyboardInterrupt:
         # Before it has joined; from then on the member handles it.

@@ -19,8 +19,10 @@ import msgspec
 import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import KafkaConnectionError
 from tests.waiting import until
 from tests.worker.kafka.totals import Job, NewTopics, read
+from tests.worker.test_own_folder import held
 
 from batonpass.sockets import free_port
 from batonpass.worker.declaring import NotDeclared
@@ -155,6 +157,10 @@ async def ignore(record: Record[str, int], context: Context) -> None:
     """Do nothing."""
 
 
+async def keep(record: Record[str, int], context: Context, state: State[int]) -> None:
+    """Do nothing."""
+
+
 def test_a_job_that_does_nothing_is_refused(app: App) -> None:
     with pytest.raises(ValueError, match=r"give a topic to a function with @app\.process"):
         app.subtopologies()
@@ -210,6 +216,29 @@ async def test_what_nobody_has_named_is_asked_for(missing: str, monkeypatch: pyt
     monkeypatch.setenv("BATONPASS_KAFKA_BOOTSTRAP", "127.0.0.1:9")
     monkeypatch.delenv(missing)
     with pytest.raises(ValueError, match=f"set {missing}"):
+        await app.run_async()
+
+
+async def test_a_folder_that_another_process_has_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, app: App
+) -> None:
+    monkeypatch.setenv("BATONPASS_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("BATONPASS_KAFKA_BOOTSTRAP", "127.0.0.1:9")
+    monkeypatch.setenv("BATONPASS_STATE", str(tmp_path))
+    app.process(app.topic("a", key=TEXT, value=INT), state=app.table("sums", key=TEXT, value=INT))(keep)
+    with held(tmp_path / "orders"), pytest.raises(BlockingIOError, match="another process works in") as refused:
+        await app.run_async()
+    assert "BATONPASS_INSTANCE gives each worker a name" in refused.value.__notes__[0]
+
+
+async def test_workers_without_state_need_no_folder_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, app: App
+) -> None:
+    monkeypatch.setenv("BATONPASS_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("BATONPASS_KAFKA_BOOTSTRAP", "127.0.0.1:9")
+    monkeypatch.setenv("BATONPASS_STATE", str(tmp_path))
+    app.process(app.topic("a", key=TEXT, value=INT))(ignore)
+    with held(tmp_path / "orders"), pytest.raises(KafkaConnectionError):
         await app.run_async()
 
 

@@ -34,7 +34,7 @@ def program(name: str) -> str:
 
 
 @pytest.mark.needs("kafka")
-async def test_the_job_of_the_page_adds_orders_up(bootstrap: str, tmp_path: Path) -> None:
+async def test_the_job_of_the_page_adds_orders_up_and_goes_on_when_it_was_killed(bootstrap: str, tmp_path: Path) -> None:
     own = uuid.uuid4().hex[:8]
     text = program("totals.py")
     for there in ('"orders"', '"totals"'):
@@ -44,13 +44,14 @@ async def test_the_job_of_the_page_adds_orders_up(bootstrap: str, tmp_path: Path
     totals = f"totals-{own}"
     job = Job(KafkaConnection(bootstrap_servers=bootstrap), f"orders-{own}", f"orders-{own}", totals, "")
     async with LocalCoordinator() as coordinator, HttpServer(coordinator.answer) as server:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "totals.py",
-            cwd=tmp_path,
-            env=os.environ
-            | {"BATONPASS_URL": server.url, "BATONPASS_KAFKA_BOOTSTRAP": bootstrap, "BATONPASS_INSTANCE": "orders-0"},
-        )
+        named = {"BATONPASS_URL": server.url, "BATONPASS_KAFKA_BOOTSTRAP": bootstrap, "BATONPASS_INSTANCE": "orders-0"}
+
+        async def start() -> asyncio.subprocess.Process:
+            return await asyncio.create_subprocess_exec(
+                sys.executable, "totals.py", cwd=tmp_path, env=os.environ | named
+            )
+
+        process = await start()
         try:
 
             async def is_declared() -> bool:
@@ -66,6 +67,17 @@ async def test_the_job_of_the_page_adds_orders_up(bootstrap: str, tmp_path: Path
                 return sorted(found) == [(b"ada", b"15"), (b"ada", b"5"), (b"bob", b"7")]
 
             await until(done)
+            process.kill()
+            await process.wait()
+            process, began = await start(), time.monotonic()
+            async with AIOKafkaProducer(bootstrap_servers=bootstrap) as producer:
+                await producer.send_and_wait(job.source, b"1", key=b"ada")
+
+            async def goes_on() -> bool:
+                return b"16" in {one.value for part in range(4) for one in await read(job, totals, partition=part)}
+
+            await until(goes_on)
+            assert time.monotonic() - began < 30, "it waited for the lease of the killed one, which lasts 45 s"
         finally:
             process.terminate()
             assert await asyncio.wait_for(process.wait(), 30) == 0

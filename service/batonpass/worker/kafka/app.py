@@ -36,7 +36,7 @@ from batonpass.worker.kafka.options import ActiveOptions, check_count
 from batonpass.worker.kafka.runtime import KafkaRuntime
 from batonpass.worker.kafka.serdes import Serde
 from batonpass.worker.kafka.steps import TIMERS, Call, Steps
-from batonpass.worker.kafka.stores import OpenStore, RocksStore
+from batonpass.worker.kafka.stores import OpenStore, RocksStore, in_memory
 from batonpass.worker.kafka.subtopology import Subtopology, check_job, check_partitions, check_process
 from batonpass.worker.kafka.topics import MissingPartition
 from batonpass.worker.kafka.transaction import Context
@@ -44,6 +44,7 @@ from batonpass.worker.kafka.typed import Record, State, Table, Timer, Topic
 from batonpass.worker.kafka.wall_clock import Punctuation
 from batonpass.worker.member import Member
 from batonpass.worker.options import MemberOptions, Options
+from batonpass.worker.own_folder import sole_user_of
 from batonpass.worker.protocol import OnLeaseLost
 
 K = TypeVar("K")
@@ -308,7 +309,7 @@ class App:
             ConnectionError: when no coordinator answers.
             KafkaError: when the cluster does not answer.
             JoinRefused: when the coordinator refuses this member.
-            OSError: when the port for metrics is taken.
+            OSError: when the port for metrics is taken, or another process works in the folder for the state.
         """
         parts = self.subtopologies()
         url = self._url or variable("BATONPASS_URL")
@@ -323,22 +324,26 @@ class App:
         if instance_id := variable("BATONPASS_INSTANCE"):
             given["instance_id"] = instance_id
         given |= self._member
-        try:
-            counts = await self._have_topics(parts, connection)
-        except KafkaConnectionError as error:
-            raise KafkaConnectionError(await in_words(error, connection)) from error
-        await declare([url], self.group, declared(parts, counts), self.config, Options(**given))
-        runtime = KafkaRuntime(
-            connection,
-            self.group,
-            parts,
-            folder=(self._folder or Path(variable("BATONPASS_STATE") or "state"))
-            / (given.get("instance_id") or self.group),
-            open_store=self._open_store,
-            options=self.options,
-        )
-        given["on_disk"] = await runtime.on_disk()
+        state = self._folder or Path(variable("BATONPASS_STATE") or "state")
+        folder = state / (given.get("instance_id") or self.group)
         async with AsyncExitStack() as stack:
+            try:
+                ids = stack.enter_context(sole_user_of(folder))
+            except OSError as error:
+                error.add_note("BATONPASS_INSTANCE gives each worker a name and a folder, BATONPASS_STATE says where")
+                if self._open_store is not in_memory and any(part.changelogs for part in parts.values()):
+                    raise
+            else:
+                given = MemberOptions(replaces=ids.last, new_member_id=ids.new) | given
+            try:
+                counts = await self._have_topics(parts, connection)
+            except KafkaConnectionError as error:
+                raise KafkaConnectionError(await in_words(error, connection)) from error
+            await declare([url], self.group, declared(parts, counts), self.config, Options(**given))
+            runtime = KafkaRuntime(
+                connection, self.group, parts, folder=folder, open_store=self._open_store, options=self.options
+            )
+            given["on_disk"] = await runtime.on_disk()
             if (port := self._metrics_port or variable("BATONPASS_METRICS_PORT")) is not None:
                 REGISTRY.register(runtime.metrics)
                 stack.callback(REGISTRY.unregister, runtime.metrics)

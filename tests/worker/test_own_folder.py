@@ -1,0 +1,74 @@
+"""A folder has one process at a time, which knows the member id of the one before it."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from batonpass.worker.own_folder import sole_user_of
+
+HOLDER = """
+import os, sys, time
+from pathlib import Path
+from batonpass.worker.own_folder import sole_user_of
+with sole_user_of(Path(sys.argv[1])) as ids:
+    ids.new()
+    child = os.fork()
+    if not child:
+        time.sleep(60)
+    print(ids.last, child, flush=True)
+    time.sleep(60)
+"""
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[tuple[subprocess.Popen[str], str, int]]:
+    """Have another process hold a folder: yields it, its member id, and a child that it has forked."""
+    holder = subprocess.Popen([sys.executable, "-c", HOLDER, str(folder)], stdout=subprocess.PIPE, text=True)
+    assert holder.stdout is not None
+    member_id, child = holder.stdout.readline().split()
+    try:
+        yield holder, member_id, int(child)
+    finally:
+        holder.kill()
+        holder.wait()
+        subprocess.run(["kill", "-9", child], check=True)
+        holder.stdout.close()
+
+
+def test_a_folder_that_another_process_has_is_refused(tmp_path: Path) -> None:
+    with held(tmp_path), pytest.raises(BlockingIOError, match="another process works in"), sole_user_of(tmp_path):
+        pass
+
+
+def test_a_process_that_was_killed_is_known_to_be_dead_although_its_child_lives(tmp_path: Path) -> None:
+    with held(tmp_path) as (holder, member_id, _):
+        holder.kill()
+        holder.wait()
+        with sole_user_of(tmp_path) as ids:
+            assert ids.last == member_id
+
+
+def test_each_run_has_an_id_of_its_own_and_the_last_is_kept(tmp_path: Path) -> None:
+    with sole_user_of(tmp_path / "made") as ids:
+        assert ids.last is None
+        first, second = ids.new(), ids.new()
+        assert first != second
+    with sole_user_of(tmp_path / "made") as ids:
+        assert ids.last == second
+
+
+def test_an_id_that_was_cut_short_counts_as_none(tmp_path: Path) -> None:
+    (tmp_path / "member-id").write_text("\n")
+    with sole_user_of(tmp_path) as ids:
+        assert ids.last is None
+
+
+def test_a_worker_goes_on_where_its_id_cannot_be_kept(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with sole_user_of(tmp_path) as ids:
+        (tmp_path / "member-id.new").mkdir()
+        assert ids.new()
+    assert "the member id was not kept" in caplog.text
