@@ -167,13 +167,9 @@ class TaskRunner:
                     task.failed(said[:DETAIL_CHARS_MAX])
             else:
                 return
-            try:
-                async with asyncio.timeout(self._terms.retry_failed_s):
-                    await task.stop_requested()
-            except TimeoutError:
-                log.warning("%r is tried again", task)
-            else:
+            if await task.stop_requested(self._terms.retry_failed_s):
                 return
+            log.warning("%r is tried again", task)
             if task.role is Role.ACTIVE:
                 self._turn(lambda now: self._machine.task_restoring(task.id, now_ms=now))
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from batonpass.core.state.ids import split_task_id
 from batonpass.worker.clock import Clock
@@ -42,6 +43,14 @@ class Revocation:
 
     commit: bool
     becomes: Role | None = None
+
+
+async def happens(event: asyncio.Event, within_s: float | None) -> bool:
+    """Wait until an event is set, or the time is over; return whether it is set."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(within_s):
+            await event.wait()
+    return event.is_set()
 
 
 class Task:
@@ -180,9 +189,18 @@ class Task:
         """Whether it has stopped; further reports about it are ignored."""
         return self._ended
 
-    async def stop_requested(self) -> None:
-        """Wait until it is told to stop."""
-        await self._stopping.wait()
+    async def stop_requested(self, within_s: float | None = None) -> bool:
+        """Wait until it is told to stop, or the time is over; return whether it was told."""
+        return await happens(self._stopping, within_s)
+
+    async def unless_stopping(self, call: asyncio.Future[Any]) -> bool:
+        """Wait for a call, or until the task is told to stop, and return whether the call is done; else it goes on."""
+        stopping = asyncio.ensure_future(self._stopping.wait())
+        try:
+            await asyncio.wait((call, stopping), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stopping.cancel()
+        return call.done()
 
     async def finished(self) -> None:
         """Wait until the callback that began this task has returned; for `on_revoke`."""

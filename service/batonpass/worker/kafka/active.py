@@ -199,7 +199,7 @@ class Active:
                 if said.is_news(repr(error)):
                     why = await in_words(error, self._connection)
                     log.warning("%r begins anew every %s ms: %s", self._task, self._options.retry_ms, why)
-                await self._pause(self._options.retry_ms / 1_000)
+                await self._task.stop_requested(self._options.retry_ms / 1_000)
 
     def _is_unable(self, now: float) -> bool:
         """Say whether the task could not run for ``unable_ms``, although the cluster answered each time.
@@ -245,19 +245,13 @@ class Active:
 
     async def _connected(self) -> Clients | None:
         """Return clients that are connected; None when the task is to stop instead."""
-        taking = asyncio.ensure_future(self._prepared.take())
-        stopping = asyncio.ensure_future(self._task.stop_requested())
+        taking, is_taken = asyncio.ensure_future(self._prepared.take()), False
         try:
-            await asyncio.wait((taking, stopping), return_when=asyncio.FIRST_COMPLETED)
-            if taking.done():
-                return taking.result()
-        except asyncio.CancelledError:
-            self._closing.abandon(self._task.id, taking)
-            raise
+            is_taken = await self._task.unless_stopping(taking)
         finally:
-            stopping.cancel()
-        self._closing.abandon(self._task.id, taking)
-        return None
+            if not is_taken:
+                self._closing.abandon(self._task.id, taking)
+        return taking.result() if is_taken else None
 
     async def _restore(self, clients: Clients) -> None:
         """Read the changelog to where it ended after all others were fenced: they can add nothing to that."""
@@ -379,14 +373,11 @@ class Active:
 
     async def _lease_holds(self) -> bool:
         """Wait until the task may begin; False when it is to stop instead."""
-        while not self._task.may_begin:
-            if self._task.stopping:
-                return False
-            await self._pause(LEASE_LOOK_S)
+        while not self._task.may_begin and not await self._task.stop_requested(LEASE_LOOK_S):
+            pass
         return not self._task.stopping
 
     async def _process(self, clients: Clients) -> None:
-        stopping = asyncio.ensure_future(self._task.stop_requested())
         reported_lag_at = 0.0
         said = Said()
         looked_at = moved_at = time.monotonic()
@@ -396,45 +387,40 @@ class Active:
         at_start = self._places(clients)
         places: dict[TopicPartition, int] = {}
         inputs = Inputs(clients.input, clients.partitions, self._part.tables, self._options.max_task_idle_ms)
-        try:
-            while not self._task.stopping:
-                wait_ms = self._wall_clock.left_ms(self._options.clock())
-                if not inputs.is_ready and wait_ms != 0:
-                    wait_ms = POLL_MS if wait_ms is None else min(wait_ms, POLL_MS)
-                    inputs.put(await self._poll(clients, inputs, stopping, wait_ms, self._options.records_max))
-                if inputs.is_ready or wait_ms == 0:
-                    await self._transaction(clients, inputs, stopping)
-                    self._has_committed, places = True, {}
-                now = time.monotonic()
-                if not inputs and not self._task.stopping:
-                    # Once it is to stop, a poll may have been cut short, with records that nobody has processed.
-                    places = self._places(clients)
-                    has_moved = places != at_start | self._committed
-                    if now >= renew_at or (has_moved and now - moved_at > FIRST_RENEWAL_S):
-                        renew_at, moved_at = now + RENEW_S, now
-                        await self._renew_offsets(clients, places)
-                if now - looked_at > TOPICS_LOOK_S:
-                    looked_at = now
-                    await clients.raise_if_remade()
-                if now - reported_lag_at > INPUT_LAG_S:
-                    reported_lag_at = now
-                    self._tell_input_lag(clients, len(inputs), said)
-                    if (load := meter.look(self._busy.seconds, now)) is not None:
-                        self._task.load_measured(self._options.load(self._task.id, load))
-                    if self._task.may_begin:
-                        self._note_level()
-            if places and places != at_start | self._committed:
-                # Markers and aborted records have moved it on. Retention may take them while nobody runs the task.
-                await self._renew_offsets(clients, places)
-        finally:
-            stopping.cancel()
+        while not self._task.stopping:
+            wait_ms = self._wall_clock.left_ms(self._options.clock())
+            if not inputs.is_ready and wait_ms != 0:
+                wait_ms = POLL_MS if wait_ms is None else min(wait_ms, POLL_MS)
+                inputs.put(await self._poll(clients, inputs, wait_ms, self._options.records_max))
+            if inputs.is_ready or wait_ms == 0:
+                await self._transaction(clients, inputs)
+                self._has_committed, places = True, {}
+            now = time.monotonic()
+            if not inputs and not self._task.stopping:
+                # Once it is to stop, a poll may have been cut short, with records that nobody has processed.
+                places = self._places(clients)
+                has_moved = places != at_start | self._committed
+                if now >= renew_at or (has_moved and now - moved_at > FIRST_RENEWAL_S):
+                    renew_at, moved_at = now + RENEW_S, now
+                    await self._renew_offsets(clients, places)
+            if now - looked_at > TOPICS_LOOK_S:
+                looked_at = now
+                await clients.raise_if_remade()
+            if now - reported_lag_at > INPUT_LAG_S:
+                reported_lag_at = now
+                self._tell_input_lag(clients, len(inputs), said)
+                if (load := meter.look(self._busy.seconds, now)) is not None:
+                    self._task.load_measured(self._options.load(self._task.id, load))
+                if self._task.may_begin:
+                    self._note_level()
+        if places and places != at_start | self._committed:
+            # Markers and aborted records have moved it on. Retention may take them while nobody runs the task.
+            await self._renew_offsets(clients, places)
 
     def _places(self, clients: Clients) -> dict[TopicPartition, int]:
         return {one: place for one in clients.partitions if (place := place_of(clients.input, one)) is not None}
 
-    async def _poll(
-        self, clients: Clients, inputs: Inputs, stopping: asyncio.Future[Any], timeout_ms: int, records_max: int
-    ) -> Batches:
+    async def _poll(self, clients: Clients, inputs: Inputs, timeout_ms: int, records_max: int) -> Batches:
         """Return records as soon as there are any, or none when the time is over or the task is to stop.
 
         The time is also over when a record that waits for those of another source need not wait any longer.
@@ -450,11 +436,11 @@ class Active:
             clients.input.getmany(*inputs.wanted(), timeout_ms=timeout_ms, max_records=records_max)
         )
         try:
-            await asyncio.wait((poll, stopping), return_when=asyncio.FIRST_COMPLETED)
+            is_over = await self._task.unless_stopping(poll)
         except asyncio.CancelledError:
             poll.cancel()
             raise
-        if not poll.done():
+        if not is_over:
             # The next owner reads what it would have returned: only what was processed is committed.
             poll.cancel()
             await asyncio.wait((poll,))
@@ -467,7 +453,7 @@ class Active:
         clients.reading.look(batches)
         return batches
 
-    async def _transaction(self, clients: Clients, inputs: Inputs, stopping: asyncio.Future[Any]) -> None:
+    async def _transaction(self, clients: Clients, inputs: Inputs) -> None:
         """Process and commit some records, all or nothing; what is left is for the next transaction.
 
         Raises:
@@ -481,7 +467,7 @@ class Active:
         try:
             now_ms = self._options.clock()
             was_due = await self._wall_clock.call(now_ms, context)
-            offsets = await self._fill(context, clients, inputs, stopping)
+            offsets = await self._fill(context, clients, inputs)
             if offsets or was_due:
                 # One after the other: a broker that is to check a transaction twice at once gives up the first check.
                 await self._in_time(context.flush(), clients)
@@ -583,9 +569,7 @@ class Active:
         goes_on: Exception = KafkaError(f"{refused.args[0]}: it goes on with batches of at most {batch_bytes} bytes")
         return goes_on
 
-    async def _fill(
-        self, context: Context, clients: Clients, inputs: Inputs, stopping: asyncio.Future[Any]
-    ) -> dict[TopicPartition, int]:
+    async def _fill(self, context: Context, clients: Clients, inputs: Inputs) -> dict[TopicPartition, int]:
         """Process records until the transaction is long enough; return where the input is to go on."""
         # The first transaction ends with its first records: readers of the output wait since the last owner stopped.
         longest_s = self._options.commit_interval_ms / 1_000
@@ -615,9 +599,9 @@ class Active:
             if left_s <= 0 or left <= 0 or self._task.stopping:
                 return offsets
             if came < FEW:
-                await asyncio.wait((stopping,), timeout=min(left_s, interval_s / GATHER))
+                await self._task.stop_requested(min(left_s, interval_s / GATHER))
                 left_s = commit_at - time.monotonic()
-            inputs.put(await self._poll(clients, inputs, stopping, max(0, int(left_s * 1_000)), left))
+            inputs.put(await self._poll(clients, inputs, max(0, int(left_s * 1_000)), left))
 
     async def _process_one(self, record: ConsumerRecord, context: Context, clients: Clients) -> None:
         """Process a record, unless it was found before that it cannot be.
@@ -674,8 +658,3 @@ class Active:
     def _note_level(self) -> None:
         """Note that the state is complete: by its lease or a commit, only this active writes the changelog."""
         self._state.note_level(self._options.clock())
-
-    async def _pause(self, seconds: float) -> None:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._task.stop_requested()

@@ -27,6 +27,7 @@ from batonpass.worker.kafka.reading import Reading, place_of
 from batonpass.worker.kafka.subtopology import Subtopology, check_partitions
 from batonpass.worker.kafka.topics import SAY_AGAIN_S, MissingPartition, log_ends, look_up, settings_of
 from batonpass.worker.kafka.transaction import Producer
+from batonpass.worker.tasks import happens
 
 log = logging.getLogger("batonpass.worker.kafka")
 
@@ -362,9 +363,8 @@ class Closing:
 
     async def _close(self, closes: tuple[Close, ...], hurry: asyncio.Event, delay_s: float) -> None:
         # Cancelled at the end of the process, it closes at once, so that the cluster learns that the clients are gone.
-        with suppress(TimeoutError, asyncio.CancelledError):
-            async with asyncio.timeout(delay_s):
-                await hurry.wait()
+        with suppress(asyncio.CancelledError):
+            await happens(hurry, delay_s)
         for close in closes:
             try:
                 await close()
@@ -421,9 +421,7 @@ class Prepared:
         self._closing.abandon(self._task_id, connecting)
 
     async def _connect(self, hurry: asyncio.Event, delay_s: float) -> Clients:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(delay_s):
-                await hurry.wait()
+        await happens(hurry, delay_s)
         hurry.set()
         clients = self._make()
         try:

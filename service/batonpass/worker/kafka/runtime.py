@@ -164,11 +164,9 @@ class KafkaRuntime(Callbacks):
             # The task's new owner connects first, then the previous owner, which has become a copy.
             copy.prepared.begin(delay_s=DEMOTED_CONNECTS_AFTER_S if task.was is Role.ACTIVE else 0)
         tailing = asyncio.ensure_future(self._keep_tailing(task, copy, copy.changelog, part))
-        stopping = asyncio.ensure_future(task.stop_requested())
         try:
-            await asyncio.wait((tailing, stopping), return_when=asyncio.FIRST_COMPLETED)
+            await task.unless_stopping(tailing)
         finally:
-            stopping.cancel()
             tailing.cancel()
             await asyncio.wait((tailing,))
         if not tailing.cancelled():

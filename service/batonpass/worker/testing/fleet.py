@@ -17,7 +17,6 @@ partition, so that each subtopology is one task.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -219,9 +218,7 @@ class _Worker(Callbacks):
                     await asyncio.sleep(RECORD_S)
                     await self._commit(task, here, context, raw)
                 else:
-                    with contextlib.suppress(TimeoutError):
-                        async with asyncio.timeout(LOOK_S):
-                            await task.stop_requested()
+                    await task.stop_requested(LOOK_S)
         finally:
             self.running.discard(name)
 
