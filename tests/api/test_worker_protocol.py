@@ -14,7 +14,6 @@ from tests.api.conftest import Api
 from tests.waiting import until
 
 from batonpass.worker.protocol import (
-    DemoteActive,
     Instruction,
     LeaveMode,
     MemberProtocol,
@@ -22,14 +21,11 @@ from batonpass.worker.protocol import (
     Phase,
     ProblemSeen,
     Progress,
-    PromoteCopy,
     Request,
+    Role,
     Send,
-    StartActive,
-    StartStandby,
-    StartWarmup,
-    StopActive,
-    StopCopy,
+    Start,
+    Stop,
     http_target,
 )
 
@@ -79,18 +75,18 @@ class Worker:
                     call = asyncio.create_task(self._send(request))
                     self._calls.add(call)
                     call.add_done_callback(self._calls.discard)
-                case StartActive(task, token, _) | PromoteCopy(task, token, _):
-                    self._start(task, token)
-                case StopActive(task):
+                case Start(task, Role.ACTIVE, token):
+                    self._start(task, token or 0)
+                case Start(task):
+                    self._restored[task] = 0
+                case Stop(task, Role.ACTIVE, _, None):
                     self._stop(task)
                     self.carry_out(self.machine.task_stopped(task, now_ms=now_ms(), final_position=END))
-                case DemoteActive(task, _):
+                case Stop(task, Role.ACTIVE):
                     self._stop(task)
                     self.carry_out(self.machine.task_demoted(task, now_ms=now_ms(), final_position=END))
                     self._restored[task] = END - END // STEPS_TO_CATCH_UP
-                case StartWarmup(task) | StartStandby(task):
-                    self._restored[task] = 0
-                case StopCopy(task):
+                case Stop(task):
                     self._restored.pop(task, None)
                     self.carry_out(self.machine.task_stopped(task, now_ms=now_ms()))
                 case ProblemSeen():

@@ -19,7 +19,7 @@ from batonpass.core.state.ids import MemberId
 from batonpass.core.state.inputs import Input, PollBroken, PollOpened, ReleaseRequest, Started, Tick
 from batonpass.core.state.replies import Reply
 from batonpass.simulate.wire import to_answer, to_input
-from batonpass.worker.protocol import LeaveMode, Pending, Phase, RequestKind, Role, Stage
+from batonpass.worker.protocol import LeaveMode, Phase, RequestKind, Role, Stage
 
 TIME = "units"
 
@@ -179,7 +179,7 @@ def _of_worker(world: World, name: str) -> Iterator[Move]:
     if wake_ms is not None and wake_ms <= world.now_ms:
         yield Move(f"{name}'s timer fires", doing(World.tell, name, "tick"))
     for task, holding in machine.holdings.items():
-        if holding.pending is not Pending.NONE:
+        if holding.stopping is not None:
             yield Move(f"{name} has stopped {task}", doing(World.stop, name, task))
         elif holding.role is not Role.ACTIVE:
             if holding.progress != AT_END:

@@ -36,7 +36,7 @@ from batonpass.worker.protocol import (
     RequestKind,
     Role,
     Send,
-    StopCopy,
+    Stop,
     StopForGood,
 )
 
@@ -259,7 +259,7 @@ class World:
         for each in instructions:
             if isinstance(each, Send):
                 self.wire = (*self.wire, Message(name, worker.process, each.request))
-            elif isinstance(each, StopCopy):
+            elif isinstance(each, Stop) and each.role is not Role.ACTIVE:
                 self.tell(name, "task_stopped", each.task)
             elif isinstance(each, StopForGood):
                 self.end(name)
@@ -268,7 +268,7 @@ class World:
         """Let a worker finish what it was told to stop, or to demote."""
         holding = self.workers[name].machine.holdings[task]  # type: ignore[union-attr]
         final: Offsets | None = END if holding.progress == AT_END else None
-        what = "task_demoted" if holding.pending == "demotion" else "task_stopped"
+        what = "task_demoted" if holding.stopping and holding.stopping.becomes else "task_stopped"
         self.tell(name, what, task, final_position=final)
 
     # --- what is true -------------------------------------------------------------------------------------------

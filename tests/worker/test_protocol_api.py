@@ -9,7 +9,16 @@ import pytest
 from tests.worker.scripted import Scripted, assignment, joined
 
 import batonpass.worker.protocol
-from batonpass.worker.protocol import Phase, Progress, Request, RequestKind, StartActive, StopActive, http_target
+from batonpass.worker.protocol import (
+    Phase,
+    Progress,
+    Request,
+    RequestKind,
+    Role,
+    Start,
+    Stop,
+    http_target,
+)
 from batonpass.worker.protocol.machine import NEXT_PHASE, SENDS, Event
 
 SERVICE = Path(__file__).resolve().parents[2] / "service"
@@ -19,7 +28,6 @@ EXPORTED = [
     "UNKNOWN_PROGRESS",
     "Answer",
     "Assignment",
-    "DemoteActive",
     "Grant",
     "Holding",
     "Instruction",
@@ -30,12 +38,10 @@ EXPORTED = [
     "MemberSettings",
     "Offsets",
     "OnLeaseLost",
-    "Pending",
     "Phase",
     "Problem",
     "ProblemSeen",
     "Progress",
-    "PromoteCopy",
     "Rejoining",
     "Request",
     "RequestKind",
@@ -43,13 +49,10 @@ EXPORTED = [
     "RoleChanged",
     "Send",
     "Stage",
-    "StartActive",
-    "StartStandby",
-    "StartWarmup",
+    "Start",
     "Status",
     "StatusChanged",
-    "StopActive",
-    "StopCopy",
+    "Stop",
     "StopForGood",
     "http_target",
     "parse_answer",
@@ -85,9 +88,9 @@ def test_every_phase_has_its_row_and_leads_to_an_end() -> None:
 def test_a_machine_can_be_copied_in_mid_flight() -> None:
     worker = joined(1, assignment({"0_1": 1}))
     twin = copy.deepcopy(worker)
-    assert worker.beat(2, assignment()) == [StopActive("0_1", commit=True)]
+    assert worker.beat(2, assignment()) == [Stop("0_1", Role.ACTIVE)]
     assert twin.machine.member_epoch == 1
-    assert twin.beat(2, assignment({"0_1": 1, "0_2": 2})) == [StartActive("0_2", 2, None)]
+    assert twin.beat(2, assignment({"0_1": 1, "0_2": 2})) == [Start("0_2", Role.ACTIVE, 2)]
     assert list(worker.machine.holdings) == ["0_1"]
 
 

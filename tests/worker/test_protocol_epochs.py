@@ -6,10 +6,9 @@ from batonpass.worker.protocol import (
     ProblemSeen,
     Progress,
     RequestKind,
-    StartActive,
-    StartStandby,
-    StopActive,
-    StopCopy,
+    Role,
+    Start,
+    Stop,
 )
 
 POLL = RequestKind.POLL
@@ -21,7 +20,7 @@ def test_an_answer_of_a_lower_epoch_changes_nothing_held() -> None:
     worker.later(3_000)
     poll = worker.last(POLL)
     assert worker.do("on_answer", poll, 200, answer("run-1", 3, assignment({"0_1": 5}))) == [
-        StartActive("0_1", 5, None)
+        Start("0_1", Role.ACTIVE, 5)
     ]
     assert worker.reply(2, assignment(standby=["0_1"]), heartbeat_interval_ms=77) == []
     assert worker.machine.member_epoch == 3
@@ -75,7 +74,7 @@ def test_a_stale_epoch_is_answered_with_the_assignment_to_take() -> None:
     refused = worker.last()
     assigned = answer("run-1", 4, assignment(standby=["0_2"]))
     done = worker.refuse("stale-member-epoch", 409, answer=assigned)
-    assert done == [StopActive("0_1", commit=True), StartStandby("0_2")]
+    assert done == [Stop("0_1", Role.ACTIVE), Start("0_2", Role.STANDBY)]
     worker.later(60)
     worker.do("task_stopped", "0_1")
     worker.later(0)
@@ -193,7 +192,9 @@ def test_late_polls_are_read_and_disturb_nothing() -> None:
     worker.do("on_answer", waiting, 200, answer("run-1", 2, assignment(standby=["0_1", "0_2"])))
     worker.later(100)
     third = worker.last(POLL)
-    assert worker.do("on_answer", old, 200, answer("run-1", 3, assignment(standby=["0_2"]))) == [StopCopy("0_1")]
+    assert worker.do("on_answer", old, 200, answer("run-1", 3, assignment(standby=["0_2"]))) == [
+        Stop("0_1", Role.STANDBY)
+    ]
     assert worker.do("on_answer", waiting, 204, None) == []
     worker.later(100)
     assert worker.last(POLL) is third

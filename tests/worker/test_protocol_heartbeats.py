@@ -13,7 +13,7 @@ from batonpass.worker.protocol import (
     RoleChanged,
     Status,
     StatusChanged,
-    StopActive,
+    Stop,
 )
 from batonpass.worker.protocol.machine import backoff_ms
 from batonpass.worker.protocol.types import LOAD_MAX
@@ -416,7 +416,7 @@ def test_a_refused_poll_waits_and_is_shown() -> None:
     worker = joined(1, assignment({"0_1": 1}))
     poll = worker.last(POLL)
     [seen] = worker.refuse("coordinator-loading", 503, to=poll, retry_after_ms=700)
-    assert not isinstance(seen, StopActive)
+    assert not isinstance(seen, Stop)
     worker.later(699)
     assert worker.last(POLL) is poll
     worker.later(1)

@@ -11,9 +11,8 @@ from batonpass.worker.protocol import (
     ProblemSeen,
     Progress,
     RequestKind,
-    StartActive,
-    StartStandby,
-    StartWarmup,
+    Role,
+    Start,
     StopForGood,
 )
 
@@ -69,10 +68,10 @@ def test_the_answer_to_a_join_starts_what_it_grants() -> None:
     done = worker.reply(1, assigned, to=worker.last(JOIN))
     assert done == [
         Joined("run-1"),
-        StartWarmup("0_3"),
-        StartActive("0_9", 8, None),
-        StartActive("0_10", 7, None),
-        StartStandby("1_0"),
+        Start("0_3", Role.WARMUP),
+        Start("0_9", Role.ACTIVE, 8),
+        Start("0_10", Role.ACTIVE, 7),
+        Start("1_0", Role.STANDBY),
     ]
     worker.later(60)
     assert worker.last().body == {
@@ -105,7 +104,7 @@ def test_a_grant_in_an_answer_that_came_after_the_lease_starts_nothing() -> None
     worker.start()
     worker.until(50_000)
     assert worker.reply(1, assignment({"0_1": 4}), to=worker.last(JOIN)) == [Joined("run-1")]
-    assert worker.beat(1) == [StartActive("0_1", 4, None)]
+    assert worker.beat(1) == [Start("0_1", Role.ACTIVE, 4)]
 
 
 def test_the_late_answer_to_the_first_attempt_joins() -> None:

@@ -4,7 +4,6 @@ import pytest
 from tests.worker.scripted import Scripted, answer, assignment, joined, reported
 
 from batonpass.worker.protocol import (
-    DemoteActive,
     Instruction,
     MemberSettings,
     OnLeaseLost,
@@ -12,10 +11,8 @@ from batonpass.worker.protocol import (
     Progress,
     RequestKind,
     Role,
-    StartActive,
-    StartStandby,
-    StopActive,
-    StopCopy,
+    Start,
+    Stop,
 )
 
 CONTINUE = MemberSettings(on_lease_lost=OnLeaseLost.CONTINUE)
@@ -23,7 +20,7 @@ CONTINUE = MemberSettings(on_lease_lost=OnLeaseLost.CONTINUE)
 
 def stops(done: list[Instruction]) -> list[Instruction]:
     """Return what is to stop."""
-    return [each for each in done if isinstance(each, StopActive | StopCopy | DemoteActive)]
+    return [each for each in done if isinstance(each, Stop)]
 
 
 def silent(settings: MemberSettings | None = None, assigned: dict[str, object] | None = None) -> Scripted:
@@ -83,7 +80,7 @@ def test_a_poll_renews_nothing() -> None:
     worker.later(1_000)
     assigned = assignment({"0_1": 1, "0_2": 2})
     done = worker.do("on_answer", worker.last(RequestKind.POLL), 200, answer("run-1", 2, assigned))
-    assert done == [StartActive("0_2", 2, None)]
+    assert done == [Start("0_2", Role.ACTIVE, 2)]
     assert worker.machine.lease_end_ms == end_ms
 
 
@@ -97,7 +94,7 @@ def test_at_the_end_of_the_lease_every_active_stops_without_a_commit() -> None:
     assert not worker.machine.may_process("0_1", end_ms)
     assert worker.machine.wake_at_ms == end_ms
     done = worker.until(end_ms)
-    assert done == [StopActive("0_1", commit=False), StopActive("0_2", commit=False)]
+    assert done == [Stop("0_1", Role.ACTIVE, commit=False), Stop("0_2", Role.ACTIVE, commit=False)]
     assert worker.machine.lease_is_over(end_ms)
 
 
@@ -106,7 +103,7 @@ def test_stopping_early_leaves_the_worker_time() -> None:
     beat = worker.last()
     end_ms = beat.first_sent_ms + 45_000 - 700
     assert worker.machine.lease_end_ms == end_ms
-    assert stops(worker.until(end_ms)) == [StopActive("0_1", commit=False)]
+    assert stops(worker.until(end_ms)) == [Stop("0_1", Role.ACTIVE, commit=False)]
 
 
 def silent_at(settings: MemberSettings, assignment: dict[str, object]) -> Scripted:
@@ -124,7 +121,10 @@ def test_what_was_stopping_with_a_commit_stops_without_one() -> None:
     end_ms = worker.machine.lease_end_ms
     assert end_ms is not None
     assert worker.machine.may_process("0_1", end_ms - 1), "for it has to commit"
-    assert stops(worker.until(end_ms)) == [StopActive("0_1", commit=False), StopActive("0_2", commit=False)]
+    assert stops(worker.until(end_ms)) == [
+        Stop("0_1", Role.ACTIVE, commit=False),
+        Stop("0_2", Role.ACTIVE, commit=False),
+    ]
     assert not worker.machine.may_process("0_1", end_ms)
     assert worker.do("task_demoted", "0_2") == [], "done all the same, just before it was told"
     assert worker.machine.holdings["0_2"].role is Role.STANDBY
@@ -134,7 +134,7 @@ def test_a_suspended_machine_stops_as_soon_as_it_wakes() -> None:
     worker = silent()
     beat = worker.last()
     worker.now_ms += 200_000
-    assert worker.do("copy_progress", "0_1", Progress(lag=1)) == [StopActive("0_1", commit=False)]
+    assert worker.do("copy_progress", "0_1", Progress(lag=1)) == [Stop("0_1", Role.ACTIVE, commit=False)]
     assert worker.reply(1, to=beat) == []
 
 
@@ -144,11 +144,11 @@ def test_an_answer_that_arrives_after_the_end_stops_first_and_starts_nothing() -
     worker.later(44_000)
     beat = worker.last()
     worker.now_ms = beat.first_sent_ms + 30_000
-    assert worker.reply(1, to=beat) == [StopActive("0_1", commit=False)]
+    assert worker.reply(1, to=beat) == [Stop("0_1", Role.ACTIVE, commit=False)]
     assert not worker.machine.lease_is_over(worker.now_ms)
     assert worker.do("task_stopped", "0_1") == []
     worker.later(60)
-    assert worker.reply(1) == [StartActive("0_1", 1, None)]
+    assert worker.reply(1) == [Start("0_1", Role.ACTIVE, 1)]
 
 
 def test_what_stopped_starts_again_after_a_heartbeat_sent_since() -> None:
@@ -157,7 +157,7 @@ def test_what_stopped_starts_again_after_a_heartbeat_sent_since() -> None:
     worker.do("task_stopped", "0_1", final_position=7)
     worker.later(10_000)
     assert reported(worker.last())["0_1"] == {"role": "none", "position": 7, "final_position": 7}
-    assert worker.reply(1) == [StartActive("0_1", 1, None)]
+    assert worker.reply(1) == [Start("0_1", Role.ACTIVE, 1)]
     worker.later(60)
     assert reported(worker.last())["0_1"] == {
         "role": "active",
@@ -180,7 +180,7 @@ def test_what_still_stops_when_the_lease_is_back_starts_after_it_has_stopped() -
     worker = silent_at(MemberSettings(), assignment({"0_1": 1}))
     worker.later(10_000)
     assert worker.reply(1) == []
-    assert worker.do("task_stopped", "0_1") == [StartActive("0_1", 1, None)]
+    assert worker.do("task_stopped", "0_1") == [Start("0_1", Role.ACTIVE, 1)]
 
 
 def test_what_is_no_longer_in_the_assignment_does_not_start_again() -> None:
@@ -196,10 +196,10 @@ def test_a_poll_starts_nothing_while_the_lease_is_over(settings: MemberSettings)
     poll = worker.last(RequestKind.POLL)
     assigned = assignment({"0_2": 2}, standby=["0_1", "0_4"])
     done = worker.do("on_answer", poll, 200, answer("run-1", 2, assigned))
-    assert StopCopy("0_3") in done
-    assert not [each for each in done if isinstance(each, StartActive | StartStandby)]
+    assert Stop("0_3", Role.STANDBY) in done
+    assert not [each for each in done if isinstance(each, Start)]
     worker.later(10_000)
-    assert worker.reply(2) == [StartActive("0_2", 2, None), StartStandby("0_4")]
+    assert worker.reply(2) == [Start("0_2", Role.ACTIVE, 2), Start("0_4", Role.STANDBY)]
 
 
 def test_a_member_that_continues_goes_on_at_the_end_of_the_lease() -> None:
@@ -207,7 +207,7 @@ def test_a_member_that_continues_goes_on_at_the_end_of_the_lease() -> None:
     worker = silent(CONTINUE)
     assert stops(worker.later(500_000)) == []
     assert worker.machine.may_process("0_1", worker.now_ms)
-    assert stops(worker.refuse("fenced", 409)) == [StopActive("0_1", commit=False)]
+    assert stops(worker.refuse("fenced", 409)) == [Stop("0_1", Role.ACTIVE, commit=False)]
     assert not worker.machine.may_process("0_1", worker.now_ms)
 
 
@@ -233,7 +233,7 @@ def test_a_lower_session_timeout_may_end_the_lease_with_the_answer_that_brings_i
     beat = worker.last()
     worker.now_ms = beat.first_sent_ms + 6_500
     done = worker.reply(1, to=beat, session_timeout_ms=6_000)
-    assert done == [StopActive("0_1", commit=False)]
+    assert done == [Stop("0_1", Role.ACTIVE, commit=False)]
 
 
 def test_what_has_stopped_is_not_told_to_stop_by_the_end_of_the_lease() -> None:
@@ -242,13 +242,13 @@ def test_what_has_stopped_is_not_told_to_stop_by_the_end_of_the_lease() -> None:
     worker.beat(2, assignment(standby=["0_2"]))
     worker.now_ms += 100_000
     assert worker.do("task_stopped", "0_1", final_position=4) == [
-        StopActive("0_2", commit=False),
-        StopActive("0_3", commit=False),
+        Stop("0_2", Role.ACTIVE, commit=False),
+        Stop("0_3", Role.ACTIVE, commit=False),
     ]
     other = silent(assigned=assignment({"0_1": 1, "0_2": 2}))
     other.beat(2, assignment(standby=["0_2"]))
     other.now_ms += 100_000
-    assert other.do("task_demoted", "0_2", final_position=4) == [StopActive("0_1", commit=False)]
+    assert other.do("task_demoted", "0_2", final_position=4) == [Stop("0_1", Role.ACTIVE, commit=False)]
 
 
 def test_a_lower_session_timeout_known_from_a_poll_counts_from_the_heartbeat_that_echoes_its_epoch() -> None:
@@ -267,7 +267,7 @@ def test_a_lower_session_timeout_known_from_a_poll_counts_from_the_heartbeat_tha
     assert echo.body["member_epoch"] == 2
     # Neither was answered. The lease ends all the same, because the coordinator may have heard the second.
     assert worker.machine.lease_end_ms == echo.first_sent_ms + 6_000
-    assert stops(worker.until(echo.first_sent_ms + 6_000)) == [StopActive("0_1", commit=False)]
+    assert stops(worker.until(echo.first_sent_ms + 6_000)) == [Stop("0_1", Role.ACTIVE, commit=False)]
 
 
 def test_a_stale_answer_cannot_bring_back_a_longer_session_timeout() -> None:
@@ -290,15 +290,15 @@ def test_a_lease_that_ends_again_stops_again() -> None:
     worker.reply(1)
     end_ms = worker.machine.lease_end_ms
     assert end_ms is not None
-    assert stops(worker.until(end_ms)) == [StopActive("0_1", commit=False)]
+    assert stops(worker.until(end_ms)) == [Stop("0_1", Role.ACTIVE, commit=False)]
 
 
 def test_a_member_that_leaves_stops_without_a_commit_when_its_lease_ends_meanwhile() -> None:
     worker = silent()
-    assert worker.do("leave") == [StopActive("0_1", commit=True)]
+    assert worker.do("leave") == [Stop("0_1", Role.ACTIVE)]
     end_ms = worker.machine.lease_end_ms
     assert end_ms is not None
-    assert stops(worker.until(end_ms)) == [StopActive("0_1", commit=False)]
+    assert stops(worker.until(end_ms)) == [Stop("0_1", Role.ACTIVE, commit=False)]
     assert worker.machine.phase is Phase.LEAVING
 
 

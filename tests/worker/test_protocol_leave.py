@@ -9,9 +9,9 @@ from batonpass.worker.protocol import (
     Phase,
     ProblemSeen,
     RequestKind,
+    Role,
     StatusChanged,
-    StopActive,
-    StopCopy,
+    Stop,
     StopForGood,
 )
 
@@ -26,7 +26,7 @@ def leaving() -> Scripted:
     worker = joined(1, assignment({"0_1": 1}, standby=["0_2"]))
     worker.do("task_running", "0_1")
     worker.beat(1)
-    assert worker.do("leave") == [StopActive("0_1", commit=True), StopCopy("0_2")]
+    assert worker.do("leave") == [Stop("0_1", Role.ACTIVE), Stop("0_2", Role.STANDBY)]
     return worker
 
 
@@ -97,7 +97,7 @@ def test_a_refused_goodbye_is_shown_and_repeated() -> None:
 
 def test_a_member_fenced_while_it_leaves_does_not_come_back() -> None:
     worker = leaving()
-    assert worker.refuse("fenced", 409) == [StopActive("0_1", commit=False)]
+    assert worker.refuse("fenced", 409) == [Stop("0_1", Role.ACTIVE, commit=False)]
     assert worker.do("task_stopped", "0_1") == [StopForGood("left")]
     assert worker.count(RequestKind.JOIN) == 1
 
@@ -106,7 +106,7 @@ def test_a_fenced_member_that_is_told_to_leave_does_not_come_back() -> None:
     worker = joined(1, assignment({"0_1": 1}, standby=["0_2"]))
     worker.later(3_000)
     worker.refuse("fenced", 409)
-    assert worker.do("leave") == [StopCopy("0_2")]
+    assert worker.do("leave") == [Stop("0_2", Role.STANDBY)]
     assert worker.do("task_stopped", "0_1") == [StopForGood("left")]
 
 

@@ -12,10 +12,10 @@ from batonpass.worker.protocol import (
     Progress,
     Rejoining,
     RequestKind,
-    StartActive,
+    Role,
+    Start,
     StatusChanged,
-    StopActive,
-    StopCopy,
+    Stop,
     StopForGood,
 )
 
@@ -42,7 +42,7 @@ def test_a_member_that_is_none_stops_without_a_commit_and_then_joins_anew(
     """The join vouches for it that every active has stopped; copies go on."""
     worker = busy()
     done = worker.refuse(kind, status, to=worker.last(channel))
-    assert done[0] == StopActive("0_1", commit=False)
+    assert done[0] == Stop("0_1", Role.ACTIVE, commit=False)
     assert isinstance(done[1], Rejoining)
     assert (done[1].old_member_id, done[1].cause.type) == ("run-1", kind)
     assert len(done) == 2
@@ -60,7 +60,7 @@ def test_a_member_that_is_none_stops_without_a_commit_and_then_joins_anew(
         "0_2": {"role": "none", "position": 4, "end_offset": 9},
     }
     done = worker.reply(1, assignment({"0_1": 2}, standby=["0_2"]), to=join)
-    assert done == [Joined("run-2"), StartActive("0_1", 2, None)]
+    assert done == [Joined("run-2"), Start("0_1", Role.ACTIVE, 2)]
 
 
 def test_a_member_without_actives_joins_anew_at_once() -> None:
@@ -70,15 +70,18 @@ def test_a_member_without_actives_joins_anew_at_once() -> None:
     [rejoining] = worker.refuse("fenced", 409)
     assert isinstance(rejoining, Rejoining)
     assert worker.last(JOIN).member_id == "run-2"
-    assert worker.reply(1, assignment(standby=["0_2"]), to=worker.last(JOIN)) == [Joined("run-2"), StopCopy("0_3")]
+    assert worker.reply(1, assignment(standby=["0_2"]), to=worker.last(JOIN)) == [
+        Joined("run-2"),
+        Stop("0_3", Role.STANDBY),
+    ]
 
 
 def test_what_was_stopping_with_a_commit_stops_without_one_when_fenced() -> None:
     """The task may be another member's already."""
     worker = busy()
-    assert worker.reply(2, assignment()) == [StopActive("0_1", commit=True), StopCopy("0_2")]
+    assert worker.reply(2, assignment()) == [Stop("0_1", Role.ACTIVE), Stop("0_2", Role.STANDBY)]
     done = worker.refuse("fenced", 409, to=worker.last(POLL))
-    assert done[0] == StopActive("0_1", commit=False)
+    assert done[0] == Stop("0_1", Role.ACTIVE, commit=False)
 
 
 def test_each_run_replaces_the_one_before() -> None:
@@ -117,8 +120,8 @@ def test_a_takeover_is_claimed_by_the_first_run_alone() -> None:
 def test_a_newer_run_of_the_same_instance_ends_this_one_for_good(channel: RequestKind) -> None:
     worker = busy()
     assert worker.refuse("fenced-instance-id", 409, to=worker.last(channel)) == [
-        StopActive("0_1", commit=False),
-        StopCopy("0_2"),
+        Stop("0_1", Role.ACTIVE, commit=False),
+        Stop("0_2", Role.STANDBY),
         StopForGood("fenced-instance-id"),
     ]
     sent = len(worker.sent)

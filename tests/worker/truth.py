@@ -5,16 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from batonpass.worker.protocol import (
-    DemoteActive,
     Instruction,
-    PromoteCopy,
     Role,
     RoleChanged,
-    StartActive,
-    StartStandby,
-    StartWarmup,
-    StopActive,
-    StopCopy,
+    Start,
+    Stop,
     StopForGood,
 )
 
@@ -40,37 +35,23 @@ class Truth:
     def carry_out(self, each: Instruction) -> None:
         """Do one thing, and object to what makes no sense."""
         match each:
-            case StopActive(task, commit):
+            case Stop(task, role, commit, becomes):
                 work = self.works[task]
-                assert work.role == "active"
+                assert work.role == role
                 assert not (commit and work.asked), "asked twice to stop"
-                work.asked = "stop"
+                assert becomes in (None, Role.STANDBY, Role.WARMUP)
+                assert commit or (role is Role.ACTIVE and becomes is None)
+                work.asked = "stop" if becomes is None else "demote"
                 work.writes &= commit
-            case DemoteActive(task, role):
-                assert self.works[task].role == "active"
-                assert role in (Role.STANDBY, Role.WARMUP)
-                assert not self.works[task].asked
-                self.works[task].asked = "demote"
-            case StopCopy(task):
-                assert self.works[task].role != "active"
-                assert not self.works[task].asked
-                self.works[task].asked = "stop"
             case RoleChanged(task, role):
                 assert self.works[task].role not in ("active", role)
                 self.works[task].role = role.value
-            case StartStandby(task):
-                assert task not in self.works
-                self.works[task] = Work("standby")
-            case StartWarmup(task):
-                assert task not in self.works
-                self.works[task] = Work("warmup")
-            case StartActive(task, token):
-                assert task not in self.works
-                self.works[task] = Work("active", writes=True, token=token)
-            case PromoteCopy(task, token):
-                assert self.works[task].role != "active"
-                assert not self.works[task].asked
-                self.works[task] = Work("active", writes=True, token=token)
+            case Start(task, role, token, _, in_place):
+                assert (task in self.works) is in_place
+                if in_place:
+                    assert self.works[task].role != role == Role.ACTIVE
+                    assert not self.works[task].asked
+                self.works[task] = Work(role.value, writes=role is Role.ACTIVE, token=token or 0)
             case StopForGood():
                 self.is_over = True
             case _:

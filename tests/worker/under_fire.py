@@ -15,23 +15,19 @@ from tests.worker.scripted import reported
 from tests.worker.truth import Truth, Work
 
 from batonpass.worker.protocol import (
-    DemoteActive,
     Instruction,
     MemberProtocol,
     MemberSettings,
     OnLeaseLost,
     Phase,
     Progress,
-    PromoteCopy,
     Request,
     RequestKind,
+    Role,
     RoleChanged,
     Send,
-    StartActive,
-    StartStandby,
-    StartWarmup,
-    StopActive,
-    StopCopy,
+    Start,
+    Stop,
 )
 
 if TYPE_CHECKING:
@@ -87,17 +83,18 @@ class MemberUnderFire(RuleBasedStateMachine):
                 self.check_request(each.request)
                 self.up.append(each.request)
                 continue
-            if isinstance(each, StartActive | PromoteCopy):
-                self.check_start(each)
-            if isinstance(each, StartActive | PromoteCopy | StartStandby | StartWarmup):
+            if isinstance(each, Start):
+                if each.role is Role.ACTIVE:
+                    self.check_start(each)
                 started.add(each.task)
-            elif isinstance(each, StopActive | DemoteActive | StopCopy | RoleChanged):
+            elif isinstance(each, Stop | RoleChanged):
                 assert not started, "whatever stops comes before whatever starts"
             self.truth.carry_out(each)
         assert not (self.truth.is_over and set(self.truth.works) - before), "nothing starts after the end"
 
-    def check_start(self, start: StartActive | PromoteCopy) -> None:
+    def check_start(self, start: Start) -> None:
         """Hold an active that starts against the assignment, the lease, and the tokens of the past."""
+        assert start.fencing_token is not None
         assert self.member.phase is Phase.JOINED
         assert not self.member.lease_is_over(self.now_ms)
         assert self.member.assignment.grants[start.task].fencing_token == start.fencing_token
@@ -287,7 +284,7 @@ class MemberUnderFire(RuleBasedStateMachine):
         if work.role == "active" and position is not None:
             self.owed[self.member.member_id or "", task] = position
         if work.asked == "demote":
-            self.truth.works[task] = Work(holding.becomes.value)
+            self.truth.works[task] = Work((holding.stopping.becomes or Role.STANDBY).value)
             self.do(lambda: self.member.task_demoted(task, now_ms=self.now_ms, final_position=position))
         else:
             del self.truth.works[task]
@@ -351,7 +348,7 @@ class MemberUnderFire(RuleBasedStateMachine):
             task: work.role for task, work in self.truth.works.items()
         }
         for task, work in self.truth.works.items():
-            assert (holdings[task].pending.value != "none") == bool(work.asked)
+            assert (holdings[task].stopping is not None) == bool(work.asked)
             assert work.role != "active" or holdings[task].token == work.token
 
     @invariant()

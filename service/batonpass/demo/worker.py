@@ -27,8 +27,8 @@ from batonpass.demo.job import STORE, Job, connection, customer, read_state, sub
 from batonpass.demo.logs import configure
 from batonpass.worker import Exit, Member, OnLeaseLost, Task
 from batonpass.worker.kafka import ActiveOptions, KafkaRuntime, RocksMemory, RocksStore
-from batonpass.worker.protocol import Offsets, Role, Stage
 from batonpass.worker.own_folder import MemberIds, sole_user_of
+from batonpass.worker.protocol import Offsets, Role, Stage
 from batonpass.worker.tasks import Revocation
 
 LOOK_S = 0.1

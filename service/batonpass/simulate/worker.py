@@ -19,24 +19,19 @@ from batonpass.simulate.costs import Account
 from batonpass.simulate.plan import Pace, ReportStyle, Span, WorkerPlan
 from batonpass.simulate.tasks import Task, name_of, task_of
 from batonpass.worker.protocol import (
-    DemoteActive,
     Instruction,
     LeaveMode,
     MemberProtocol,
     OnLeaseLost,
     Phase,
     Progress,
-    PromoteCopy,
     Rejoining,
     Request,
     RoleChanged,
     Send,
-    StartActive,
-    StartStandby,
-    StartWarmup,
+    Start,
     StatusChanged,
-    StopActive,
-    StopCopy,
+    Stop,
     StopForGood,
 )
 
@@ -346,15 +341,13 @@ class Worker:
             match instruction:
                 case Send(request):
                     self._send(self, request)
-                case StopActive(task, commit):
-                    self._stop(task_of(task), Role.DISK, commit=commit)
-                case DemoteActive(task):
-                    self._stop(task_of(task), Role.STANDBY, commit=True)
-                case StopCopy(task):
+                case Stop(task, "active", commit, becomes):
+                    self._stop(task_of(task), Role.DISK if becomes is None else Role.STANDBY, commit=commit)
+                case Stop(task):
                     self._close(task_of(task))
-                case StartStandby(task) | StartWarmup(task):
+                case Start(task, _, None):
                     self._open(task_of(task), Activity.TAILING, 0)
-                case StartActive(task, token) | PromoteCopy(task, token):
+                case Start(task, _, token):
                     self._open(task_of(task), Activity.RESTORING, token)
                 case StatusChanged(statuses):
                     if self.leaves_when_drained and any(status.code == "drained" for status in statuses):

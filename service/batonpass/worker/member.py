@@ -21,7 +21,6 @@ from batonpass.worker.disk import Disk
 from batonpass.worker.http_calls import HttpCalls
 from batonpass.worker.options import Exit, MemberOptions, Options
 from batonpass.worker.protocol import (
-    DemoteActive,
     Holding,
     Instruction,
     Joined,
@@ -31,20 +30,15 @@ from batonpass.worker.protocol import (
     Problem,
     ProblemSeen,
     Progress,
-    PromoteCopy,
     Rejoining,
     Request,
     RequestKind,
-    Role,
     RoleChanged,
     Send,
-    StartActive,
-    StartStandby,
-    StartWarmup,
+    Start,
     Status,
     StatusChanged,
-    StopActive,
-    StopCopy,
+    Stop,
     StopForGood,
 )
 from batonpass.worker.signals import ended_by_signals, handled
@@ -423,20 +417,12 @@ class Member:
                 call = asyncio.create_task(self._send(request), name=f"batonpass {request.kind}")
                 self._calls[call] = None
                 call.add_done_callback(self._calls.pop)
-            case StopActive(task, commit):
-                self._runner(task).end(commit=commit)
-            case DemoteActive(task, role):
-                self._runner(task).end(commit=True, becomes=role)
-            case StopCopy(task):
-                self._runner(task).end(commit=True)
+            case Stop(task):
+                self._runner(task).end(each)
             case RoleChanged(task, role):
                 self._runner(task).rename(role)
-            case StartStandby(task):
-                self._runner(task).begin(Role.STANDBY)
-            case StartWarmup(task):
-                self._runner(task).begin(Role.WARMUP)
-            case StartActive(task, token, restore_to) | PromoteCopy(task, token, restore_to):
-                self._runner(task).begin(Role.ACTIVE, token, restore_to)
+            case Start(task, role, token, restore_to):
+                self._runner(task).begin(role, token, restore_to)
             case Joined(member_id):
                 self._join_problem = None
                 log.info("joined as %s", member_id)

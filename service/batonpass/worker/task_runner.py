@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
 
-from batonpass.worker.protocol import Offsets, Role
+from batonpass.worker.protocol import Offsets, Role, Stop
 from batonpass.worker.protocol.types import DETAIL_CHARS_MAX, checked_offsets
 from batonpass.worker.tasks import Callbacks, Driver, Revocation, Task
 
@@ -38,14 +38,6 @@ class Terms:
     removed: Callable[[str], Awaitable[None]]
 
 
-@dataclass(slots=True)
-class _End:
-    """An order to stop; ``commit`` may be withdrawn while it is carried out."""
-
-    commit: bool
-    becomes: Role | None
-
-
 def _in_their_code(error: BaseException) -> BaseException:
     """Return an error that says where it comes from without the frames of this package that lead there."""
     each: BaseException | None = error if hasattr(error, "__notes__") else None
@@ -66,8 +58,9 @@ class TaskRunner:
         self._terms = terms
         self._machine = terms.driver.machine
         self._turn = terms.driver.turn
-        self._orders: deque[Task | _End] = deque()
-        self._ending: _End | None = None
+        self._orders: deque[Task | Stop] = deque()
+        # The last order to stop; its commit may be withdrawn by another one while it is carried out.
+        self._ending: Stop | None = None
         self._abort = asyncio.Event()
         self._busy: asyncio.Task[None] | None = None
         # The last task that began and has not ended, and the callback that began it.
@@ -93,14 +86,12 @@ class TaskRunner:
             if isinstance(task, Task):
                 task.role = role
 
-    def end(self, *, commit: bool, becomes: Role | None = None) -> None:
+    def end(self, stop: Stop) -> None:
         """Stop the task; without a commit, this also overrides a stop with a commit that is under way."""
-        if self._ending is None:
-            self._ending = _End(commit, becomes)
-            self._put(self._ending)
-        elif not commit:
-            self._ending.commit = False
-        if not commit:
+        is_first, self._ending = self._ending is None, stop
+        if is_first:
+            self._put(stop)
+        if not stop.commit:
             self._abort.set()
         if self.task is not None:
             self.task.ask_to_stop()
@@ -112,7 +103,7 @@ class TaskRunner:
             one.cancel()
         return left
 
-    def _put(self, order: Task | _End) -> None:
+    def _put(self, order: Task | Stop) -> None:
         self._orders.append(order)
         if self._busy is None:
             self._busy = asyncio.create_task(self._carry_out(), name="batonpass work")
@@ -121,8 +112,8 @@ class TaskRunner:
         try:
             while self._orders:
                 order = self._orders.popleft()
-                if isinstance(order, _End):
-                    await self._end(order)
+                if isinstance(order, Stop):
+                    await self._end(self._ending or order)
                 else:
                     await self._begin(order)
         finally:
@@ -135,7 +126,7 @@ class TaskRunner:
             self.task.ask_to_stop()
             await self._end_run("before the copy is promoted")
         await self._terms.removed(self._id)
-        if self._orders and isinstance(self._orders[0], _End):
+        if self._orders and isinstance(self._orders[0], Stop):
             # The task was revoked before it began.
             return
         if self.task is not None:
@@ -184,7 +175,7 @@ class TaskRunner:
 
     # --- ending -----------------------------------------------------------------------------------------------------
 
-    async def _end(self, end: _End) -> None:
+    async def _end(self, end: Stop) -> None:
         """Stop the task, and report that once nothing of it runs."""
         task, final, kept = self.task, None, False
         if task is not None:
@@ -217,7 +208,7 @@ class TaskRunner:
         final = await said if isawaitable(said) else said
         return None if final is None or not revocation.commit else checked_offsets(final)
 
-    async def _stop_well(self, task: Task, end: _End) -> tuple[bool, Offsets | None]:
+    async def _stop_well(self, task: Task, end: Stop) -> tuple[bool, Offsets | None]:
         """Stop with a commit; return whether that succeeded, and where the changelog ends."""
         if not end.commit:
             return False, None

@@ -34,7 +34,9 @@ def program(name: str) -> str:
 
 
 @pytest.mark.needs("kafka")
-async def test_the_job_of_the_page_adds_orders_up_and_goes_on_when_it_was_killed(bootstrap: str, tmp_path: Path) -> None:
+async def test_the_job_of_the_page_adds_orders_up_and_goes_on_when_it_was_killed(
+    bootstrap: str, tmp_path: Path
+) -> None:
     own = uuid.uuid4().hex[:8]
     text = program("totals.py")
     for there in ('"orders"', '"totals"'):

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from batonpass.worker.protocol import (
-    DemoteActive,
     Instruction,
     Joined,
     LeaveMode,
@@ -17,17 +16,14 @@ from batonpass.worker.protocol import (
     Offsets,
     OnLeaseLost,
     Progress,
-    PromoteCopy,
     Rejoining,
     Request,
+    Role,
     RoleChanged,
     Send,
-    StartActive,
-    StartStandby,
-    StartWarmup,
+    Start,
     StatusChanged,
-    StopActive,
-    StopCopy,
+    Stop,
     StopForGood,
     http_target,
 )
@@ -152,22 +148,19 @@ class Player:
         match each:
             case Send(request):
                 return self._sent(request)
-            case StopActive(task, commit):
+            case Stop(task, Role.ACTIVE, commit, None):
                 return {"type": "stop-active", "task": task, "commit": commit}
-            case DemoteActive(task, role):
-                return {"type": "demote-active", "task": task, "role": role.value}
-            case StopCopy(task):
+            case Stop(task, _, _, None):
                 return {"type": "stop-copy", "task": task}
+            case Stop(task, _, _, role):
+                return {"type": "demote-active", "task": task, "role": role.value}
             case RoleChanged(task, role):
                 return {"type": "role-changed", "task": task, "role": role.value}
-            case StartStandby(task):
-                return {"type": "start-standby", "task": task}
-            case StartWarmup(task):
-                return {"type": "start-warmup", "task": task}
-            case StartActive(task, token, restore_to):
-                return {"type": "start-active", "task": task, "fencing_token": token, **_where(restore_to)}
-            case PromoteCopy(task, token, restore_to):
-                return {"type": "promote-copy", "task": task, "fencing_token": token, **_where(restore_to)}
+            case Start(task, Role.ACTIVE, token, restore_to, in_place):
+                kind = "promote-copy" if in_place else "start-active"
+                return {"type": kind, "task": task, "fencing_token": token, **_where(restore_to)}
+            case Start(task, role):
+                return {"type": f"start-{role}", "task": task}
             case Joined(member_id):
                 return {"type": "joined", "member_id": member_id}
             case Rejoining(old_member_id, cause):

@@ -5,7 +5,7 @@ done; `holdings` what the member has of each task; `lease` the time that it may 
 answers go over HTTP; `types` the types that all of them use.
 """
 
-from batonpass.worker.protocol.holdings import Holding, Pending
+from batonpass.worker.protocol.holdings import Holding
 from batonpass.worker.protocol.machine import MemberProtocol
 from batonpass.worker.protocol.messages import (
     NOTHING_HELD,
@@ -18,7 +18,6 @@ from batonpass.worker.protocol.messages import (
 )
 from batonpass.worker.protocol.types import (
     UNKNOWN_PROGRESS,
-    DemoteActive,
     Instruction,
     Joined,
     LeaveMode,
@@ -29,7 +28,6 @@ from batonpass.worker.protocol.types import (
     Problem,
     ProblemSeen,
     Progress,
-    PromoteCopy,
     Rejoining,
     Request,
     RequestKind,
@@ -37,13 +35,10 @@ from batonpass.worker.protocol.types import (
     RoleChanged,
     Send,
     Stage,
-    StartActive,
-    StartStandby,
-    StartWarmup,
+    Start,
     Status,
     StatusChanged,
-    StopActive,
-    StopCopy,
+    Stop,
     StopForGood,
 )
 
@@ -52,7 +47,6 @@ __all__ = [
     "UNKNOWN_PROGRESS",
     "Answer",
     "Assignment",
-    "DemoteActive",
     "Grant",
     "Holding",
     "Instruction",
@@ -63,12 +57,10 @@ __all__ = [
     "MemberSettings",
     "Offsets",
     "OnLeaseLost",
-    "Pending",
     "Phase",
     "Problem",
     "ProblemSeen",
     "Progress",
-    "PromoteCopy",
     "Rejoining",
     "Request",
     "RequestKind",
@@ -76,13 +68,10 @@ __all__ = [
     "RoleChanged",
     "Send",
     "Stage",
-    "StartActive",
-    "StartStandby",
-    "StartWarmup",
+    "Start",
     "Status",
     "StatusChanged",
-    "StopActive",
-    "StopCopy",
+    "Stop",
     "StopForGood",
     "http_target",
     "parse_answer",

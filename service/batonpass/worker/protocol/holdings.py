@@ -23,46 +23,31 @@ What is held changes only here. When something may start, and what is sent, is d
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from batonpass.core.state.ids import task_sort_key
 from batonpass.worker.protocol.messages import Assignment
 from batonpass.worker.protocol.types import (
     UNKNOWN_PROGRESS,
-    DemoteActive,
     Instruction,
     Offsets,
     Progress,
-    PromoteCopy,
     Role,
     RoleChanged,
     Stage,
-    StartActive,
-    StartStandby,
-    StartWarmup,
-    StopActive,
-    StopCopy,
+    Start,
+    Stop,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 
-class Pending(StrEnum):
-    """What was asked of the worker and is not acknowledged yet."""
-
-    NONE = "none"
-    STOP = "stop"
-    STOP_WITHOUT_COMMIT = "stop-without-commit"
-    DEMOTION = "demotion"
-
-
 @dataclass(slots=True)
 class Holding:
     """One task that this member has now, to be read only: the machine changes it.
 
-    ``stage`` and ``token`` belong to actives. ``becomes`` is the role after a pending demotion.
+    ``stage`` and ``token`` belong to actives. ``stopping`` is what was asked of the worker and is not acknowledged yet.
     """
 
     task: str
@@ -70,8 +55,7 @@ class Holding:
     progress: Progress = UNKNOWN_PROGRESS
     token: int | None = None
     stage: Stage | None = None
-    pending: Pending = Pending.NONE
-    becomes: Role = Role.STANDBY
+    stopping: Stop | None = None
     detail: str = ""
     input_lag: int | None = None
     load: float | None = None
@@ -81,6 +65,11 @@ class Holding:
     reported_ready: bool = False
     # Whether it was looked at since it began: what its state on disk was last said to lack may have grown since.
     looked_at: bool = False
+
+    @property
+    def may_write(self) -> bool:
+        """Whether an active may still write, because it was not told to stop, or has to commit first."""
+        return self.stopping is None or self.stopping.commit
 
     def body(self) -> dict[str, object]:
         """Return what a report says of it."""
@@ -166,11 +155,10 @@ class Holdings:
         """Stop, demote or rename one holding that the assignment does not have as it is."""
         wanted = assignment.roles.get(holding.task)
         if holding.role is not Role.ACTIVE:
-            if holding.pending is not Pending.NONE or wanted in (holding.role, Role.ACTIVE):
+            if holding.stopping is not None or wanted in (holding.role, Role.ACTIVE):
                 return
             if wanted is None:
-                holding.pending = Pending.STOP
-                out.append(StopCopy(holding.task))
+                out.append(_stop(holding))
             else:
                 self._rename(holding, wanted, out)
             return
@@ -178,23 +166,16 @@ class Holdings:
             return
         if holding.token is not None:
             self.taken_away[holding.task] = max(holding.token, self.taken_away.get(holding.task, 0))
-        if holding.pending is Pending.DEMOTION and wanted in (Role.STANDBY, Role.WARMUP):
-            # The worker may have finished the first demotion already; the rest is a change of name.
-            return
-        if holding.pending is not Pending.NONE:
-            return
-        sound = holding.stage is not Stage.FAILED and holding.lost_since_seq is None
-        if sound and wanted in (Role.STANDBY, Role.WARMUP):
-            holding.pending, holding.becomes = Pending.DEMOTION, wanted
-            out.append(DemoteActive(holding.task, wanted))
-            return
-        self._stop_active(holding, out, commit=sound and wanted is not Role.ACTIVE)
+        if holding.stopping is None:
+            sound = holding.stage is not Stage.FAILED and holding.lost_since_seq is None
+            becomes = wanted if sound and wanted is not Role.ACTIVE else None
+            out.append(_stop(holding, commit=sound and wanted is not Role.ACTIVE, becomes=becomes))
 
     def _start(self, assignment: Assignment, task: str, out: list[Instruction]) -> None:
         """Start or promote one task of the assignment, unless it is here already or still stopping."""
         wanted = assignment.roles[task]
         holding = self.held.get(task)
-        if task in self.barred or (holding and (holding.role is wanted or holding.pending is not Pending.NONE)):
+        if task in self.barred or (holding and (holding.role is wanted or holding.stopping is not None)):
             return
         if wanted is Role.ACTIVE and assignment.grants[task].fencing_token <= self.taken_away.get(task, -1):
             # A coordinator whose store lost commits may repeat an old grant. Tokens never repeat: it has to grant anew.
@@ -204,7 +185,7 @@ class Holdings:
         if wanted is not Role.ACTIVE:
             # It is not here in another role either: such a holding was renamed, or told to stop, before.
             self.held[task] = Holding(task, wanted, progress=progress)
-            out.append(StartStandby(task) if wanted is Role.STANDBY else StartWarmup(task))
+            out.append(Start(task, wanted))
             return
         grant = assignment.grants[task]
         active = Holding(task, Role.ACTIVE, progress=progress, token=grant.fencing_token, stage=Stage.RESTORING)
@@ -212,36 +193,22 @@ class Holdings:
             active.lost_since_seq = holding.lost_since_seq
         self.held[task] = active
         self.finals.pop(task, None)
-        start = PromoteCopy if holding else StartActive
-        out.append(start(task, grant.fencing_token, grant.restore_to))
+        out.append(Start(task, wanted, grant.fencing_token, grant.restore_to, in_place=holding is not None))
 
     def _rename(self, holding: Holding, role: Role, out: list[Instruction]) -> None:
         holding.role, holding.reported_ready = role, False
         self.changed = True
         out.append(RoleChanged(holding.task, role))
 
-    def _stop_active(self, holding: Holding, out: list[Instruction], *, commit: bool) -> None:
-        holding.pending = Pending.STOP if commit else Pending.STOP_WITHOUT_COMMIT
-        out.append(StopActive(holding.task, commit))
-
     def stop_actives(self) -> list[Instruction]:
         """Stop every active without committing, also one that was to stop with a commit."""
-        out: list[Instruction] = []
-        for task in _in_order(self.held):
-            holding = self.held[task]
-            if holding.role is Role.ACTIVE and holding.pending is not Pending.STOP_WITHOUT_COMMIT:
-                self._stop_active(holding, out, commit=False)
-        return out
+        actives = [self.held[task] for task in _in_order(self.held) if self.held[task].role is Role.ACTIVE]
+        return [_stop(one, commit=False) for one in actives if one.may_write]
 
     def stop_copies(self) -> list[Instruction]:
         """Stop every copy."""
-        out: list[Instruction] = []
-        for task in _in_order(self.held):
-            holding = self.held[task]
-            if holding.role is not Role.ACTIVE and holding.pending is Pending.NONE:
-                holding.pending = Pending.STOP
-                out.append(StopCopy(task))
-        return out
+        copies = [self.held[task] for task in _in_order(self.held) if self.held[task].role is not Role.ACTIVE]
+        return [_stop(one) for one in copies if one.stopping is None]
 
     # --- what the worker says -----------------------------------------------------------------------------------
 
@@ -262,7 +229,7 @@ class Holdings:
         # A lag without a position means nothing once the changelog is not followed: it grows on.
         if progress.position is not None or progress.positions is not None:
             self.on_disk[task] = replace(progress, detail="")
-        asked = holding.pending is not Pending.NONE
+        asked = holding.stopping is not None
         if not asked:
             self.barred[task] = self.seq
         return asked
@@ -270,10 +237,11 @@ class Holdings:
     def demoted(self, task: str, final_position: Offsets | None, *, still_granted: bool) -> bool:
         """Make an active that was told to stop or demote a copy in place; return whether it was told to."""
         holding = self.held.get(task)
-        if holding is None or holding.role is not Role.ACTIVE or holding.pending is Pending.NONE:
+        if holding is None or holding.role is not Role.ACTIVE or holding.stopping is None:
             return False
         progress = UNKNOWN_PROGRESS if final_position is None else Progress.at(final_position)
-        self.held[task] = Holding(task, holding.becomes, progress=progress, lost_since_seq=holding.lost_since_seq)
+        role = holding.stopping.becomes or Role.STANDBY
+        self.held[task] = Holding(task, role, progress=progress, lost_since_seq=holding.lost_since_seq)
         self.finals[task] = Final(final_position, None if still_granted else self.seq + 1)
         self.changed = True
         return True
@@ -349,13 +317,11 @@ class Holdings:
 
     def fenced(self, task: str) -> list[Instruction]:
         """Stop an active whose producer was fenced, and bar it until a later heartbeat was answered."""
-        out: list[Instruction] = []
         holding = self.held.get(task)
-        if holding is not None and holding.role is Role.ACTIVE:
-            self.barred[task] = self.seq
-            if holding.pending is not Pending.STOP_WITHOUT_COMMIT:
-                self._stop_active(holding, out, commit=False)
-        return out
+        if holding is None or holding.role is not Role.ACTIVE:
+            return []
+        self.barred[task] = self.seq
+        return [_stop(holding, commit=False)] if holding.may_write else []
 
     # --- reports and their answers ------------------------------------------------------------------------------
 
@@ -423,6 +389,11 @@ class Holdings:
             holding.reported_ready = False
             if holding.lost_since_seq is not None:
                 holding.lost_since_seq = 1
+
+
+def _stop(holding: Holding, *, commit: bool = True, becomes: Role | None = None) -> Stop:
+    holding.stopping = Stop(holding.task, holding.role, commit, becomes)
+    return holding.stopping
 
 
 def _in_order(tasks: Iterable[str] | Mapping[str, object]) -> list[str]:

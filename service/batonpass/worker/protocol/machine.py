@@ -52,7 +52,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from batonpass.worker.protocol.holdings import Holding, Holdings, Pending
+from batonpass.worker.protocol.holdings import Holding, Holdings
 from batonpass.worker.protocol.lease import Lease
 from batonpass.worker.protocol.messages import (
     NOTHING_HELD,
@@ -63,7 +63,6 @@ from batonpass.worker.protocol.messages import (
     parse_problem,
 )
 from batonpass.worker.protocol.types import (
-    DemoteActive,
     Instruction,
     Joined,
     LeaveMode,
@@ -82,7 +81,7 @@ from batonpass.worker.protocol.types import (
     Stage,
     Status,
     StatusChanged,
-    StopActive,
+    Stop,
     StopForGood,
     checked_load,
 )
@@ -482,7 +481,7 @@ class MemberProtocol:
         A task that is to stop with a commit may still write, because it has to commit.
         """
         holding = self._holdings.held.get(task)
-        if holding is None or holding.role is not Role.ACTIVE or holding.pending is Pending.STOP_WITHOUT_COMMIT:
+        if holding is None or holding.role is not Role.ACTIVE or not holding.may_write:
             return False
         return self._settings.on_lease_lost is OnLeaseLost.CONTINUE or not self.lease_is_over(now_ms)
 
@@ -705,7 +704,7 @@ class MemberProtocol:
         else:
             return
         # An active that is to stop is news only once it has stopped; a heartbeat now would delay the one that says so.
-        gives_up = any(isinstance(each, StopActive | DemoteActive) for each in done)
+        gives_up = any(isinstance(each, Stop) and each.role is Role.ACTIVE for each in done)
         self._is_urgent |= (changed or bool(done)) and not gives_up
         self._out += done
 

@@ -274,31 +274,18 @@ class Send:
 
 
 @dataclass(frozen=True, slots=True)
-class StopActive:
-    """Stop processing the task; acknowledge with ``task_stopped`` once nothing of it runs or writes any more.
+class Stop:
+    """Stop the task, which is ``role`` here; acknowledge with ``task_stopped`` once nothing of it runs or writes.
 
     With ``commit``, finish the work in hand, commit and flush first. Without it, stop at once and drop that work. A
     stop without a commit may follow while one with a commit is under way, and then wins; one acknowledgement answers
-    both.
+    both. An active that ``becomes`` a copy goes on as one in place; acknowledge with ``task_demoted``.
     """
 
     task: str
-    commit: bool
-
-
-@dataclass(frozen=True, slots=True)
-class DemoteActive:
-    """Stop processing with a commit and go on as a copy in place; acknowledge with ``task_demoted``."""
-
-    task: str
     role: Role
-
-
-@dataclass(frozen=True, slots=True)
-class StopCopy:
-    """Stop tailing the changelog; acknowledge with ``task_stopped``."""
-
-    task: str
+    commit: bool = True
+    becomes: Role | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,35 +297,18 @@ class RoleChanged:
 
 
 @dataclass(frozen=True, slots=True)
-class StartStandby:
-    """Restore the task's state and keep tailing it."""
+class Start:
+    """Begin the task in this role; ``in_place`` says that there is a copy here already, which is promoted.
+
+    A copy restores the task's state and keeps tailing it, a warmup to become active once caught up. An active runs
+    under the token: fence the previous producer, restore to ``restore_to`` at least, then process.
+    """
 
     task: str
-
-
-@dataclass(frozen=True, slots=True)
-class StartWarmup:
-    """Restore the task's state, to become active once caught up."""
-
-    task: str
-
-
-@dataclass(frozen=True, slots=True)
-class StartActive:
-    """Run the task under this token: fence the previous producer, restore to ``restore_to`` at least, then process."""
-
-    task: str
-    fencing_token: int
-    restore_to: Offsets | None
-
-
-@dataclass(frozen=True, slots=True)
-class PromoteCopy:
-    """Run the task under this token from the copy that is here already, in place."""
-
-    task: str
-    fencing_token: int
-    restore_to: Offsets | None
+    role: Role
+    fencing_token: int | None = None
+    restore_to: Offsets | None = None
+    in_place: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -378,19 +348,4 @@ class ProblemSeen:
     problem: Problem
 
 
-Instruction = (
-    Send
-    | StopActive
-    | DemoteActive
-    | StopCopy
-    | RoleChanged
-    | StartStandby
-    | StartWarmup
-    | StartActive
-    | PromoteCopy
-    | Joined
-    | Rejoining
-    | StopForGood
-    | StatusChanged
-    | ProblemSeen
-)
+Instruction = Send | Stop | RoleChanged | Start | Joined | Rejoining | StopForGood | StatusChanged | ProblemSeen
