@@ -13,7 +13,7 @@ from tests.worker.kafka.late import Kind, LateRequests
 from tests.worker.kafka.test_reader_and_store import ended
 from tests.worker.kafka.totals import Job, NewTopics, Owner, expected, new_job, write
 
-from batonpass.worker.kafka import ActiveOptions, KafkaConnection
+from batonpass.worker.kafka import ActiveOptions, KafkaConnection, connection
 from batonpass.worker.protocol import Role
 
 pytestmark = pytest.mark.needs("kafka")
@@ -49,9 +49,16 @@ def behind(job: Job, proxy: CannotWrite) -> Job:
 
 @pytest.mark.parametrize("kind", [Kind.INIT_PRODUCER_ID, Kind.PRODUCE])
 async def test_an_owner_that_cannot_write_has_failed_after_a_while_and_runs_once_it_can(
-    bootstrap: str, new_topic: NewTopics, tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: Kind
+    bootstrap: str,
+    new_topic: NewTopics,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: Kind,
 ) -> None:
     caplog.set_level(logging.CRITICAL, "aiokafka")
+    # It is waited out twice: an owner is unable from its second try on.
+    monkeypatch.setattr(connection, "ANSWER_TIMEOUT_S", 3.0)
     job = await new_job(bootstrap, new_topic)
     async with CannotWrite(int(bootstrap.rpartition(":")[2]), kind) as proxy:
         a = Owner(behind(job, proxy).runtime(tmp_path / "a", "a", options=QUICK))
