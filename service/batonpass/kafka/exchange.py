@@ -51,8 +51,7 @@ from batonpass.runtime.mailbox import LATE_SEQ
 from batonpass.runtime.ports import CoordinatorLoading, NotOwner, Observer, StoreUnavailable
 from batonpass.worker.kafka.connection import KafkaConnection, TopicNames
 from batonpass.worker.kafka.metadata import adopt
-from batonpass.worker.kafka.topics import Said
-from batonpass.worker.kafka.unreadable import UnreadableRecords
+from batonpass.worker.kafka.said import Said, UnreadableRecords
 
 if TYPE_CHECKING:
     from batonpass.core.state.model import Group

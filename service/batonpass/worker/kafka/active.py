@@ -38,9 +38,10 @@ from batonpass.worker.kafka.connection import in_words
 from batonpass.worker.kafka.failed_records import PassedOver, cause, headers, where
 from batonpass.worker.kafka.inputs import Batches, Inputs
 from batonpass.worker.kafka.reading import GONE_S, HELD_BACK_S, place_of
+from batonpass.worker.kafka.said import Said
 from batonpass.worker.kafka.stores import StoreFailed, TaskState, progress
 from batonpass.worker.kafka.subtopology import Subtopology
-from batonpass.worker.kafka.topics import MissingPartition, Said
+from batonpass.worker.kafka.topics import MissingPartition
 from batonpass.worker.kafka.transaction import BatchRefused, Context, RecordTooLarge
 from batonpass.worker.kafka.wall_clock import WallClock
 from batonpass.worker.measured_load import BusyTime, LoadMeter

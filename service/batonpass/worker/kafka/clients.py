@@ -24,8 +24,9 @@ from batonpass.worker.kafka.metadata import topic_ids
 from batonpass.worker.kafka.metrics import Counts
 from batonpass.worker.kafka.options import ActiveOptions
 from batonpass.worker.kafka.reading import Reading, place_of
+from batonpass.worker.kafka.said import SAY_AGAIN_S
 from batonpass.worker.kafka.subtopology import Subtopology, check_partitions
-from batonpass.worker.kafka.topics import SAY_AGAIN_S, MissingPartition, log_ends, look_up, settings_of
+from batonpass.worker.kafka.topics import MissingPartition, log_ends, look_up, settings_of
 from batonpass.worker.kafka.transaction import Producer
 from batonpass.worker.tasks import happens
 

@@ -19,10 +19,10 @@ from batonpass.worker.kafka.clients import Clients, Closing, Prepared, Terms
 from batonpass.worker.kafka.connection import KafkaConnection, disconnect, in_words, to_its_end
 from batonpass.worker.kafka.metrics import Counts, Levels, WorkerMetrics
 from batonpass.worker.kafka.options import ActiveOptions
-from batonpass.worker.kafka.repeats import write_once
+from batonpass.worker.kafka.said import Said, write_once
 from batonpass.worker.kafka.stores import OpenStore, ReadableStore, RocksStore, StateFolder, StoreFailed, progress
 from batonpass.worker.kafka.subtopology import Subtopology, check_job
-from batonpass.worker.kafka.topics import ChangelogRefused, MissingPartition, Said
+from batonpass.worker.kafka.topics import ChangelogRefused, MissingPartition
 from batonpass.worker.protocol import Offsets, Progress, Role
 from batonpass.worker.tasks import Callbacks, Revocation, Task
 

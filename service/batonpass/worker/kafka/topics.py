@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import time
 from collections import defaultdict
 from collections.abc import Collection, Iterable
 
@@ -17,9 +16,10 @@ from aiokafka.errors import KafkaError, LeaderNotAvailableError, for_code
 from aiokafka.protocol.admin import DescribeConfigsRequest
 from aiokafka.protocol.offset import OffsetRequest, OffsetResetStrategy
 
-log = logging.getLogger("batonpass.worker.kafka")
+from batonpass.worker.kafka.said import Said
 
-SAY_AGAIN_S = 30.0
+log = logging.getLogger("batonpass.worker.kafka")
+_said = Said()
 
 LEADER_TRIES = 10
 LEADER_PAUSE_S = 0.1
@@ -154,19 +154,3 @@ async def deletions_kept_ms(
                 f"that a key was deleted. Set at least {LEAST_DELETIONS_KEPT_MS}, better a day (86400000)"
             )
     return kept
-
-
-class Said:
-    """What was logged lately, so that a lasting problem is not logged again and again."""
-
-    def __init__(self) -> None:
-        self._at: dict[str, float] = {}
-
-    def is_news(self, words: str) -> bool:
-        """Whether something is to be logged, because it is new or was last logged a while ago."""
-        now = time.monotonic()
-        self._at = {said: at for said, at in self._at.items() if now - at < SAY_AGAIN_S}
-        return self._at.setdefault(words, now) == now
-
-
-_said = Said()

@@ -23,8 +23,7 @@ from aiokafka.errors import KafkaConnectionError, KafkaError
 
 from batonpass.worker.kafka.connection import KafkaConnection, TopicNames, disconnect, in_words, to_its_end
 from batonpass.worker.kafka.metadata import adopt
-from batonpass.worker.kafka.repeats import write_once
-from batonpass.worker.kafka.unreadable import UnreadableRecords
+from batonpass.worker.kafka.said import UnreadableRecords, write_once
 from batonpass.worker.protocol.messages import parse_answer
 
 log = logging.getLogger("batonpass.worker.kafka")
