@@ -70,7 +70,7 @@ class JoinRefused(Exception):
     """The coordinator refuses this member, and waiting does not help."""
 
     def __init__(self, problem: Problem) -> None:
-        faults = "".join(f"; {path}: {reason}" for path, reason in problem.errors)
+        faults = "".join(f"; {path}: {reason}" for path, reason in problem.errors if reason not in problem.detail)
         super().__init__(f"{problem.type or problem.status}: {problem.detail or problem.title}{faults}")
         self.problem = problem
 

@@ -231,6 +231,19 @@ async def test_a_folder_that_another_process_has_is_refused(
     assert "BATONPASS_INSTANCE gives each worker a name" in refused.value.__notes__[0]
 
 
+@pytest.mark.parametrize("name", ["..", "a/b", "/a", "."])
+async def test_a_name_that_leads_out_of_the_folder_is_refused(name: str) -> None:
+    named = App("orders", url="http://127.0.0.1:9", connection=KafkaConnection(bootstrap_servers="a"), instance_id=name)
+    named.process(named.topic("a", key=TEXT, value=INT))(ignore)
+    with pytest.raises(ValueError, match="names this worker and its folder: it has no slash"):
+        await named.run_async()
+
+
+def test_a_keyword_that_there_is_not_is_refused_at_once() -> None:
+    with pytest.raises(TypeError, match="instanceid"):
+        App("orders", instanceid="a")  # type: ignore[call-arg]
+
+
 async def test_workers_without_state_need_no_folder_of_their_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, app: App
 ) -> None:

@@ -165,7 +165,7 @@ async def refused(what: str) -> str:
         ("value", "'five' cannot be written"),
         ("key", "None cannot be written"),
         ("state", "'five' cannot be written"),
-        ("store", "has no store 'sums', only table"),
+        ("store", "has no store 'sums' (it is a table of subtopology 0), only table"),
         ("await", "a record for topic output was not sent: write `await context.send(...)`"),
         ("header", "a header is a name and bytes, as in {'trace': b'7'}, and not ('by', 'five')"),
         ("refused-table-changelog", "is a changelog of this job"),
@@ -182,3 +182,12 @@ def test_topics_and_tables_are_those_of_the_job() -> None:
     for wrong in (lambda: job.process(orders), lambda: job.process(source, state=sums)):
         with pytest.raises(ValueError, match="was named by another App"):
             wrong()
+
+
+async def test_a_topic_of_another_job_is_none_to_write_or_to_read() -> None:
+    job = App("other")
+    stranger = job.topic("stranger", key=TEXT, value=INT)
+    with pytest.raises(ValueError, match="stranger is no topic of this job"):
+        app.test().records(stranger)
+    with pytest.raises(ValueError, match="stranger is no topic of this job"):
+        await app.test().send(stranger, 1, key="a", timestamp_ms=1)

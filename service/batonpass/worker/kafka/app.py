@@ -20,6 +20,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
+from os import PathLike
 from pathlib import Path
 from typing import Any, TypeVar, Unpack, overload
 
@@ -81,14 +82,19 @@ class App:
         *,
         url: str | None = None,
         connection: KafkaConnection | None = None,
-        folder: Path | None = None,
+        folder: str | PathLike[str] | None = None,
         open_store: OpenStore = RocksStore,
         options: ActiveOptions | None = None,
         config: Mapping[str, object] | None = None,
         metrics_port: int | None = None,
         **member: Unpack[MemberOptions],
     ) -> None:
-        """Make a job that does nothing yet."""
+        """Make a job that does nothing yet.
+
+        Raises:
+            TypeError: for a keyword that there is not.
+        """
+        Options(**member)
         self.group = group
         self._url = url
         self._connection = connection
@@ -324,8 +330,9 @@ class App:
         if instance_id := variable("BATONPASS_INSTANCE"):
             given["instance_id"] = instance_id
         given |= self._member
-        state = self._folder or Path(variable("BATONPASS_STATE") or "state")
-        folder = state / (given.get("instance_id") or self.group)
+        folder = Path(self._folder or variable("BATONPASS_STATE") or "state") / _folder_name(
+            given.get("instance_id") or self.group
+        )
         async with AsyncExitStack() as stack:
             try:
                 ids = stack.enter_context(sole_user_of(folder))
@@ -398,6 +405,12 @@ def _check_serdes(of: str, *serdes: object) -> None:
             raise TypeError(
                 f"{of} has {serde!r} where a serde belongs: TEXT, INT, BYTES, JSON, json_of(...) or Serde(...)"
             )
+
+
+def _folder_name(name: str) -> str:
+    if name == ".." or Path(name).name != name:
+        raise ValueError(f"{name!r} names this worker and its folder: it has no slash, and is not . or ..")
+    return name
 
 
 def declared(parts: Mapping[str, Subtopology], counts: Mapping[str, int]) -> list[dict[str, object]]:

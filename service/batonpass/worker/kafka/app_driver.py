@@ -55,7 +55,12 @@ class MemoryTopics:
         self._places[name][raw.topic] += 1
 
     def send(self, topic: Topic[K, V], value: V, key: K, timestamp_ms: int, headers: Headers) -> None:
-        """Write a record to a topic."""
+        """Write a record to a topic.
+
+        Raises:
+            ValueError: when it is no topic of the job.
+        """
+        self._check(topic)
         self.append(topic.name, topic.key.dump(key), topic.value.dump(value), timestamp_ms, pairs_of(headers))
 
     def append(
@@ -73,8 +78,17 @@ class MemoryTopics:
         return log[-1]
 
     def read(self, topic: Topic[K, V]) -> list[Record[K, V]]:
-        """Return what was written to a topic so far."""
+        """Return what was written to a topic so far.
+
+        Raises:
+            ValueError: when it is no topic of the job.
+        """
+        self._check(topic)
         return [topic.record(raw) for raw in self.logs[topic.name]]
+
+    def _check(self, topic: Topic[Any, Any]) -> None:
+        if not any(topic.name in part.sources or topic.name in part.outputs for part in self._parts.values()):
+            raise ValueError(f"{topic.name} is no topic of this job: name it with its app.topic")
 
 
 class MemoryTask:

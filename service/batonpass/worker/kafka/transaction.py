@@ -269,11 +269,12 @@ class Context:
         Raises:
             KeyError: when the subtopology has no such store.
         """
-        store = self._stores.get(name if isinstance(name, str) else name.name)
+        wanted = name if isinstance(name, str) else name.name
+        store = self._stores.get(wanted)
         if store is None:
-            wanted = name if isinstance(name, str) else name.name
+            whose = "" if isinstance(name, str) else f" (it is a table of subtopology {name.subtopology})"
             raise KeyError(
-                f"task {self.task_id} has no store {wanted!r}, only {', '.join(self._stores) or 'none at all'}"
+                f"task {self.task_id} has no store {wanted!r}{whose}, only {', '.join(self._stores) or 'none at all'}"
             )
         return store if isinstance(name, str) else KeyValueStore(name, store)
 
