@@ -47,18 +47,18 @@ def behind(job: Job, proxy: CannotWrite) -> Job:
     return dataclasses.replace(job, connection=KafkaConnection(bootstrap_servers=f"127.0.0.1:{proxy.port}"))
 
 
+@pytest.fixture
+def _quick_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait for an answer for a fifth of the usual time: an owner, unable from its second try on, waits it out twice."""
+    monkeypatch.setattr(connection, "ANSWER_TIMEOUT_S", 3.0)
+
+
+@pytest.mark.usefixtures("_quick_answers")
 @pytest.mark.parametrize("kind", [Kind.INIT_PRODUCER_ID, Kind.PRODUCE])
 async def test_an_owner_that_cannot_write_has_failed_after_a_while_and_runs_once_it_can(
-    bootstrap: str,
-    new_topic: NewTopics,
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
-    kind: Kind,
+    bootstrap: str, new_topic: NewTopics, tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: Kind
 ) -> None:
     caplog.set_level(logging.CRITICAL, "aiokafka")
-    # It is waited out twice: an owner is unable from its second try on.
-    monkeypatch.setattr(connection, "ANSWER_TIMEOUT_S", 3.0)
     job = await new_job(bootstrap, new_topic)
     async with CannotWrite(int(bootstrap.rpartition(":")[2]), kind) as proxy:
         a = Owner(behind(job, proxy).runtime(tmp_path / "a", "a", options=QUICK))

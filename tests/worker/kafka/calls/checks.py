@@ -52,8 +52,7 @@ async def judge(story: Story) -> list[str]:
         found += wrong_disk(worker, story) + left_open(worker)
     found += await wrong_restore(story)
     calls = story.world.calls
-    if calls.fault is not None and calls.has_struck and not is_named(calls.fault, story):
-        found.append("the log does not name the cause")
+    found += [f"the log does not name the cause of {fault}" for fault in calls.struck if not is_named(fault, story)]
     return found
 
 
@@ -103,8 +102,7 @@ def wrong_disk(worker: Worker, story: Story) -> list[str]:
 def left_open(worker: Worker) -> list[str]:
     """Return what goes on, or is still connected, though its worker has ended."""
     found = [f"{worker.name} has left running: {stack}" for stack in stacks(worker)]
-    fault = worker.world.calls.fault
-    if fault is None or not fault.call.endswith(".stop"):
+    if not any(fault.call.endswith(".stop") for fault in worker.world.calls.struck):
         found += [f"{worker.name} has left connected: {one!r}" for one in worker.caller.clients if not one._closed]
     return found
 
@@ -130,7 +128,7 @@ def is_named(fault: Fault, story: Story) -> bool:
     serious = [said.text for said in story.world.said if said.level >= logging.WARNING and USUAL not in said.text]
     if any(fault.text in text for text in serious):
         return True
-    return fault.mode is Mode.HANGS and (bool(serious) or 0 < story.world.calls.hung_s < WORD_S)
+    return fault.mode is Mode.HANGS and (bool(serious) or 0 < story.world.calls.hung_s.get(fault, 0) < WORD_S)
 
 
 def difference(found: dict[bytes, bytes], right: dict[bytes, bytes]) -> str:

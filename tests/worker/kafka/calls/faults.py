@@ -1,4 +1,4 @@
-"""One call that fails: which one, how, and where a worker's calls to store, disk, broker and coordinator are met."""
+"""Calls that fail: which, how, and where a worker's calls to store, disk, broker and coordinator are met."""
 
 from __future__ import annotations
 
@@ -99,42 +99,43 @@ class Fault(NamedTuple):
 
 @dataclass(slots=True)
 class Calls:
-    """The calls that the workers of one story make, counted, and the one that fails."""
+    """The calls that the workers of one story make, counted, and those that fail: one in a phase at most."""
 
-    fault: Fault | None = None
+    faults: tuple[Fault, ...] = ()
     phase: str = ""
     counts: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     """By phase, worker and call."""
-    has_struck: bool = False
-    hung_s: float = 0.0
-    """How long the one that does not return was waited for."""
+    struck: list[Fault] = field(default_factory=list)
+    hung_s: dict[Fault, float] = field(default_factory=dict)
+    """How long each one that does not return was waited for."""
+    _next: Fault | None = None
     _left: int = 0
 
     def begin(self, phase: str) -> None:
-        """Begin a phase of the story."""
+        """Begin a phase of the story. A fault that has not struck in its own may do so in a later one without any."""
         self.phase = phase
-        if self.fault is not None and self.fault.phase == phase:
-            self._left = self.fault.number
+        for fault in self.faults:
+            if fault.phase == phase:
+                self._next, self._left = fault, fault.number
 
-    def meet(self, worker: str, call: str) -> Mode | None:
-        """Count a call; return how it fails, or None."""
+    def meet(self, worker: str, call: str) -> Fault | None:
+        """Count a call; return the fault with which it fails, or None."""
         self.counts[self.phase, worker, call] += 1
-        fault = self.fault
-        if fault is None or not self._left or (worker, call) != (fault.worker, fault.call):
+        fault = self._next
+        if fault is None or (worker, call) != (fault.worker, fault.call):
             return None
         self._left -= 1
-        self.has_struck = not self._left
-        return fault.mode if self.has_struck else None
+        if self._left:
+            return None
+        self.struck.append(fault)
+        self._next = None
+        return fault
 
-    def spare(self) -> None:
+    def spare(self, fault: Fault) -> None:
         """Have the next such call fail instead: this one was given up, or failed by itself."""
-        self.has_struck, self._left = False, 1
-
-    @property
-    def text(self) -> str:
-        """What the error of the call that fails says."""
-        assert self.fault is not None
-        return self.fault.text
+        self.struck.remove(fault)
+        if self._next is None:
+            self._next, self._left = fault, 1
 
 
 @dataclass(slots=True, eq=False)
@@ -151,8 +152,8 @@ class Caller:
     clients: list[Any] = field(default_factory=list)
     scans: list[Iterator[tuple[bytes, bytes]]] = field(default_factory=list)
 
-    def meet(self, call: str) -> Mode | None:
-        """Count a call; return how it fails, or None."""
+    def meet(self, call: str) -> Fault | None:
+        """Count a call; return the fault with which it fails, or None."""
         return self.calls.meet(self.name, call)
 
     def let_go(self) -> None:
@@ -180,6 +181,7 @@ class MetStore:
     def __init__(self, folder: Path, caller: Caller, history: list[Noted]) -> None:
         self._caller = caller
         self._history = history
+        self._fault: Fault | None = None
         self._stuck = False
         mode = self._meet("open")
         self._inner = RocksStore(folder)
@@ -254,14 +256,15 @@ class MetStore:
         return done
 
     def _meet(self, method: str) -> Mode | None:
-        mode = self._caller.meet(f"store.{method}")
+        fault = self._caller.meet(f"store.{method}")
+        self._fault, mode = fault or self._fault, fault and fault.mode
         self._stuck |= mode is Mode.STICKS
         if self._stuck or mode is Mode.RAISES:
             self._fail()
         return mode
 
     def _fail(self) -> Never:
-        raise OSError(f"IO error: {self._caller.calls.text}")
+        raise OSError(f"IO error: {self._fault and self._fault.text}")
 
 
 # --- what RocksStore asks of the disk, and the worker of the broker ---------------------------------------------------
@@ -270,52 +273,52 @@ class MetStore:
 def at_once(call: str, work: Callable[[], Any], error: type[Exception]) -> Any:
     """Do what a worker calls, unless it is to fail."""
     caller = HERE.get()
-    mode = None if caller is None else caller.meet(call)
-    if caller is not None and mode is Mode.RAISES:
-        raise error(caller.calls.text)
+    fault = None if caller is None else caller.meet(call)
+    if fault is not None and fault.mode is Mode.RAISES:
+        raise error(fault.text)
     done = work()
-    if caller is not None and mode is Mode.AFTER:
+    if fault is not None and fault.mode is Mode.AFTER:
         # Nobody has what was made: a database that was opened is closed by that.
         del done
-        raise error(caller.calls.text)
+        raise error(fault.text)
     return done
 
 
-async def awaited(call: str, work: Callable[[], Awaitable[Any]], hang: Callable[[Caller], Awaitable[Any]]) -> Any:
+async def awaited(call: str, work: Callable[[], Awaitable[Any]], hang: Callable[[Calls, Fault], Awaitable[Any]]) -> Any:
     """Do what a worker calls and waits for, unless it is to fail; ``hang`` says how it does not return."""
     caller = HERE.get()
-    mode = None if caller is None else caller.meet(call)
-    if caller is None or mode is None:
+    fault = None if caller is None else caller.meet(call)
+    if caller is None or fault is None:
         return await work()
-    if mode is Mode.RAISES:
-        raise KafkaTimeoutError(caller.calls.text)
-    if mode is Mode.HANGS:
-        return await hang(caller)
+    if fault.mode is Mode.RAISES:
+        raise KafkaTimeoutError(fault.text)
+    if fault.mode is Mode.HANGS:
+        return await hang(caller.calls, fault)
     try:
         done = await work()
     except BaseException:
-        caller.calls.spare()
+        caller.calls.spare(fault)
         raise
     if done == {}:
         # A read that brings nothing has no effect.
-        caller.calls.spare()
+        caller.calls.spare(fault)
         return done
-    raise KafkaTimeoutError(caller.calls.text)
+    raise KafkaTimeoutError(fault.text)
 
 
-async def for_ever(caller: Caller) -> None:
+async def for_ever(calls: Calls, fault: Fault) -> None:
     """Do not return until the caller gives up."""
     began = time.monotonic()
     try:
         await asyncio.get_running_loop().create_future()
     finally:
-        caller.calls.hung_s = time.monotonic() - began
+        calls.hung_s[fault] = time.monotonic() - began
 
 
-async def until_own_limit(caller: Caller) -> Never:
+async def until_own_limit(_calls: Calls, fault: Fault) -> Never:
     """Give up as aiokafka does, after its `request_timeout_ms`."""
     await asyncio.sleep(OWN_LIMIT_S)
-    raise KafkaTimeoutError(caller.calls.text)
+    raise KafkaTimeoutError(fault.text)
 
 
 def met_method(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -333,7 +336,7 @@ def met_method(method: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(method)
     async def waiting(client: Any, *arguments: Any, **options: Any) -> Any:
-        async def nothing(_caller: Caller) -> dict[object, object]:
+        async def nothing(_calls: Calls, _fault: Fault) -> dict[object, object]:
             await asyncio.sleep(options["timeout_ms"] / 1_000)
             return {}
 
@@ -423,12 +426,12 @@ class MetTransport(httpx.AsyncBaseTransport):
             httpx.ReadError: when its answer is lost.
         """
         tail = request.url.path.split("/")[6:]
-        mode = self._caller.meet(f"coordinator.{REQUESTS[request.method, '/'.join(tail)]}")
-        if mode is Mode.RAISES:
-            raise httpx.ConnectError(self._caller.calls.text)
-        if mode is Mode.HANGS:
+        fault = self._caller.meet(f"coordinator.{REQUESTS[request.method, '/'.join(tail)]}")
+        if fault is not None and fault.mode is Mode.RAISES:
+            raise httpx.ConnectError(fault.text)
+        if fault is not None and fault.mode is Mode.HANGS:
             await asyncio.get_running_loop().create_future()
         answer = await self._inner.handle_async_request(request)
-        if mode is Mode.AFTER:
-            raise httpx.ReadError(self._caller.calls.text)
+        if fault is not None and fault.mode is Mode.AFTER:
+            raise httpx.ReadError(fault.text)
         return answer

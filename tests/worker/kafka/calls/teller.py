@@ -97,9 +97,9 @@ class Teller:
     def _keep(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         self.unseen.append(f"{context['message']}: {context.get('exception')!r} {context.get('task', '')!r}")
 
-    async def tell(self, fault: Fault | None = None) -> Told:
-        """Tell one story, with one fault or none."""
-        began, wrong, calls = time.monotonic(), list[str](), Calls(fault)
+    async def tell(self, *faults: Fault) -> Told:
+        """Tell one story, with some faults, each in another phase, or none."""
+        began, wrong, calls = time.monotonic(), list[str](), Calls(faults)
         job = await self._topics.job()
         how = ""
         try:

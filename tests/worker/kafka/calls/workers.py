@@ -111,8 +111,7 @@ class Worker:
         self._member, self._progress = None, Progress()
         # With a process ends whatever it left open; it is let go of here.
         self.caller.let_go()
-        fault = self.world.calls.fault
-        if fault is not None and fault.call == "store.close":
+        if any(fault.call == "store.close" for fault in self.world.calls.struck):
             gc.collect()
         return True
 
