@@ -37,12 +37,16 @@ class Case:
 CASES: dict[str, Case] = {}
 
 
-def case(law: str, *, rules: tuple[str, ...]) -> Callable[[Play], Play]:
-    """Add a function to the cases, under its own name."""
+def case(law: str, *, rules: tuple[str, ...], begins: bool = True) -> Callable[[Play], Play]:
+    """Add a function to the cases, under its own name; it begins once the client runs task 0_0, or with the client."""
 
     def add(play: Play) -> Play:
+        async def play_on(coordinator: ScriptedCoordinator) -> None:
+            await coordinator.until_runs("0_0", token=1)
+            await play(coordinator)
+
         name = play.__name__.replace("_", "-")
-        CASES[name] = Case(name, law, rules, play)
+        CASES[name] = Case(name, law, rules, play_on if begins else play)
         return play
 
     return add
@@ -74,20 +78,15 @@ async def beats(coordinator: ScriptedCoordinator, count: int) -> list[Call]:
 )
 async def joins(coordinator: ScriptedCoordinator) -> None:
     """The plain beginning."""
-    await coordinator.until_runs("0_0", token=1)
     (join, *more) = coordinator.of("join")
     needs(not more, "it joined more than once though it was let in")
     needs(join.body.get("on_lease_lost", "stop") == "stop", "it did not join with on_lease_lost stop")
-    await coordinator.until(
-        lambda: [one for one in coordinator.of("heartbeat") if one.epoch == 1 and one.role_of("0_0") == "active"],
-        "a heartbeat of epoch 1 reports 0_0 as active",
-    )
+    await coordinator.reported("0_0", "active", epoch=1)
 
 
 @case("Heartbeats come at the interval that the answers name, also when it changes.", rules=("4.1",))
 async def heartbeat_interval(coordinator: ScriptedCoordinator) -> None:
     """Two intervals, one after the other."""
-    await coordinator.until_runs("0_0")
     for interval_ms in (INTERVAL_MS, 900):
         coordinator.interval_ms = interval_ms
         await beats(coordinator, 2)
@@ -99,7 +98,7 @@ async def heartbeat_interval(coordinator: ScriptedCoordinator) -> None:
         needs(each_ms > interval_ms / 3, f"at an interval of {interval_ms} ms heartbeats came every {each_ms:.0f} ms")
 
 
-@case("One long-poll is open at all times, and what it brings is acted on at once.", rules=("6.1", "6.3"))
+@case("One long-poll is open at all times, and what it brings is acted on at once.", rules=("6.1", "6.3"), begins=False)
 async def listens(coordinator: ScriptedCoordinator) -> None:
     """A task is granted between two heartbeats that are far apart in time."""
     coordinator.interval_ms, coordinator.session_ms = 8_000, 30_000
@@ -116,7 +115,7 @@ async def listens(coordinator: ScriptedCoordinator) -> None:
     )
 
 
-@case("A long-poll that ends without news is opened again, but not in a tight loop.", rules=("6.3",))
+@case("A long-poll that ends without news is opened again, but not in a tight loop.", rules=("6.3",), begins=False)
 async def empty_polls(coordinator: ScriptedCoordinator) -> None:
     """Every poll is answered 204 at once."""
     coordinator.answers("poll", always(Reply(204)))
@@ -130,7 +129,6 @@ async def empty_polls(coordinator: ScriptedCoordinator) -> None:
 @case("An answer of a lower epoch than one that was seen is dropped, though it comes later.", rules=("4.3",))
 async def late_answer(coordinator: ScriptedCoordinator) -> None:
     """A heartbeat's answer is held back while the long-poll brings the revocation."""
-    await coordinator.until_runs("0_0", token=1)
     old = json.dumps(coordinator.body(coordinator.member))
 
     async def late(_call: Call) -> Reply:
@@ -149,7 +147,6 @@ async def late_answer(coordinator: ScriptedCoordinator) -> None:
 @case("An answer that says what is so already changes nothing.", rules=("5.2",))
 async def doubled_answer(coordinator: ScriptedCoordinator) -> None:
     """The long-poll brings the same assignment again and again."""
-    await coordinator.until_runs("0_0", token=1)
 
     async def again(_call: Call) -> Reply:
         return Reply(200, json.dumps(coordinator.body(coordinator.member)).encode())
@@ -173,7 +170,6 @@ def _uninterrupted(coordinator: ScriptedCoordinator, task: str, *, since: float,
 @case("A heartbeat whose answer was lost is sent again or followed by another; nothing stops for it.", rules=("10.1",))
 async def lost_answers(coordinator: ScriptedCoordinator) -> None:
     """Three heartbeats in a row are processed, but their answers are lost."""
-    await coordinator.until_runs("0_0", token=1)
     member, lost = coordinator.member, coordinator.answers("heartbeat", coordinator.lose, times=3)
     began = time.monotonic()
     await coordinator.until(lambda: len(lost) == 3, "three heartbeats come")
@@ -183,7 +179,9 @@ async def lost_answers(coordinator: ScriptedCoordinator) -> None:
 
 
 @case(
-    "A join whose answer was lost is repeated under the same id, or by an id that replaces it.", rules=("3.6", "10.1")
+    "A join whose answer was lost is repeated under the same id, or by an id that replaces it.",
+    rules=("3.6", "10.1"),
+    begins=False,
 )
 async def lost_join(coordinator: ScriptedCoordinator) -> None:
     """The coordinator knows the member, but the member does not know that."""
@@ -200,7 +198,6 @@ async def lost_join(coordinator: ScriptedCoordinator) -> None:
 @case("An answer that cannot be read is none: nothing is started or stopped by half an assignment.", rules=("5.2",))
 async def half_an_answer(coordinator: ScriptedCoordinator) -> None:
     """Answers that break off, that are not JSON, and that hold an assignment of the wrong shape."""
-    await coordinator.until_runs("0_0", token=1)
     broken = [b'{"member_id": "x", "assignm', b"<html>bad gateway</html>", b"", b"[]", b"null"]
     bent = coordinator.body(coordinator.member) | {"member_epoch": 99, "assignment": {"active": [{"task": "0_1"}]}}
     broken.append(json.dumps(bent).encode())
@@ -217,7 +214,7 @@ async def half_an_answer(coordinator: ScriptedCoordinator) -> None:
     _uninterrupted(coordinator, "0_0", since=began)
 
 
-@case("Fields that a newer coordinator adds are ignored, wherever they stand.", rules=("1.3",))
+@case("Fields that a newer coordinator adds are ignored, wherever they stand.", rules=("1.3",), begins=False)
 async def unknown_fields(coordinator: ScriptedCoordinator) -> None:
     """Every answer has unknown fields."""
     coordinator.extra = {
@@ -237,12 +234,8 @@ async def unknown_fields(coordinator: ScriptedCoordinator) -> None:
 @case("When an answer asks for a full report, the next heartbeat lists every task.", rules=("4.4", "5.5"))
 async def report_full(coordinator: ScriptedCoordinator) -> None:
     """The full report is asked for when the member may have begun to leave its tasks out."""
-    await coordinator.until_runs("0_0")
     coordinator.give("0_1", "standby")
-    await coordinator.until(
-        lambda: [one for one in coordinator.of("heartbeat") if one.role_of("0_1") == "standby"],
-        "0_1 is reported as standby",
-    )
+    await coordinator.reported("0_1", "standby")
     await beats(coordinator, 4)
     coordinator.extra = {"report": "full"}
     await beats(coordinator, 1)
@@ -260,7 +253,6 @@ async def report_full(coordinator: ScriptedCoordinator) -> None:
 @case("On 409 stale-member-epoch the member takes the assignment in the answer and goes on.", rules=("4.3", "10.5"))
 async def stale_epoch(coordinator: ScriptedCoordinator) -> None:
     """An assignment comes with a refusal."""
-    await coordinator.until_runs("0_0", token=1)
     member, refused = coordinator.member, False
 
     async def refuse(call: Call) -> Reply | bool:
@@ -287,7 +279,6 @@ async def stale_epoch(coordinator: ScriptedCoordinator) -> None:
 @case("503 means: keep processing within the lease, and retry.", rules=("10.5",))
 async def unavailable(coordinator: ScriptedCoordinator) -> None:
     """Every heartbeat is refused for more than half of the session timeout."""
-    await coordinator.until_runs("0_0", token=1)
     coordinator.answers("heartbeat poll", always(refusal("store-unavailable", 503, action="retry", retry_after_ms=200)))
     began = await coordinator.while_(SESSION_MS * 0.6 / 1_000)
     asked = len(coordinator.of("heartbeat", since=began))
@@ -301,7 +292,6 @@ async def unavailable(coordinator: ScriptedCoordinator) -> None:
 @case("429 names how long to wait, and no heartbeat comes before that.", rules=("10.3", "10.5"))
 async def rate_limit(coordinator: ScriptedCoordinator) -> None:
     """One refusal asks the member to wait for more than a second."""
-    await coordinator.until_runs("0_0", token=1)
     wait_ms = 1_200
     refusing = always(refusal("limit-exceeded", 429, action="retry", retry_after_ms=wait_ms))
     refused = coordinator.answers("heartbeat", refusing, times=1)
@@ -312,7 +302,11 @@ async def rate_limit(coordinator: ScriptedCoordinator) -> None:
     needs(len(coordinator.of("join")) == 1, "it joined anew because of a 429")
 
 
-@case("A join refused with instance-id-in-use is tried again after the time that it names.", rules=("10.3", "10.5"))
+@case(
+    "A join refused with instance-id-in-use is tried again after the time that it names.",
+    rules=("10.3", "10.5"),
+    begins=False,
+)
 async def instance_in_use(coordinator: ScriptedCoordinator) -> None:
     """The former process's lease has a while to run."""
     wait_ms = 1_500
@@ -341,7 +335,6 @@ def silent_since(coordinator: ScriptedCoordinator, task: str, at: float) -> None
 @case("A revoked task is confirmed with the epoch that announced it, after it has stopped.", rules=("4.6", "5.3"))
 async def revocation(coordinator: ScriptedCoordinator) -> None:
     """One of two tasks is revoked."""
-    await coordinator.until_runs("0_0", token=1)
     coordinator.give("0_1", "active")
     await coordinator.until_runs("0_1", token=1)
     epoch = coordinator.take("0_0")
@@ -355,50 +348,30 @@ async def revocation(coordinator: ScriptedCoordinator) -> None:
 @case(
     "However long a member may keep positions to itself, it tells at once what it holds and what it gave up.",
     rules=("4.6", "4.10"),
+    begins=False,
 )
 async def report_interval(coordinator: ScriptedCoordinator) -> None:
     """A standby and an active come and go."""
     coordinator.extra = {"report_interval_ms": 60_000}
     await coordinator.until_runs("0_0", token=1)
     for role in ("standby", "active"):
-        epoch = coordinator.give("0_1", role)
-        await coordinator.until(
-            lambda epoch=epoch, role=role: [  # type: ignore[misc]
-                one for one in coordinator.of("heartbeat") if one.epoch >= epoch and one.role_of("0_1") == role
-            ],
-            f"0_1 is reported as {role}",
-            within_s=5,
-        )
-    epoch = coordinator.take("0_1")
-    await coordinator.until(
-        lambda: [
-            one
-            for one in coordinator.of("heartbeat")
-            if one.epoch >= epoch and one.tasks is not None and one.role_of("0_1") != "active"
-        ],
-        "it is confirmed that 0_1 was given up",
-        within_s=5,
-    )
+        await coordinator.reported("0_1", role, coordinator.give("0_1", role))
+    await coordinator.confirmed("0_1", coordinator.take("0_1"))
 
 
 @case("An active that is to be a standby stops processing before it is reported as one.", rules=("4.6", "5.3"))
 async def demotion(coordinator: ScriptedCoordinator) -> None:
     """An active is demoted in place."""
-    await coordinator.until_runs("0_0", token=1)
     epoch = coordinator.give("0_0", "standby")
     confirmed = await coordinator.confirmed("0_0", epoch)
     await asyncio.sleep(1)
     silent_since(coordinator, "0_0", confirmed.at)
-    await coordinator.until(
-        lambda: [one for one in coordinator.of("heartbeat") if one.epoch >= epoch and one.role_of("0_0") == "standby"],
-        "0_0 is reported as standby",
-    )
+    await coordinator.reported("0_0", "standby", epoch)
 
 
 @case("A warmup is reported with its progress, does not process, and runs once it is promoted.", rules=("0.1", "4.5"))
 async def promotion(coordinator: ScriptedCoordinator) -> None:
     """A warmup is promoted."""
-    await coordinator.until_runs("0_0", token=1)
     coordinator.give("0_1", "warmup")
 
     def reported() -> Call | None:
@@ -421,7 +394,6 @@ async def promotion(coordinator: ScriptedCoordinator) -> None:
 @case("An assignment that is several epochs ahead revokes and grants at once; both are done.", rules=("4.6", "5.3"))
 async def skipped_epochs(coordinator: ScriptedCoordinator) -> None:
     """A revocation and, an epoch later, a grant reach the member together."""
-    await coordinator.until_runs("0_0", token=1)
 
     async def hold(_call: Call) -> None:
         await asyncio.sleep(1)
@@ -439,7 +411,6 @@ async def skipped_epochs(coordinator: ScriptedCoordinator) -> None:
 @case("A task that came and went between two assignments is given up by a list without it.", rules=("4.4", "4.6"))
 async def granted_and_revoked(coordinator: ScriptedCoordinator) -> None:
     """The member never saw the grant, but the coordinator waits for its confirmation all the same."""
-    await coordinator.until_runs("0_0", token=1)
     await beats(coordinator, 3)
     coordinator.run.roles["0_1"] = "active"
     coordinator.tokens["0_1"] = 1
@@ -453,7 +424,6 @@ async def granted_and_revoked(coordinator: ScriptedCoordinator) -> None:
 )
 async def newer_token(coordinator: ScriptedCoordinator) -> None:
     """The same task under another token."""
-    await coordinator.until_runs("0_0", token=1)
     coordinator.give("0_0", "active")
     await coordinator.until_runs("0_0", token=2)
     began = await coordinator.while_(1)
@@ -462,7 +432,6 @@ async def newer_token(coordinator: ScriptedCoordinator) -> None:
 
 def _after_refusal(kind: str, status: int, *, on: str) -> Play:
     async def play(coordinator: ScriptedCoordinator) -> None:
-        await coordinator.until_runs("0_0", token=1)
         old = coordinator.member
 
         async def refuse(_call: Call) -> Reply:
@@ -503,7 +472,6 @@ for _kind, _status, _on in (
 @case("Refused with fenced-instance-id, the member stops for good.", rules=("9.5",))
 async def taken_over(coordinator: ScriptedCoordinator) -> None:
     """A newer process of the same instance is there."""
-    await coordinator.until_runs("0_0", token=1)
     refusing = always(refusal("fenced-instance-id", 409, action="stop"))
     refused = coordinator.answers("heartbeat poll join", refusing)
     await coordinator.until(lambda: refused, "a heartbeat comes")
@@ -526,7 +494,6 @@ def _lease_end(coordinator: ScriptedCoordinator, member: str) -> float:
 )
 async def lease_over(coordinator: ScriptedCoordinator) -> None:
     """Nothing is answered for longer than the session timeout, and then everything is again."""
-    await coordinator.until_runs("0_0", token=1)
     await beats(coordinator, 2)
     member = coordinator.member
     coordinator.answers("heartbeat poll", always(None))
@@ -552,7 +519,6 @@ async def lease_over(coordinator: ScriptedCoordinator) -> None:
 @case("A long-poll's answer neither renews the lease nor starts anything while it is over.", rules=("6.2", "7.4"))
 async def poll_renews_nothing(coordinator: ScriptedCoordinator) -> None:
     """Heartbeats go unanswered while long-polls work, and bring a grant after the end of the lease."""
-    await coordinator.until_runs("0_0", token=1)
     await beats(coordinator, 2)
     member = coordinator.member
     coordinator.answers("heartbeat", always(None))
@@ -570,7 +536,9 @@ async def poll_renews_nothing(coordinator: ScriptedCoordinator) -> None:
     await coordinator.until_runs("0_0", token=1)
 
 
-@case("The lease counts from when an answered heartbeat was first sent, never from a retry.", rules=("7.1",))
+@case(
+    "The lease counts from when an answered heartbeat was first sent, never from a retry.", rules=("7.1",), begins=False
+)
 async def lease_from_first_sending(coordinator: ScriptedCoordinator) -> None:
     """A heartbeat is answered only when it comes again, a good while later; then nothing is answered any more."""
     coordinator.interval_ms, coordinator.session_ms = 3_500, 7_000
@@ -598,7 +566,11 @@ async def lease_from_first_sending(coordinator: ScriptedCoordinator) -> None:
     needs(last <= end + SLACK_S, f"task 0_0 wrote {last - end:.1f} s after its lease was over")
 
 
-@case("The lease of a join counts from when it was first sent, never from when it was repeated.", rules=("7.1",))
+@case(
+    "The lease of a join counts from when it was first sent, never from when it was repeated.",
+    rules=("7.1",),
+    begins=False,
+)
 async def lease_from_first_join(coordinator: ScriptedCoordinator) -> None:
     """A join is answered only when it comes again, a good while later; then nothing is answered any more."""
     coordinator.interval_ms, coordinator.session_ms = 3_500, 8_000
@@ -625,7 +597,6 @@ async def lease_from_first_join(coordinator: ScriptedCoordinator) -> None:
 @case("Told to go, a member stops its actives before it says so.", rules=("9.1",))
 async def goodbye(coordinator: ScriptedCoordinator) -> None:
     """SIGTERM."""
-    await coordinator.until_runs("0_0", token=1)
     coordinator.stop_client()
     leave: list[Call] = await coordinator.until(
         lambda: coordinator.of("leave"), "it says goodbye with DELETE after SIGTERM"

@@ -221,15 +221,26 @@ class ScriptedCoordinator:
         Raises:
             Broken: when none does.
         """
+        return await self._told(
+            lambda role: role not in (None, "active"), task, epoch, f"lists its tasks without {task} as active"
+        )
+
+    async def reported(self, task: str, role: str, epoch: int = 0) -> Call:
+        """Wait until a heartbeat reports a task in a role; return it.
+
+        Raises:
+            Broken: when none does.
+        """
+        return await self._told(lambda found: found == role, task, epoch, f"reports {task} as {role}")
+
+    async def _told(self, is_right: Callable[[str | None], bool], task: str, epoch: int, what: str) -> Call:
         found: Call = await self.until(
-            lambda: next((one for one in self.of("heartbeat") if self._confirms(one, task, epoch)), None),
-            f"a heartbeat of epoch {epoch} or above lists its tasks without {task} as active",
+            lambda: next(
+                (one for one in self.of("heartbeat") if one.epoch >= epoch and is_right(one.role_of(task))), None
+            ),
+            f"a heartbeat of epoch {epoch} or above {what}",
         )
         return found
-
-    @staticmethod
-    def _confirms(call: Call, task: str, epoch: int) -> bool:
-        return call.epoch >= epoch and call.role_of(task) not in (None, "active")
 
     # --- what arrives -------------------------------------------------------------------------------------------------
 
