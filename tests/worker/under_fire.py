@@ -284,6 +284,7 @@ class MemberUnderFire(RuleBasedStateMachine):
         if work.role == "active" and position is not None:
             self.owed[self.member.member_id or "", task] = position
         if work.asked == "demote":
+            assert holding.stopping is not None
             self.truth.works[task] = Work((holding.stopping.becomes or Role.STANDBY).value)
             self.do(lambda: self.member.task_demoted(task, now_ms=self.now_ms, final_position=position))
         else:

@@ -345,10 +345,10 @@ class Worker:
                     self._stop(task_of(task), Role.DISK if becomes is None else Role.STANDBY, commit=commit)
                 case Stop(task):
                     self._close(task_of(task))
-                case Start(task, _, None):
-                    self._open(task_of(task), Activity.TAILING, 0)
-                case Start(task, _, token):
+                case Start(task, _, int() as token):
                     self._open(task_of(task), Activity.RESTORING, token)
+                case Start(task):
+                    self._open(task_of(task), Activity.TAILING, 0)
                 case StatusChanged(statuses):
                     if self.leaves_when_drained and any(status.code == "drained" for status in statuses):
                         self._after(0, self._leave_drained, self.process)

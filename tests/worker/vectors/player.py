@@ -148,12 +148,12 @@ class Player:
         match each:
             case Send(request):
                 return self._sent(request)
-            case Stop(task, Role.ACTIVE, commit, None):
-                return {"type": "stop-active", "task": task, "commit": commit}
-            case Stop(task, _, _, None):
+            case Stop(task, role, commit, becomes):
+                if becomes is not None:
+                    return {"type": "demote-active", "task": task, "role": becomes.value}
+                if role is Role.ACTIVE:
+                    return {"type": "stop-active", "task": task, "commit": commit}
                 return {"type": "stop-copy", "task": task}
-            case Stop(task, _, _, role):
-                return {"type": "demote-active", "task": task, "role": role.value}
             case RoleChanged(task, role):
                 return {"type": "role-changed", "task": task, "role": role.value}
             case Start(task, Role.ACTIVE, token, restore_to, in_place):
