@@ -17,6 +17,9 @@ log = logging.getLogger("batonpass.worker")
 PATIENCE_S: Final = 60.0
 """How long a start waits for a coordinator that answers; then the program ends, for what runs it to start it again."""
 
+SAY_S: Final = 5.0
+"""How long no coordinator may answer before that is a warning, and another one after each further such time."""
+
 
 class NotDeclared(Exception):
     """The group is declared with another topology, or the coordinator refuses the declaration."""
@@ -46,7 +49,7 @@ async def declare(
     client = CoordinatorClient(
         ",".join(urls),
         token.strip() if token else None,
-        patience_s=0,
+        patience_s=min(SAY_S, PATIENCE_S),
         trusted=options.tls,
         transport=options.transport,
     )
