@@ -128,6 +128,7 @@ async def refused(what: str) -> str:
     source = job.topic("source", key=TEXT, value=INT)
     output = job.topic("output", key=TEXT, value=INT)
     table = job.table("table", key=TEXT, value=INT)
+    followed = job.table(job.topic("prices", key=TEXT, value=INT))
     job.table("other", key=TEXT, value=INT, subtopology="1", changelog="others")
     wrong: Any = "five"
 
@@ -147,6 +148,8 @@ async def refused(what: str) -> str:
                 state.put(wrong)
             case "store":
                 context.store(sums)
+            case "follower":
+                context.store(followed).put("a", 5)
             case "await":
                 context.send(output, 5, key="a")  # type: ignore[unused-coroutine]
             case "header":
@@ -166,6 +169,7 @@ async def refused(what: str) -> str:
         ("key", "None cannot be written"),
         ("state", "'five' cannot be written"),
         ("store", "has no store 'sums' (it is a table of subtopology 0), only table"),
+        ("follower", "table prices follows its topic: write to the topic"),
         ("await", "a record for topic output was not sent: write `await context.send(...)`"),
         ("header", "a header is a name and bytes, as in {'trace': b'7'}, and not ('by', 'five')"),
         ("refused-table-changelog", "is a changelog of this job"),

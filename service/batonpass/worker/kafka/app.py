@@ -158,7 +158,8 @@ class App:
         _check_serdes(f"table {name}", key, value)
         if name in self._tables:
             raise ValueError(f"there are two tables {name}: give one of them another name")
-        table = Table(name, key, value, changelog or f"{self.group}-{name}-changelog", subtopology)
+        changelog = changelog or f"{self.group}-{name}-changelog"
+        table = Table(name, key, value, changelog, subtopology, follows=isinstance(of, Topic))
         self._tables[name] = table
         if isinstance(of, Topic):
             self._of(subtopology).tables[name] = of

@@ -81,13 +81,17 @@ def _read(which: str, serde: Serde[T], data: bytes | None) -> T:
 
 @dataclass(frozen=True, slots=True)
 class Table(Generic[K, V]):
-    """State by key, in a store of each task of a subtopology; ``changelog`` is the topic that it is rebuilt from."""
+    """State by key, in a store of each task of a subtopology; ``changelog`` is the topic that it is rebuilt from.
+
+    One that ``follows`` a topic has what the topic says, and nothing else.
+    """
 
     name: str
     key: Serde[K]
     value: Serde[V]
     changelog: str
     subtopology: str
+    follows: bool = False
 
 
 class KeyValueStore(Generic[K, V]):
@@ -110,18 +114,31 @@ class KeyValueStore(Generic[K, V]):
         """Set the value of a key.
 
         Raises:
-            ValueError: when key or value is None, which only topics take; `delete` removes a key.
+            ValueError: when key or value is None, which only topics take (`delete` removes a key); when the table
+                follows a topic.
         """
+        self._check_own()
         self._store.put(self._key(key), self._bytes("value", self._table.value.dump(value)))
 
     def delete(self, key: K) -> None:
-        """Remove a key."""
+        """Remove a key.
+
+        Raises:
+            ValueError: when the table follows a topic.
+        """
+        self._check_own()
         self._store.delete(self._key(key))
 
     def scan(self, prefix: bytes = b"") -> Iterator[tuple[K, V]]:
         """Yield the keys whose bytes begin with ``prefix`` with their values, in the order of the bytes."""
         for key, value in self._store.scan(prefix):
             yield self._table.key.load(key), self._table.value.load(value)
+
+    def _check_own(self) -> None:
+        if self._table.follows:
+            raise ValueError(
+                f"table {self._table.name} follows its topic: write to the topic, or to a table of your own"
+            )
 
     def _key(self, key: K) -> bytes:
         return self._bytes("key", self._table.key.dump(key))
