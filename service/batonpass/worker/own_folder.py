@@ -49,6 +49,6 @@ def sole_user_of(folder: Path) -> Iterator[MemberIds]:
         try:
             # A child that is forked has no part in this lock, and may outlive the process.
             fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+        except (BlockingIOError, PermissionError) as error:  # POSIX has both for a lock that another one holds
             raise BlockingIOError(f"another process works in {folder}: each worker has a folder of its own") from error
         yield MemberIds(folder)
