@@ -54,6 +54,21 @@ async def test_a_group_is_created_once_and_changed_under_its_etag(api: Api) -> N
             "invalid-topology",
             ["topology.subtopologies[1].id"],
         ),
+        *(
+            (
+                {
+                    "topology": {
+                        "subtopologies": [
+                            {"id": "0", "changelog_topics": first},
+                            {"id": "1", "changelog_topics": second},
+                        ]
+                    }
+                },
+                "invalid-topology",
+                [f"topology.subtopologies[{number}].changelog_topics"],
+            )
+            for number, first, second in ((1, ["store"], ["other", "store"]), (0, ["store", "store"], []))
+        ),
         (
             {"topology": {"subtopologies": [weighed({"0_0": 0, "0_1": 1_000_001, "0_00": "heavy", "nonsense": 1})]}},
             "invalid-topology",

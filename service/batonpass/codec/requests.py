@@ -223,11 +223,19 @@ def _narrowed(error: InvalidRequest) -> ProtocolError:
 
 def _topology(said: TopologyBody) -> Topology:
     seen: set[str] = set()
+    keeps: dict[str, str] = {}
     for number, part in enumerate(said.subtopologies):
+        place = f"topology.subtopologies[{number}]"
         if part.id in seen:
-            fault = (f"topology.subtopologies[{number}].id", f"subtopology {part.id} stands here twice")
+            fault = (f"{place}.id", f"subtopology {part.id} stands here twice")
             raise InvalidTopology(fault[1], errors=[fault])
         seen.add(part.id)
+        for topic in part.changelog_topics:
+            if topic in keeps:
+                whose = "twice" if keeps[topic] == part.id else f"and in subtopology {keeps[topic]}"
+                fault = (f"{place}.changelog_topics", f"{topic} stands here {whose}: each state has a topic of its own")
+                raise InvalidTopology(fault[1], errors=[fault])
+            keeps[topic] = part.id
         if part.stateful is None:
             part.stateful = bool(part.changelog_topics)
     return value_of(said, Topology)
