@@ -59,14 +59,15 @@ async def test_a_group_is_created_once_and_changed_under_its_etag(api: Api) -> N
                 {
                     "topology": {
                         "subtopologies": [
-                            {"id": "0", "changelog_topics": first},
-                            {"id": "1", "changelog_topics": second},
+                            {"id": "0", topics: first},
+                            {"id": "1", topics: second},
                         ]
                     }
                 },
                 "invalid-topology",
-                [f"topology.subtopologies[{number}].changelog_topics"],
+                [f"topology.subtopologies[{number}].{topics}"],
             )
+            for topics in ("source_topics", "changelog_topics")
             for number, first, second in ((1, ["store"], ["other", "store"]), (0, ["store", "store"], []))
         ),
         (

@@ -221,21 +221,29 @@ def _narrowed(error: InvalidRequest) -> ProtocolError:
     return error
 
 
+_OF_ONE: Final = {
+    "source_topics": "two readers of a topic would share its committed offsets, so have one task read it for both",
+    "changelog_topics": "each state has a topic of its own",
+}
+"""Which topics are those of one subtopology alone, and why."""
+
+
 def _topology(said: TopologyBody) -> Topology:
     seen: set[str] = set()
-    keeps: dict[str, str] = {}
+    named: dict[tuple[str, str], str] = {}
     for number, part in enumerate(said.subtopologies):
         place = f"topology.subtopologies[{number}]"
         if part.id in seen:
             fault = (f"{place}.id", f"subtopology {part.id} stands here twice")
             raise InvalidTopology(fault[1], errors=[fault])
         seen.add(part.id)
-        for topic in part.changelog_topics:
-            if topic in keeps:
-                whose = "twice" if keeps[topic] == part.id else f"and in subtopology {keeps[topic]}"
-                fault = (f"{place}.changelog_topics", f"{topic} stands here {whose}: each state has a topic of its own")
-                raise InvalidTopology(fault[1], errors=[fault])
-            keeps[topic] = part.id
+        for field, why in _OF_ONE.items():
+            for topic in getattr(part, field):
+                other = named.setdefault((field, topic), part.id)
+                if other != part.id or getattr(part, field).count(topic) > 1:
+                    whose = "twice" if other == part.id else f"and in subtopology {other}"
+                    fault = (f"{place}.{field}", f"{topic} stands here {whose}: {why}")
+                    raise InvalidTopology(fault[1], errors=[fault])
         if part.stateful is None:
             part.stateful = bool(part.changelog_topics)
     return value_of(said, Topology)
