@@ -90,7 +90,7 @@ def test_a_group_that_is_joined_for_the_first_time_is_no_trouble() -> None:
     assert said(scene) == (
         Level.MOVING,
         "moving",
-        "2 starting. Of 2 tasks: 2 starting.",
+        "Of 2 tasks: 2 starting.",
     )
 
 
@@ -105,8 +105,24 @@ def test_a_move_says_what_is_still_to_move_and_until_when() -> None:
     scene.tick(1_000)
     scene.obey("a")
     scene.beat("b", {task: copy("warmup", 8_000)})
-    assert health(scene).worst.until == "as fast as copies catch up now"
-    assert health(scene).worst.until_ms == scene.now_ms + 8_000 * 1_000 // 1_000 - 100
+    assert health(scene).worst.until == "in about 7.9 s, as fast as copies catch up now"
+    assert health(scene).worst.until_ms is None, "nobody set a deadline"
+
+
+def test_no_end_of_a_move_is_told_while_others_are_held_back() -> None:
+    """The copies that are under way are the first of many."""
+    scene = Scene()
+    scene.declare(topology(12), acceptable_recovery_lag=100)
+    scene.join("a")
+    scene.settle()
+    scene.join("b")
+    for lag in (9_000, 8_000):
+        scene.tick(1_000)
+        scene.obey("a")
+        scene.beat("b", {task: copy("warmup", lag) for task in scene.member("b").assignment})
+    assert said(scene)[2] == "6 tasks still to move, 2 warming up. All 12 tasks run."
+    worst = health(scene).worst
+    assert (worst.until_ms, worst.until) == (None, f"not known yet: {meaning_of(Held.WARMUP_BUDGET)}")
 
 
 def test_a_member_that_was_killed_is_silent_until_its_lease_is_over_and_then_the_last_incident() -> None:
@@ -142,8 +158,113 @@ def test_a_silent_member_that_runs_nothing_is_waited_for_and_not_evicted() -> No
     while health(scene).worst.what != "silent":
         scene.tick(1_000)
         scene.obey("a" if owner == A else "b")
-    assert health(scene).worst.help.todo == "Nothing; wait: it runs no task."
+    assert health(scene).worst.help.todo == "Nothing; wait: no task runs there."
     assert (commands(scene), health(scene).worst.help.runbook) == ([], "member-silent")
+
+
+def test_a_silent_member_that_was_told_to_stop_may_still_run_what_it_had() -> None:
+    scene = guarded(2)
+    scene.do(DrainRequest(A, deadline_ms=60_000))
+    while health(scene).worst.what != "silent":
+        scene.tick(1_000)
+        scene.obey("b")
+    assert scene.member(A).may_run
+    assert not scene.member(A).actives
+    assert "its tasks go to b; only if its process is surely dead" in health(scene).worst.help.todo
+    assert commands(scene) == ["batonpass evict g a --dead"]
+
+
+def test_of_several_members_with_whom_the_same_is_wrong_one_sentence_tells() -> None:
+    """How many matters most; each can be evicted, or undrained."""
+
+    def staged(*names: str) -> Scene:
+        scene = Scene()
+        scene.declare(topology(16), acceptable_recovery_lag=100, num_standby_replicas=1)
+        for name in names:
+            scene.join(name)
+            scene.settle()
+        return scene
+
+    def silent(scene: Scene, *names: str) -> None:
+        while health(scene).worst.what != "silent":
+            scene.tick(1_000)
+            for name in set(scene.group.members) - set(names):
+                scene.obey(name)
+
+    scene = staged(*"abcd")
+    silent(scene, "a", "b")
+    assert said(scene)[2].startswith("Members a and b have fallen silent. Of 16 tasks: 8 of owners that are not heard")
+    found = health(scene)
+    assert [one.what for one in (found.worst, *found.others)].count("silent") == 1
+    assert found.worst.until == "the last of their leases"
+    assert found.worst.help.todo.startswith("If any of them does not come back within ")
+    scene = staged(*"abcdefgh")
+    silent(scene, *"abcdef")
+    assert said(scene)[2].startswith("6 members (a, b, c and 3 more) have fallen silent.")
+    assert commands(scene) == [f"batonpass evict g {name} --dead" for name in "abcde"]
+    scene = staged(*"abc")
+    for name in "ab":
+        scene.do(DrainRequest(MemberId(name), deadline_ms=60_000))
+    assert said(scene)[2].startswith("Members a and b drain: ")
+    assert commands(scene) == ["batonpass undrain g a", "batonpass undrain g b"]
+    scene.settle(60)
+    sentences = [one.sentence for one in (health(scene).worst, *health(scene).others)]
+    assert "Members a and b have handed everything over and can be stopped." in sentences
+
+
+def test_a_member_that_restarts_is_the_cause_and_its_place_is_kept_until_an_instant() -> None:
+    scene = Scene()
+    scene.declare(topology(2), rejoin_grace_ms=60_000)
+    for name in "ab":
+        scene.join(name, instance_id=InstanceId(f"pod-{name}"))
+        scene.settle()
+    scene.do(Leave(A, restart=True))
+    left_ms = scene.now_ms
+    scene.now_ms += 1_000
+    worst = health(scene).worst
+    assert (worst.until_ms, worst.until) == (left_ms + 60_000, "the time for which its place is kept")
+    assert worst.cause is not None
+    assert (worst.cause.member_id, worst.cause.at_ms, worst.cause.detail) == (A, left_ms, meaning_of(Held.REJOIN_GRACE))
+
+
+def test_a_copy_that_comes_no_closer_asks_for_attention_also_after_it_gave_way() -> None:
+    """A group that moves for hours does not say that there is nothing to do."""
+    scene = pair(2)
+
+    def stuck(seconds: int) -> None:
+        for _ in range(seconds):
+            scene.tick(1_000)
+            scene.obey("a")
+            scene.beat("b", {task: copy("warmup", 9_000) for task in scene.member("b").assignment})
+
+    begun_ms = scene.now_ms
+    stuck(200)
+    assert health(scene).level is Level.MOVING
+    stuck(200)
+    worst = health(scene).worst
+    assert (worst.level, worst.what, worst.help.runbook) == (Level.ATTENTION, "warmup-stalled", "warmup-stalled")
+    assert worst.sentence == "1 copy comes no closer to the end."
+    assert worst.since_ms is not None
+    assert begun_ms <= worst.since_ms <= begun_ms + 5_000
+    assert (worst.cause is not None, "Look at the log of b" in worst.help.todo) == (True, True)
+
+
+def test_a_copy_that_reads_on_and_comes_no_closer_asks_for_attention() -> None:
+    """It is as fast as what is written, and nobody waits for its place."""
+    scene = pair(1)
+    scene.settle()
+    owner = scene.task(TASK).owner
+    assert owner is not None
+    scene.do(DrainRequest(owner))
+    (other,) = set(scene.group.members) - {owner}
+    for second in range(400):
+        scene.tick(1_000)
+        scene.obey(owner)
+        positions = (("log", second),)
+        scene.beat(other, {task: copy("warmup", 9_000, positions=positions) for task in scene.member(other).assignment})
+    assert scene.task(TASK).warmups == (other,)
+    assert scene.task(TASK).marks.stalls == ()
+    assert "warmup-stalled" in {one.what for one in (health(scene).worst, *health(scene).others)}
 
 
 def test_who_takes_over_from_a_silent_member_is_named() -> None:
@@ -442,6 +563,41 @@ def test_a_task_that_no_member_may_take_says_why() -> None:
     assert worst.cause.detail == meaning_of(Held.NO_CAPACITY)
     assert worst.help.todo == "Start workers that may take it, or give those that are there more room."
     assert (worst.until, worst.since_ms) == ("when workers join", scene.group.placed_ms)
+
+
+def test_a_failed_task_that_a_pause_holds_is_not_said_to_be_tried_elsewhere() -> None:
+    scene = pair(2)
+    scene.settle(60)
+    owner = scene.task(TASK).owner
+    assert owner is not None
+    scene.do(PauseRequest(PauseScope.ALL, reason="a kernel upgrade"))
+    scene.beat(owner, {TASK: failed("disk full")})
+    worst = health(scene).worst
+    assert (worst.what, worst.until) == ("not-processed", "when it is mended, or an operator resumes")
+    assert "or resume: the pause keeps others from trying it." in worst.help.todo
+    assert "by itself" not in worst.help.todo
+    assert commands(scene) == ["batonpass resume g"]
+
+
+def test_tasks_of_a_topology_that_no_member_knows_ask_for_workers_that_do() -> None:
+    scene = Scene()
+    scene.declare(topology(1))
+    scene.join("a", topology_epoch=1)
+    scene.settle()
+    scene.change(topology(1, epoch=2, more=(Subtopology("9", 1),)))
+    scene.settle()
+    worst = health(scene).worst
+    assert worst.help.todo.startswith("Deploy workers that know the newest topology")
+    assert (worst.until, worst.help.runbook) == ("when workers join", "task-without-owner")
+
+
+def test_lost_commits_say_since_when() -> None:
+    scene = guarded()
+    scene.do(StoreRecovered())
+    lost_ms = scene.now_ms
+    scene.now_ms += 2_000
+    scene.obey()
+    assert (health(scene).worst.what, health(scene).worst.since_ms) == ("commits-lost", lost_ms)
 
 
 def test_a_member_that_is_given_nothing_new_is_named_with_the_command_that_trusts_it() -> None:

@@ -6,7 +6,7 @@ whom. Of a task whose owner is silent, or was not heard since this coordinator s
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 from batonpass.core.arrivals.answers import why_drain_is_blocked
 from batonpass.core.arrivals.storm import ends_ms
 from batonpass.core.handover.planner import plan_step
+from batonpass.core.handover.turns import last_came_on
 from batonpass.core.handover.view import View
 from batonpass.core.state.application import Application, rebalance_due_ms
 from batonpass.core.state.durations import duration
@@ -24,7 +25,6 @@ from batonpass.core.state.leases import expires_ms, heard_since_ms, is_overdue
 from batonpass.core.state.model import (
     ActiveState,
     Cause,
-    Drain,
     Failure,
     Group,
     Member,
@@ -133,6 +133,9 @@ REMEDIES_MAX: Final = 5
 HEIRS_MAX: Final = 2
 """How many members are named that take over."""
 
+NAMED_MAX: Final = 3
+"""How many members are named with whom the same is wrong; of more, the first, and their number."""
+
 STILL: Final[Mapping[TaskState, str]] = {
     TaskState.FAILED: "failed",
     TaskState.LOST: "lost its state",
@@ -148,8 +151,12 @@ BETWEEN: Final[Mapping[TaskState, str]] = {
 }
 """States of a task that is not processed for a short time."""
 
-_NO_PLACE: Final = frozenset({Held.NO_CAPACITY, Held.NO_ELIGIBLE_MEMBER, Held.STALE_TOPOLOGY})
-"""Why a task waits for a member that is not there."""
+_NO_PLACE: Final[Mapping[str | None, str]] = {
+    Held.NO_CAPACITY: "without-place",
+    Held.NO_ELIGIBLE_MEMBER: "without-place",
+    Held.STALE_TOPOLOGY: "stale-topology",
+}
+"""Why a task waits for a member that is not there, and what helps."""
 
 LOSSES: Final[Mapping[Cause, str]] = {
     Cause.EXPIRED: "its lease ran out",
@@ -172,11 +179,13 @@ def health_of(view: View, status: GroupStatus) -> Health:
     look = _Look(view, status)
     # Between its rebalances nobody knows what an application runs.
     between = view.config.kafka_streams
-    due = look.found("moving", "Something is still due.")
+    due = look.found("moving", look.meanwhile)
     worst, *others = sorted(_findings(look), key=lambda one: _ORDER[one.level]) or [due]
     return Health(
         worst=worst,
-        sentence=worst.sentence if worst.what in _SAYS_WHAT_RUNS or between else f"{worst.sentence} {look.meanwhile}",
+        sentence=worst.sentence
+        if worst is due or worst.what in _SAYS_WHAT_RUNS or between
+        else f"{worst.sentence} {look.meanwhile}",
         others=tuple(others),
         states={state: look.states[state] for state in TaskState if look.states[state]},
         unknown=look.unknown,
@@ -232,34 +241,44 @@ class _Look:
         until_ms: int | None = None,
         until: str = "",
         cause: Origin | None = None,
-        member: Member | None = None,
+        members: Sequence[Member] = (),
         detail: str = "",
     ) -> Finding:
         """Return what was found, with the level, unless another is given, and the help of a row of ``HELP``."""
-        found = self.help(row, member=member, until_ms=until_ms, detail=detail)
+        found = self.help(row, members=members, until_ms=until_ms, detail=detail)
         return Finding(level or HELP[row].level, what or row, sentence, found, since_ms, until_ms, until, cause)
 
     def help(
         self,
         row: str,
         *,
-        member: Member | None = None,
+        members: Sequence[Member] = (),
         tasks: Sequence[TaskId] = (),
         until_ms: int | None = None,
         name: str = "",
         detail: str = "",
     ) -> Help:
-        """Return what helps against what is wrong: with the group, a member, or each of some tasks."""
+        """Return what helps against what is wrong: with the group, or with each of some members or tasks."""
         advice, group_id = HELP[row], self.group.id
-        name = name or ("" if member is None else self.name(member.id))
-        # Nobody vouches that one is dead by a name that its next run has, too.
-        about = () if member is None else (member.id if advice.option else name,)
+        name = name or (self.name(members[0].id) if len(members) == 1 else "any of them")
         span = duration(max((until_ms or 0) - self.view.now_ms, 0))
-        remedies = [Remedy(advice.action, advice.command(group_id, one), task=one) for one in tasks] or [
-            Remedy(advice.action, advice.command(group_id, *about), member.id if member else None)
-        ]
+        # Nobody vouches that one is dead by a name that its next run has, too.
+        about = {one.id: one.id if advice.option else self.name(one.id) for one in members[:REMEDIES_MAX]}
+        remedies = (
+            *(Remedy(advice.action, advice.command(group_id, one), task=one) for one in tasks[:REMEDIES_MAX]),
+            *(Remedy(advice.action, advice.command(group_id, told), one) for one, told in about.items()),
+        )
         todo = advice.todo.format(name=name, span=span, detail=detail)
-        return Help(todo, tuple(remedies) if advice.action else (), advice.runbook)
+        of_group = (Remedy(advice.action, advice.command(group_id)),)
+        return Help(todo, (remedies or of_group) if advice.action else (), advice.runbook)
+
+    def who(self, members: Sequence[Member]) -> str:
+        """Return members as a sentence begins with them: by their names, of many the first."""
+        named = [self.name(one.id) for one in members[:NAMED_MAX]]
+        more = len(members) - len(named)
+        if more:
+            return f"{count(len(members), 'member')} ({', '.join(named)} and {more:,} more)"
+        return f"Member {named[0]}" if len(named) == 1 else f"Members {', '.join(named[:-1])} and {named[-1]}"
 
     def name(self, member_id: MemberId) -> str:
         """Return what people call a member: its instance, if it has one; of an application, its own id."""
@@ -301,13 +320,8 @@ def _findings(look: _Look) -> Iterator[Finding]:
         return
     yield from _of_tasks(look)
     yield from _of_group(look)
-    for member in look.silent:
-        yield _silent(look, member)
-    for member in (group.members[member_id] for member_id in sorted(group.members)):
-        if member.id in look.view.distrusted:
-            yield _distrusted(look, member)
-        if member.drain is not None and not member.gets_nothing:
-            yield _draining(look, member, member.drain)
+    yield from _of_members(look)
+    yield from _stalled(look)
     if group.pause is not None:
         yield _paused(look, group.pause)
     if application is not None and application.is_silent and was_to_rebalance(look.view):
@@ -347,8 +361,8 @@ def _of_tasks(look: _Look) -> Iterator[Finding]:
         # What never ran is about to be placed for the first time.
         waiting = [task for task in waiting if task.token]
     is_held = look.group.storm_since_ms is not None and bool(waiting)
-    has_no_place = any(task.target.waiting_reason in _NO_PLACE for task in waiting)
-    unowned = "storm" if is_held else "without-place" if has_no_place else "without-owner"
+    no_place = [row for task in waiting if (row := _NO_PLACE.get(task.target.waiting_reason))]
+    unowned = "storm" if is_held else next(iter(no_place), "without-owner")
     stuck_ms = look.view.now_ms - look.group.config.rebalance_timeout_ms
     late = [task for task in look.by_state[TaskState.STARTING] if 0 < task.since_ms <= stuck_ms]
     leased = [
@@ -356,11 +370,13 @@ def _of_tasks(look: _Look) -> Iterator[Finding]:
         for task in look.by_state[TaskState.HANDING_OVER]
         if any(entry.free_at_ms is not None for entry in task.handover.unreleased)
     ]
+    is_paused = any(held.reason is Held.PAUSED for held in look.status.held_back)
+    failed = "failed-paused" if is_paused else "task-failed"
     found = [
         (row, words, tasks)
         for row, words, tasks in (
-            ("task-failed", STILL[TaskState.FAILED], look.by_state[TaskState.FAILED]),
-            ("task-failed", STILL[TaskState.LOST], look.by_state[TaskState.LOST]),
+            (failed, STILL[TaskState.FAILED], look.by_state[TaskState.FAILED]),
+            (failed, STILL[TaskState.LOST], look.by_state[TaskState.LOST]),
             ("task-parked", STILL[TaskState.PARKED], look.by_state[TaskState.PARKED]),
             (unowned, STILL[TaskState.WAITING], waiting),
             ("not-started", "not started by its owner", late),
@@ -400,7 +416,7 @@ def _help_of(look: _Look, row: str, tasks: Sequence[Task]) -> Help:
     cause = _cause(tasks)
     who = cause.member_id if cause is not None and cause.member_id is not None else tasks[0].owner
     name, detail = "its owner" if who is None else look.name(who), "" if cause is None else cause.detail
-    parked = [task.id for task in tasks[:REMEDIES_MAX]] if row == "task-parked" else ()
+    parked = [task.id for task in tasks] if row == "task-parked" else ()
     return look.help(row, tasks=parked, name=name, detail=detail)
 
 
@@ -422,11 +438,15 @@ def _end_of(look: _Look, rows: set[str], tasks: Sequence[Task]) -> tuple[int | N
         return None, "when an operator releases it, once it is mended"
     if rows & {"task-failed", "task-parked", "not-started"}:
         return None, "when it is mended"
-    frees = [entry.free_at_ms for task in tasks for entry in task.handover.unreleased]
-    known = [free_ms for free_ms in frees if free_ms is not None]
-    if known and len(known) == len(frees):
-        return max(known), "the lease of the last owner"
-    return (None, "when workers join") if rows == {"without-place"} else _storm_end(look)
+    if "failed-paused" in rows:
+        return None, "when it is mended, or an operator resumes"
+    away = [look.group.members[task.handover.away_owner] for task in tasks if task.handover.away_owner is not None]
+    ends = [entry.free_at_ms for task in tasks for entry in task.handover.unreleased]
+    ends += [member.away_until_ms for member in away]
+    known = [end_ms for end_ms in ends if end_ms is not None]
+    if known and len(known) == len(ends):
+        return max(known), "the time for which its place is kept" if away else "the lease of the last owner"
+    return (None, "when workers join") if rows <= set(_NO_PLACE.values()) else _storm_end(look)
 
 
 def _storm_end(look: _Look) -> tuple[int | None, str]:
@@ -454,6 +474,10 @@ def _cause(tasks: Sequence[Task]) -> Origin | None:
     waits = next((task for task in tasks if task.owner is None and task.target.waiting_reason), None)
     if waits is not None:
         return Origin(waits.id, None, None, meaning_of(waits.target.waiting_reason))
+    away = next((task for task in tasks if task.handover.away_owner is not None), None)
+    if away is not None:
+        at_ms = None if away.handover.stop is None else away.handover.stop.at_ms
+        return Origin(away.id, away.handover.away_owner, at_ms, meaning_of(Held.REJOIN_GRACE))
     stopped = next(((task, task.handover.stop) for task in tasks if task.handover.stop is not None), None)
     if stopped is None:
         return None
@@ -488,6 +512,7 @@ def _of_group(look: _Look) -> Iterator[Finding]:
         yield look.found(
             "commits-lost",
             "The store lost commits: what members run is adopted, and nothing is granted.",
+            since_ms=group.recovering_until_ms - group.longest_session_ms,
             until_ms=group.recovering_until_ms,
             until="a session timeout",
         )
@@ -500,22 +525,44 @@ def _of_group(look: _Look) -> Iterator[Finding]:
         )
 
 
-def _silent(look: _Look, member: Member) -> Finding:
+def _of_members(look: _Look) -> Iterator[Finding]:
+    """Yield what is wrong with members; of several with whom the same is wrong, one finding tells."""
+    silent, drains = defaultdict[str, list[Member]](list), defaultdict[tuple[str, str], list[Member]](list)
+    for member in look.silent:
+        row = "silent-idle" if not member.may_run else "silent" if look.heard else "silent-alone"
+        silent[row].append(member)
+    for member in (look.group.members[member_id] for member_id in sorted(look.group.members)):
+        if member.drain is not None and not member.gets_nothing:
+            blocked = why_drain_is_blocked(look.group, member)
+            row = "drained" if not member.may_run else "drain-blocked" if blocked else "draining"
+            drains[row, blocked if row == "drain-blocked" else ""].append(member)
+    for row in ("silent", "silent-alone", "silent-idle"):
+        if row in silent:
+            yield _silent(look, row, silent[row])
+    for member_id in sorted(look.view.distrusted):
+        yield _distrusted(look, look.group.members[member_id])
+    for (row, blocked), members in drains.items():
+        yield _draining(look, row, members, blocked)
+
+
+def _silent(look: _Look, row: str, members: Sequence[Member]) -> Finding:
+    has = "has" if len(members) == 1 else "have"
     return look.found(
-        "silent-idle" if not member.actives else "silent" if look.heard else "silent-alone",
-        f"Member {look.name(member.id)} has fallen silent.",
+        row,
+        f"{look.who(members)} {has} fallen silent.",
         what="silent",
-        since_ms=heard_since_ms(look.view.soft, member),
-        until_ms=expires_ms(look.group, look.view.soft, look.view.now_ms, member),
-        until="its lease",
-        member=member,
-        detail=_heirs(look, member),
+        since_ms=min(heard_since_ms(look.view.soft, one) for one in members),
+        until_ms=max(expires_ms(look.group, look.view.soft, look.view.now_ms, one) for one in members),
+        until="its lease" if len(members) == 1 else "the last of their leases",
+        members=members,
+        detail=_heirs(look, members),
     )
 
 
-def _heirs(look: _Look, member: Member) -> str:
-    """Return where the tasks of a silent member go, when its lease is over."""
-    tasks, heard = [look.group.tasks[task_id] for task_id in member.actives], {one.id for one in look.heard}
+def _heirs(look: _Look, members: Sequence[Member]) -> str:
+    """Return where the tasks of silent members go, when their leases are over."""
+    tasks = [look.group.tasks[task_id] for member in members for task_id in member.may_run]
+    heard = {one.id for one in look.heard}
     ready = [
         [one for one in (*task.standbys, *task.warmups) if one in heard and look.view.copy(task, one).is_caught_up]
         for task in tasks
@@ -532,30 +579,33 @@ def _distrusted(look: _Look, member: Member) -> Finding:
     known = look.group.hosts[host_of(member)]
     return look.found(
         "distrusted",
-        f"Member {look.name(member.id)} is given nothing new: {faults_in_words(known)}.",
+        f"{look.who([member])} is given nothing new: {faults_in_words(known)}.",
         since_ms=known.distrusted_ms,
         until_ms=distrusted_until_ms(look.group.config, known),
         until="a time that doubles when it happens again",
-        member=member,
+        members=[member],
     )
 
 
-def _draining(look: _Look, member: Member, drain: Drain) -> Finding:
-    name, left = look.name(member.id), count(len(member.may_run), "task")
-    if not member.may_run:
+def _draining(look: _Look, row: str, members: Sequence[Member], blocked: str) -> Finding:
+    who, is_one = look.who(members), len(members) == 1
+    left = count(sum(len(one.may_run) for one in members), "task")
+    drains = [one.drain for one in members if one.drain is not None]
+    since_ms = min(one.since_ms for one in drains)
+    if row == "drained":
         level = Level.AT_REST if look.status.at_rest else None
-        words = f"Member {name} has handed everything over and can be stopped."
-        return look.found("drained", words, level=level, since_ms=drain.since_ms, member=member)
-    blocked = why_drain_is_blocked(look.group, member)
+        words = f"{who} {'has' if is_one else 'have'} handed everything over and can be stopped."
+        return look.found(row, words, level=level, since_ms=since_ms, members=members)
+    last = max(drains, key=lambda one: one.deadline_ms or one.gives_up_ms or 0)
     return look.found(
-        "drain-blocked" if blocked else "draining",
-        f"Member {name} cannot hand over {left}: {meaning_of(blocked)}."
+        row,
+        f"{who} cannot hand over {left}: {meaning_of(blocked)}."
         if blocked
-        else f"Member {name} drains: {left} left to hand over.",
-        since_ms=drain.since_ms,
-        until_ms=drain.deadline_ms or drain.gives_up_ms,
-        until="the drain's deadline" if drain.deadline_ms is not None else "the drain's own time limit",
-        member=member,
+        else f"{who} {'drains' if is_one else 'drain'}: {left} left to hand over.",
+        since_ms=since_ms,
+        until_ms=last.deadline_ms or last.gives_up_ms,
+        until="the drain's deadline" if last.deadline_ms is not None else "the drain's own time limit",
+        members=members,
     )
 
 
@@ -572,27 +622,52 @@ def _paused(look: _Look, pause: Pause) -> Finding:
 
 
 def _moving(look: _Look) -> Iterator[Finding]:
-    """Yield what moves, or is still due; nothing if all that is due is a finding of its own."""
-    status, moves = look.status, look.status.moves_pending
+    """Yield what moves, or is still due; nothing if all that is due is said of its tasks, or a finding of its own."""
+    status, moves, warming = look.status, look.status.moves_pending, look.states[TaskState.WARMING]
     parts = [f"{count(moves, 'task')} still to move"] if moves else []
-    parts += [f"{look.states[TaskState.WARMING]} warming up"] if look.states[TaskState.WARMING] else []
-    parts += [f"{look.states[state]} {words}" for state, words in BETWEEN.items() if look.states[state]]
+    parts += [f"{warming} warming up"] if warming else []
+    if not parts and any(look.states[state] for state in BETWEEN):
+        return
     if not parts and status.application is not None and look.tasks:
         when = _at_last_rebalance(look.view, status.application)
         parts = [f"{when}, every task was where it belongs, but not every copy caught up, or something is still due"]
     parts = parts or list(_still_due(look))
     if not parts:
         return
-    now_ms = look.view.now_ms
-    eta_ms = None if status.eta_ms is None else now_ms + status.eta_ms
-    until = (
-        "as fast as copies catch up now"
-        if eta_ms is not None
-        else "not known yet: no rate has been seen"
-        if status.warmups
-        else ""
-    )
-    yield look.found("moving", f"{', '.join(parts)}.", until_ms=eta_ms, until=until)
+    until = ""
+    if moves > warming and status.held_back:
+        reason, _ = Counter(held.reason for held in status.held_back).most_common(1)[0]
+        until = f"not known yet: {meaning_of(reason)}"
+    elif status.warmups and status.eta_ms is None:
+        until = "not known yet: no rate has been seen"
+    elif warming >= moves and status.eta_ms is not None:
+        until = f"in about {duration(status.eta_ms)}, as fast as copies catch up now"
+    yield look.found("moving", f"{', '.join(parts)}.", until=until)
+
+
+def _stalled(look: _Look) -> Iterator[Finding]:
+    """Yield that copies came no closer for ``warmup_stall_timeout_ms``: those that are tried, and those that gave up."""
+    view, timeout_ms = look.view, look.view.config.warmup_stall_timeout_ms
+    judged = {one.id for one in look.heard}
+    stuck: dict[tuple[TaskId, MemberId], int] = {}
+    for task in () if look.status.at_rest else view.tasks.pick(look.group.table.ids):
+        for stall in task.marks.stalls:
+            if stall.until_ms > view.now_ms and stall.member_id in judged:
+                stuck[task.id, stall.member_id] = stall.until_ms - 3 * timeout_ms
+        for member_id in judged.intersection(task.warmups):
+            closer_ms, _ = last_came_on(view.soft, task.id, view.members[member_id])
+            if closer_ms <= view.now_ms - timeout_ms and not view.copy(task, member_id).is_caught_up:
+                stuck[task.id, member_id] = closer_ms
+    if stuck:
+        since_ms, task_id, member_id = min((at_ms, *whose) for whose, at_ms in stuck.items())
+        yield look.found(
+            "warmup-stalled",
+            f"{count(len(stuck), 'copy comes', 'copies come')} no closer to the end.",
+            since_ms=since_ms,
+            until="when it is mended, or less is written",
+            cause=Origin(task_id, member_id, None, "its lag does not fall"),
+            members=[view.members[member_id]],
+        )
 
 
 def _still_due(look: _Look) -> Iterator[str]:
@@ -718,6 +793,6 @@ def _incident(view: View) -> Origin | None:
     return max(found, key=lambda one: (one.at_ms or 0, one.task or "", one.member_id or ""), default=None)
 
 
-def count(number: int, one: str) -> str:
+def count(number: int, one: str, many: str = "") -> str:
     """Return a number of things: `1 task`, `12 tasks`."""
-    return f"{number:,} {one}{'' if number == 1 else 's'}"
+    return f"{number:,} {one if number == 1 else many or one + 's'}"

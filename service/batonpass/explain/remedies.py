@@ -59,6 +59,12 @@ HELP: Final[Mapping[str, Advice]] = {
         "Look at the log of {name}, and give it what it lacks; another member is tried by itself, if there is one.",
         runbook="task-not-running",
     ),
+    "failed-paused": Advice(
+        Level.TROUBLE,
+        "Look at the log of {name}, and give it what it lacks; or resume: the pause keeps others from trying it.",
+        "resume",
+        "task-not-running",
+    ),
     "not-started": Advice(
         Level.TROUBLE, "Look at the log of {name}: its callback has not returned.", runbook="task-not-running"
     ),
@@ -70,6 +76,11 @@ HELP: Final[Mapping[str, Advice]] = {
     "without-place": Advice(
         Level.TROUBLE,
         "Start workers that may take it, or give those that are there more room.",
+        runbook="task-without-owner",
+    ),
+    "stale-topology": Advice(
+        Level.TROUBLE,
+        "Deploy workers that know the newest topology; those that are there do not have these tasks.",
         runbook="task-without-owner",
     ),
     "storm": Advice(
@@ -92,7 +103,7 @@ HELP: Final[Mapping[str, Advice]] = {
     "silent-alone": Advice(
         Level.ATTENTION, "Start workers, or {name} anew: nobody else can take its tasks.", runbook="member-silent"
     ),
-    "silent-idle": Advice(Level.ATTENTION, "Nothing; wait: it runs no task.", runbook="member-silent"),
+    "silent-idle": Advice(Level.ATTENTION, "Nothing; wait: no task runs there.", runbook="member-silent"),
     "application-silent": Advice(
         Level.ATTENTION, "Start the application, or mend what is between; else delete the group."
     ),
@@ -107,7 +118,11 @@ HELP: Final[Mapping[str, Advice]] = {
     "drain-blocked": Advice(
         Level.ATTENTION, "Start workers that can take what is left, or undrain it.", "undrain", "handover-stuck"
     ),
-    "warmup-stalled": Advice(Level.ATTENTION, runbook="warmup-stalled"),
+    "warmup-stalled": Advice(
+        Level.ATTENTION,
+        "Look at the log of {name}, its disk and what it reads from; the task runs where it is meanwhile.",
+        runbook="warmup-stalled",
+    ),
     "paused": Advice(Level.ATTENTION, "Resume when what it was paused for is done.", "resume", "paused-too-long"),
     "commits-lost": Advice(
         Level.ATTENTION, "Wait {span}, and find out why the store lost commits.", runbook="commits-lost"
