@@ -109,9 +109,10 @@ class Reply(NamedTuple):
 
 
 class _Body(dict[str, Any]):
-    """The fields of an answer, or of an object in it.
+    """The fields of an answer.
 
-    One that every coordinator gives and this answer does not, or in another form, shows that it is none's.
+    One that every coordinator gives and this answer does not, or in another form, shows that it is none's. Of the
+    objects in it ``CoordinatorClient.unread`` says that: there are too many of them to be wrapped.
     """
 
     def __init__(self, fields: Mapping[str, Any], foreign: Foreign) -> None:
@@ -350,7 +351,7 @@ class CoordinatorClient:
     def _read(self, answer: httpx.Response) -> Any:
         foreign = self._foreign(answer, _NoField)
         try:
-            body = answer.json(object_hook=lambda fields: _Body(fields, foreign)) if answer.content else None
+            body = answer.json() if answer.content else None
         except (ValueError, RecursionError):
             raise self._foreign(answer) from None
         if answer.is_success:
@@ -358,7 +359,7 @@ class CoordinatorClient:
                 return None
             if not isinstance(body, dict):
                 raise self._foreign(answer)
-            return body
+            return _Body(body, foreign)
         if not isinstance(body, dict) or "detail" not in body:
             raise self._foreign(answer)
         raise Refused(answer.status_code, body)

@@ -525,6 +525,31 @@ async def test_many_who_look_cost_what_one_costs(canned: Canned, monkeypatch: py
     await client.aclose()
 
 
+@pytest.mark.parametrize("place", ["gaps", "events", "timeline", "generations/3", "tasks/orders_1"])
+async def test_pages_that_only_name_members_ask_for_them_once(
+    canned: Canned, operator: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """Of a large group the members are by far the largest answer."""
+    monkeypatch.setattr(shared_client, "FRESH_S", -1.0)
+    for _ in range(3):
+        assert "worker-3" in (await operator.get(f"/groups/fleet/{place}")).text
+    assert [path for path, _ in canned.calls("GET")].count("/groups/fleet/members") == 1
+
+
+async def test_a_page_of_a_group_asks_for_each_thing_once(
+    canned: Canned, operator: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also when the answers come so late that they are not shared any more."""
+    await operator.get("/groups/fleet")
+    canned.asked.clear()
+    monkeypatch.setattr(shared_client, "FRESH_S", -1.0)
+    for place in ("", "/warmups", "/grid"):
+        await operator.get(f"/groups/fleet{place}")
+        asked = [path for path, _ in canned.calls("GET")]
+        assert sorted(asked) == sorted(set(asked)), place
+        canned.asked.clear()
+
+
 async def test_a_path_in_front_is_kept(canned: Canned) -> None:
     """An ingress puts it there."""
     client = await visitor(canned, None, root_path="/ops")

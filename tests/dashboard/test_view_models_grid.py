@@ -18,6 +18,7 @@ from batonpass.dashboard.view_models.grid import (
     targets_by_task,
     task_tiles,
     tasks_of,
+    tones_of,
     worst_tone,
 )
 from batonpass.dashboard.view_models.members import member_lines, member_tiles
@@ -105,7 +106,7 @@ def test_tiles_stand_for_many_and_show_the_worst() -> None:
 def test_blocks_of_tasks_count_what_is_not_just_running() -> None:
     topology = {"subtopologies": [{"id": "t", "partitions": 150}, {"id": "u", "partitions": None}]}
     members = [member("m1", [f"t_{number}" for number in range(149)], [])]
-    found = task_tiles(topology, copies_of(members, 100, NAMES))
+    found = task_tiles(topology, tones_of(tasks_of(topology), copies_of(members, 100, NAMES)))
     assert [(tile.label, tile.tone, tile.numbers) for tile in found["t"]] == [
         (f"0{DASH}99", "ok", ""),
         (f"100{DASH}149", "bad", "1"),
@@ -120,9 +121,10 @@ def test_a_thousand_members_and_ten_thousand_tasks_are_shaped_in_no_time() -> No
     began = time.process_time()
     copies = copies_of(fleet.members, 100, NAMES)
     tiles = member_tiles(member_lines(fleet.members, 100, NAMES))
-    blocks = task_tiles(fleet.group_get()["topology"], copies)
+    tones = tones_of(fleet.tasks, copies)
+    blocks = task_tiles(fleet.group_get()["topology"], tones)
     took = time.process_time() - began
-    assert {words: amount for _, words, amount in tally(fleet.tasks, copies)} == {
+    assert {words: amount for _, words, amount in tally(tones.values())} == {
         "not processed": 2,
         "restoring, or of silent members": 9,
         "warming up elsewhere": 1,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from batonpass.background import kept_going
@@ -17,6 +17,9 @@ from batonpass.dashboard.words import Names
 
 FRESH_S: Final = 0.7
 """An answer at most this old is as good as a new one."""
+
+NAMING_EVENTS: Final = 1_000
+"""How many of the newest events are searched for names of members that are gone."""
 
 ANSWERS_MAX: Final = 200
 OPENING: Final = "the stream of events is being opened"
@@ -30,6 +33,7 @@ class SharedClient:
         self.events = EventListener(client, token, bound_to, self.names)
         self._client = client
         self._token = token
+        self._looked_for: set[str] = set()
         self._answers: dict[str, tuple[float, asyncio.Task[Any]]] = {}
 
     async def get(self, place: str, **query: Any) -> Any:
@@ -69,13 +73,26 @@ class SharedClient:
         found = await self.pages(path("groups", group, "members"), "members")
         for one in found:
             self.names.learn(one["member_id"], one["instance_id"])
+            self._looked_for.add(one["member_id"])
         return found
 
     async def newest_events(self, group: str, *, limit: int, before: int | None = None) -> dict[str, Any]:
-        """Return a page of a group's events, newest first, and learn the names of members that joined or went.
+        """Return a page of a group's events, newest first, and learn what the members in it are called."""
+        page = await self._events(group, limit, before)
+        await self.know(group, (one for event in page["events"] for one in (event["member"], _source(event))))
+        return page
 
-        Pages that show the past call this, if only for the names.
+    async def know(self, group: str, ids: Iterable[str | None]) -> None:
+        """Learn what some members are called, from the members and from events of those that came or went.
+
+        The answers are large, so they are asked for only if there is a member that was never looked for.
         """
+        unknown = {one for one in ids if one and one not in self.names} - self._looked_for
+        if unknown:
+            await asyncio.gather(self.members(group), self._events(group, NAMING_EVENTS))
+            self._looked_for |= unknown
+
+    async def _events(self, group: str, limit: int, before: int | None = None) -> dict[str, Any]:
         page: dict[str, Any] = await self.get(
             path("groups", group, "events"), newest="true", limit=limit, before=before
         )
@@ -157,3 +174,9 @@ class EventListener:
     def _wake(self) -> None:
         for listener in self._listeners:
             listener.set()
+
+
+def _source(event: Mapping[str, Any]) -> str | None:
+    """Return the member that a task came from, by an event of its move."""
+    source: str | None = (event["body"] or {}).get("from")
+    return source

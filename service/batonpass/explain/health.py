@@ -646,7 +646,7 @@ def _moving(look: _Look) -> Iterator[Finding]:
 
 
 def _stalled(look: _Look) -> Iterator[Finding]:
-    """Yield that copies came no closer for ``warmup_stall_timeout_ms``: those that are tried, and those that gave up."""
+    """Yield that copies came no closer for ``warmup_stall_timeout_ms``: those under way, and those that gave up."""
     view, timeout_ms = look.view, look.view.config.warmup_stall_timeout_ms
     judged = {one.id for one in look.heard}
     stuck: dict[tuple[TaskId, MemberId], int] = {}

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Final
 
 from starlette.responses import RedirectResponse, Response
 
-from batonpass.dashboard.pages.group_state import group_state
+from batonpass.dashboard.pages.group_state import EVENTS_SEARCHED, group_state
 from batonpass.dashboard.request_context import RequestContext, linked
-from batonpass.dashboard.view_models.grid import LEGEND, LISTED_MAX, SORTS, fits_matrix, rows_of, tally, tone_of
+from batonpass.dashboard.view_models.grid import LEGEND, LISTED_MAX, SORTS, fits_matrix, rows_of, tally
 
 HELD_MAX: Final = 1_000
 """The most moves that a coordinator lists."""
@@ -21,8 +22,8 @@ async def show_grid(context: RequestContext) -> Response:
     is_chosen = bool(part or tone or text or by)
     by = by if by in SORTS else next(iter(SORTS))
     found = [one for one in seen.tasks if text in one and part in ("", one.rpartition("_")[0])]
-    chosen = [one for one in found if not tone or tone == tone_of(one, seen.copies)]
-    tones = tally(found, seen.copies)
+    chosen = [one for one in found if tone in ("", seen.tones[one])]
+    tones = tally(seen.tones[one] for one in found)
     tasks = context.part(
         sorted(chosen, key=lambda one: SORTS[by](one, seen.copies)), len(seen.tasks) if seen.fits else LISTED_MAX
     )
@@ -66,15 +67,18 @@ async def find(context: RequestContext) -> Response:
 
 async def show_warmups(context: RequestContext) -> Response:
     """Show every copy that is being restored, and every move that waits for a slot."""
-    seen = await group_state(context)
-    explained = await context.client.get(context.at("explain"), limit=HELD_MAX)
+    seen, explained, events = await asyncio.gather(
+        group_state(context),
+        context.client.get(context.at("explain"), limit=HELD_MAX),
+        context.client.newest_events(context.group, limit=EVENTS_SEARCHED),
+    )
     return context.show(
         "warmups.html",
         title="Warmups",
         tab="warmups",
         seen=seen,
         explained=explained,
-        warmups=context.part(seen.warmups),
+        warmups=context.part(seen.warmups(events["events"])),
         held=context.part(explained["held_back"], name="held"),
         held_total=sum(explained["held_back_by_reason"].values()),
     )

@@ -19,6 +19,7 @@ from batonpass.dashboard.view_models.grid import (
     targets_by_task,
     task_tiles,
     tasks_of,
+    tones_of,
 )
 from batonpass.dashboard.view_models.members import member_lines, member_tiles
 from batonpass.dashboard.view_models.warmups import Warmup, begun_of, warmups_of
@@ -40,7 +41,6 @@ class GroupState:
     tasks: Sequence[str]
     copies: Copies
     target: Mapping[str, str]
-    warmups: Sequence[Warmup]
     names: Names
 
     @cached_property
@@ -49,6 +49,11 @@ class GroupState:
         called = {one["member_id"]: self.names(one["member_id"]) for one in self.members}
         brief = briefly(called.values())
         return {member_id: brief[name] for member_id, name in called.items()}
+
+    @cached_property
+    def tones(self) -> Mapping[str, str]:
+        """Return the tone of each task, in their order."""
+        return tones_of(self.tasks, self.copies)
 
     @property
     def acceptable_lag(self) -> int:
@@ -66,7 +71,11 @@ class GroupState:
 
     def task_tiles(self) -> dict[str, list[Tile]]:
         """Return tiles of tasks by subtopology."""
-        return task_tiles(self.group["topology"], self.copies)
+        return task_tiles(self.group["topology"], self.tones)
+
+    def warmups(self, events: Sequence[Mapping[str, Any]]) -> list[Warmup]:
+        """Return every copy that is being restored; events tell when it began."""
+        return warmups_of(self.members, self.acceptable_lag, begun_of(events), datetime.now(UTC))
 
 
 async def group_state(context: RequestContext) -> GroupState:
@@ -79,7 +88,7 @@ async def group_state(context: RequestContext) -> GroupState:
     target: dict[str, str] = {}
     if fits_matrix(len(members), len(tasks)) and group["moves_pending"]:
         target = targets_by_task(await context.client.get(context.at("assignment")))
-    return GroupState(group, members, tasks, copies, target, await _warmups(context, group, members), names)
+    return GroupState(group, members, tasks, copies, target, names)
 
 
 async def lags(context: RequestContext, begin: datetime, end: datetime) -> list[dict[str, Any]]:
@@ -89,14 +98,3 @@ async def lags(context: RequestContext, begin: datetime, end: datetime) -> list[
     asked = {"since": since.isoformat(), "until": until.isoformat(), "limit": SAMPLES}
     found: list[dict[str, Any]] = (await context.client.get(context.at("lags"), **asked))["lags"]
     return found
-
-
-async def _warmups(
-    context: RequestContext, group: Mapping[str, Any], members: Sequence[Mapping[str, Any]]
-) -> list[Warmup]:
-    acceptable_lag, now = group["config"]["acceptable_recovery_lag"], datetime.now(UTC)
-    found = warmups_of(members, acceptable_lag, {}, now)
-    if not found:
-        return found
-    page = await context.client.newest_events(context.group, limit=EVENTS_SEARCHED)
-    return warmups_of(members, acceptable_lag, begun_of(page["events"]), now)

@@ -11,7 +11,7 @@ from starlette.responses import RedirectResponse, Response
 
 from batonpass.client import LEVELS, STANDING_STILL, health_of, path, worst_first
 from batonpass.dashboard.pages.group_state import EVENTS_SEARCHED, group_state, lags
-from batonpass.dashboard.request_context import RequestContext
+from batonpass.dashboard.request_context import LISTED, RequestContext
 from batonpass.dashboard.view_models.events import event_lines
 from batonpass.dashboard.view_models.gaps import KINDS
 from batonpass.dashboard.view_models.grid import LEGEND, LISTED_MAX, rows_of, tally
@@ -62,11 +62,11 @@ async def show_group(context: RequestContext) -> Response:
     span, begin, end = stretch(context.asked("span"), context.asked("until"), datetime.now(UTC))
     seen, explained, lagging, events = await asyncio.gather(
         group_state(context),
-        context.client.get(context.at("explain"), limit=100),
+        context.client.get(context.at("explain"), limit=LISTED),
         lags(context, begin, end),
         context.client.newest_events(context.group, limit=EVENTS_SEARCHED),
     )
-    names = context.client.names
+    names, warmups = context.client.names, seen.warmups(events["events"])
     drawn = events["events"][:DRAWN]
     along = axis(begin, end, context.zone)
     marks = trend(drawn, lagging, along, names)
@@ -97,10 +97,10 @@ async def show_group(context: RequestContext) -> Response:
         spans=SPANS,
         known_since=drawn[-1]["at"] if events["more"] or len(events["events"]) > DRAWN else None,
         span=span,
-        warmups=seen.warmups[:WARMUPS_SHOWN],
-        warmups_more=max(len(seen.warmups) - WARMUPS_SHOWN, 0),
+        warmups=warmups[:WARMUPS_SHOWN],
+        warmups_more=max(len(warmups) - WARMUPS_SHOWN, 0),
         is_matrix=seen.fits,
         rows=rows_of(seen.tasks, seen.copies, seen.target) if seen.fits or len(seen.tasks) <= LISTED_MAX else [],
-        tally=tally(seen.tasks, seen.copies),
+        tally=tally(seen.tones.values()),
         legend=LEGEND,
     )

@@ -43,12 +43,13 @@ async def show_generations(context: RequestContext) -> Response:
 async def show_generation(context: RequestContext) -> Response:
     """Show one generation: why it was made, what it moved, and from where to where."""
     number = str(context.request.path_params["number"])
-    found, latest, _, _ = await asyncio.gather(
-        context.client.get(context.at("generations", number)),
-        context.client.get(context.at("generations"), limit=1),
-        context.client.members(context.group),
-        context.client.newest_events(context.group, limit=EVENTS_PAGE),
+    found, latest = await asyncio.gather(
+        context.client.get(context.at("generations", number)), context.client.get(context.at("generations"), limit=1)
     )
+    moved = (
+        one for row in found["diff"] for one in (row["from"], row["to"], *row["standbys"], *row["standbys_before"])
+    )
+    await context.client.know(context.group, moved)
     return context.show(
         "generation.html",
         title=f"Generation {number}",
@@ -65,7 +66,6 @@ async def show_generation(context: RequestContext) -> Response:
 
 async def show_gaps(context: RequestContext) -> Response:
     """Show how long no member ran a task, for each recent change of hands."""
-    await context.client.members(context.group)
     events = await _newest(context)
     gaps = gaps_of(events)
     asked, until = context.asked("span"), context.asked("until")
@@ -110,10 +110,7 @@ async def show_events(context: RequestContext) -> Response:
     """Show what happened to a group, newest first: page by page, or what of it has a text or a tone."""
     before, text, tone = context.asked_number("before", 0) or None, context.asked("q"), context.asked("tone")
     is_searched = bool(text or tone)
-    page, _ = await asyncio.gather(
-        context.client.newest_events(context.group, limit=LISTED, before=before),
-        context.client.members(context.group),
-    )
+    page = await context.client.newest_events(context.group, limit=LISTED, before=before)
     events = await _newest(context) if is_searched else page["events"]
     lines = event_lines(events, context.client.names)
     fitting = [

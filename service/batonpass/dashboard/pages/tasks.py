@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -13,7 +13,6 @@ from batonpass.dashboard.request_context import RequestContext
 from batonpass.dashboard.view_models.generations import because
 from batonpass.dashboard.view_models.grid import natural, tasks_of
 from batonpass.dashboard.view_models.timeline import SPANS, axis, axis_of, lane, look_of, stretch
-from batonpass.dashboard.words import Names
 
 LANES: Final = 16
 HISTORY: Final = 100
@@ -26,13 +25,16 @@ SORTS: Final = ("what changed last", "name")
 async def show_task(context: RequestContext) -> Response:
     """Show a task: where it is, why, what it waits for, its copies, and who had it before."""
     name = str(context.request.path_params["task"])
-    task, members, _ = await asyncio.gather(
-        context.client.get(context.at("tasks", name), limit=HISTORY),
-        context.client.members(context.group),
-        context.client.newest_events(context.group, limit=EVENTS_SEARCHED),
+    task = await context.client.get(context.at("tasks", name), limit=HISTORY)
+    have = (
+        task["owner"],
+        task["target"],
+        task["pin"],
+        *task["target_standbys"],
+        *(one["member"] for one in task["copies"]),
     )
+    order = await _order(context, [task], have)
     along = axis_of(task["runs"], datetime.now(UTC), context.zone)
-    order = _order([task], members, context.client.names)
     return context.show(
         "task.html",
         title=name,
@@ -41,7 +43,7 @@ async def show_task(context: RequestContext) -> Response:
         runs=context.part(task["runs"], RUNS),
         history=HISTORY,
         lane=lane(name, task["runs"], along, order, context.client.names),
-        owners=_owners([task], order),
+        owners=[(look_of(member, order), member) for member in order],
         because=because,
         axis=along,
     )
@@ -49,10 +51,8 @@ async def show_task(context: RequestContext) -> Response:
 
 async def show_timeline(context: RequestContext) -> Response:
     """Show which member owned which task when, some tasks a page, on one axis."""
-    group, members, events = await asyncio.gather(
-        context.client.get(context.at()),
-        context.client.members(context.group),
-        context.client.newest_events(context.group, limit=EVENTS_SEARCHED),
+    group, events = await asyncio.gather(
+        context.client.get(context.at()), context.client.newest_events(context.group, limit=EVENTS_SEARCHED)
     )
     text, by = context.asked("q"), context.asked("sort")
     known = [one for one in tasks_of(group["topology"]) if text in one]
@@ -64,13 +64,13 @@ async def show_timeline(context: RequestContext) -> Response:
         *(context.client.get(context.at("tasks", one), limit=HISTORY) for one in tasks.entries)
     )
     along = axis(begin, end, context.zone)
-    order = _order(found, members, context.client.names)
+    order = await _order(context, found)
     return context.show(
         "timeline.html",
         title="Timeline",
         tab="timeline",
         lanes=[lane(one["task"], one["runs"], along, order, context.client.names) for one in found],
-        owners=_owners(found, order),
+        owners=[(look_of(member, order), member) for member in order],
         axis=along,
         spans=SPANS,
         span=span,
@@ -82,13 +82,8 @@ async def show_timeline(context: RequestContext) -> Response:
     )
 
 
-def _order(tasks: list[Mapping[str, Any]], members: list[dict[str, Any]], names: Names) -> list[str]:
-    """Return the members that ran some tasks, and the present ones, in a fixed order, which fixes their colours."""
-    found = {run["member"] for task in tasks for run in task["runs"]} | {one["member_id"] for one in members}
-    return sorted(found, key=lambda member: (natural(names(member)), member))
-
-
-def _owners(tasks: list[Mapping[str, Any]], order: list[str]) -> list[tuple[str, str]]:
-    """Return the members that ran some tasks, each with its colour."""
+async def _order(context: RequestContext, tasks: Sequence[Any], more: Iterable[str | None] = ()) -> list[str]:
+    """Return the members that ran some tasks in an order that fixes their colours; learn the names of ``more``, too."""
     ran = {run["member"] for task in tasks for run in task["runs"]}
-    return [(look_of(member, order), member) for member in order if member in ran]
+    await context.client.know(context.group, {*ran, *more})
+    return sorted(ran, key=lambda member: (natural(context.client.names(member)), member))

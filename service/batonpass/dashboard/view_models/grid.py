@@ -37,15 +37,24 @@ LEGEND: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """What a member has of a task. ``note`` is its lag in a few letters; ``title`` says everything in words."""
+class Cell(NamedTuple):
+    """What a member has of a task. ``note`` is its lag in a few letters; ``words`` are those of the title."""
 
     letter: str
     tone: str
     note: str
-    title: str
+    words: str
+    task: str
     member: str
+    name: str
+    lag: int | None = None
+    detail: str = ""
+
+    @property
+    def title(self) -> str:
+        """Return everything in words."""
+        lag = "lag not known" if self.lag is None else f"{count(self.lag, 'record')} behind"
+        return self.words.format(name=self.name, task=self.task, lag=lag, detail=self.detail)
 
 
 Copies = Mapping[str, Sequence[Cell]]
@@ -83,6 +92,11 @@ def tone_of(task: str, copies: Copies) -> str:
     return "warm" if worst == "ok" and any(one.letter == "W" for one in cells) else worst
 
 
+def tones_of(tasks: Iterable[str], copies: Copies) -> dict[str, str]:
+    """Return the tone of each task."""
+    return {task: tone_of(task, copies) for task in tasks}
+
+
 def worst_tone(tones: Iterable[str]) -> str:
     """Return the worst of the tones."""
     return min(tones, key=TONES.index, default="none")
@@ -105,48 +119,45 @@ def copies_of(members: Sequence[Json], acceptable_lag: int, names: Names) -> Cop
 def cells_of(member: Json, acceptable_lag: int, names: Names) -> dict[str, Cell]:
     """Return what one member has, by task: what it may hold with its last report, and what it has to give up."""
     held, said = member["assignment"], member["reports"]
-    member_id, name = member["member_id"], names(member["member_id"])
+    whose = (member["member_id"], names(member["member_id"]))
     found: dict[str, Cell] = {}
     for grant in held["active"]:
-        found[grant["task"]] = _active(grant["task"], said.get(grant["task"]), member, name)
+        found[grant["task"]] = _active(grant["task"], said.get(grant["task"]), whose, is_silent=member["silent"])
     for role in ("standby", "warmup"):
         for task in held[role]:
-            found[task] = _copy(task, role, said.get(task), acceptable_lag, (member_id, name))
+            found[task] = _copy(task, role, said.get(task), acceptable_lag, whose)
     for task in member["revoking"]:
         if task not in found or found[task].letter == "S":
-            found[task] = Cell("…", "move", "", f"{name} was told to give {task} up", member_id)
+            found[task] = Cell("…", "move", "", "{name} was told to give {task} up", task, *whose)
     return found
 
 
-def _active(task: str, said: Json | None, member: Json, name: str) -> Cell:
-    member_id = member["member_id"]
-    state = said.get("state") if said is not None and said["role"] == "active" else None
-    lag = said.get("lag") if said is not None else None
-    match state:
-        case "running" if member["silent"]:
-            return Cell("A", "warn", "?", f"{name} ran {task} when it was last heard", member_id)
+def _active(task: str, said: Json | None, whose: tuple[str, str], *, is_silent: bool) -> Cell:
+    said = said if said is not None and said["role"] == "active" else {}
+    lag = said.get("lag")
+    match said.get("state"):
+        case "running" if is_silent:
+            return Cell("A", "warn", "?", "{name} ran {task} when it was last heard", task, *whose)
         case "running":
-            return Cell("A", "ok", "", f"{name} runs {task}", member_id)
+            return Cell("A", "ok", "", "{name} runs {task}", task, *whose)
         case "restoring":
-            behind = "" if lag is None else f", {count(lag, 'record')} behind"
-            return Cell("R", "warn", "" if lag is None else short(lag), f"{name} restores {task}{behind}", member_id)
+            note = "" if lag is None else short(lag)
+            return Cell("R", "warn", note, "{name} restores {task}, {lag}", task, *whose, lag)
         case "failed":
-            detail = f": {said['detail']}" if said is not None and said.get("detail") else ""
-            return Cell("!", "bad", "", f"{task} failed on {name}{detail}", member_id)
+            detail = f": {said['detail']}" if said.get("detail") else ""
+            return Cell("!", "bad", "", "{task} failed on {name}{detail}", task, *whose, detail=detail)
         case _:
-            return Cell("…", "move", "", f"{name} was granted {task} and has not reported it yet", member_id)
+            return Cell("…", "move", "", "{name} was granted {task} and has not reported it yet", task, *whose)
 
 
 def _copy(task: str, role: str, said: Json | None, acceptable_lag: int, whose: tuple[str, str]) -> Cell:
-    member_id, name = whose
     lag = said.get("lag") if said is not None and said["role"] == role else None
-    words = "lag not known" if lag is None else f"{count(lag, 'record')} behind"
+    if role == "standby" and lag is not None and lag <= acceptable_lag:
+        return Cell("S", "copy", "", "{name} stands by for {task}, caught up", task, *whose, lag)
+    note = "?" if lag is None else short(lag)
     if role == "warmup":
-        return Cell("W", "warm", "?" if lag is None else short(lag), f"{name} warms {task} up, {words}", member_id)
-    is_close = lag is not None and lag <= acceptable_lag
-    note = "" if is_close else "?" if lag is None else short(lag)
-    title = f"{name} stands by for {task}, {'caught up' if is_close else words}"
-    return Cell("S", "copy" if is_close else "behind", note, title, member_id)
+        return Cell("W", "warm", note, "{name} warms {task} up, {lag}", task, *whose, lag)
+    return Cell("S", "behind", note, "{name} stands by for {task}, {lag}", task, *whose, lag)
 
 
 def eta_of(said: Json, acceptable_lag: int) -> float | None:
@@ -197,18 +208,18 @@ def member_tone(member: Json, cells: Iterable[Cell]) -> str:
     return worst_tone([own, *shown])
 
 
-def task_tiles(topology: Json, copies: Copies, *, block: int = BLOCK) -> dict[str, list[Tile]]:
+def task_tiles(topology: Json, tones: Mapping[str, str], *, block: int = BLOCK) -> dict[str, list[Tile]]:
     """Return, by subtopology, a tile for each block of tasks; one with a task that no member runs is bad."""
     found: dict[str, list[Tile]] = {}
     for part in topology["subtopologies"]:
         tiles = []
         for begin in range(0, part["partitions"] or 0, block):
             end = min(begin + block, part["partitions"]) - 1
-            tones = Counter(tone_of(f"{part['id']}_{number}", copies) for number in range(begin, end + 1))
-            tone = worst_tone(tones)
-            other = sum(amount for name, amount in tones.items() if name != "ok")
+            amounts = Counter(tones[f"{part['id']}_{number}"] for number in range(begin, end + 1))
+            tone = worst_tone(amounts)
+            other = sum(amount for name, amount in amounts.items() if name != "ok")
             label = f"{begin}{DASH}{end}" if end > begin else f"{begin}"
-            words = ", ".join(f"{tones[name]} {TONE_WORDS[name]}" for name in TONES if tones[name])
+            words = ", ".join(f"{amounts[name]} {TONE_WORDS[name]}" for name in TONES if amounts[name])
             tiles.append(Tile(str(begin), label, tone, str(other or ""), f"{part['id']} {label}: {words}"))
         found[part["id"]] = tiles
     return found
@@ -224,10 +235,10 @@ TONE_WORDS: Final = {
 }
 
 
-def tally(tasks: Sequence[str], copies: Copies) -> list[tuple[str, str, int]]:
+def tally(tones: Iterable[str]) -> list[tuple[str, str, int]]:
     """Return how many tasks have each tone, the worst first: tone, words, number."""
-    tones = Counter(tone_of(task, copies) for task in tasks)
-    return [(tone, TONE_WORDS[tone], tones[tone]) for tone in TONES if tones[tone]]
+    amounts = Counter(tones)
+    return [(tone, TONE_WORDS[tone], amounts[tone]) for tone in TONES if amounts[tone]]
 
 
 def natural(text: str) -> tuple[tuple[int, str], ...]:
