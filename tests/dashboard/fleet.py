@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from batonpass.core.state.policy import GroupConfig
+from batonpass.explain.remedies import HELP
 
 PARTS: Final = ("orders", "stock", "clicks", "prices")
 NOW: Final = datetime(2026, 11, 20, 3, 4, 5, tzinfo=UTC)
@@ -200,12 +201,7 @@ class Fleet:
             "at": at(-40),
             "detail": "its lease ran out",
         }
-        parked = {
-            "action": "release",
-            "member": None,
-            "task": self.failed,
-            "command": f"batonpass release g {self.failed}",
-        }
+        failed = HELP["task-failed"]
         return {
             "level": "trouble",
             "what": "not-processed",
@@ -220,9 +216,9 @@ class Fleet:
             "unknown": 9,
             "cause": cause,
             "incident": lost,
-            "todo": "Look at the log of worker-3, and give it what it lacks.",
-            "remedies": [parked],
-            "runbook": "task-not-running",
+            "todo": f"{failed.todo.format(name='worker-3')} {HELP['without-place'].todo}",
+            "remedies": [],
+            "runbook": failed.runbook,
         }
 
     def states(self) -> dict[str, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Collection
 from pathlib import Path
 
@@ -67,6 +68,14 @@ def test_a_tone_is_drawn_in_the_terminal_too() -> None:
 
 def test_a_command_that_helps_is_a_command() -> None:
     assert {one.action for one in HELP.values() if one.action} <= set(COMMANDS)
+
+
+@pytest.mark.parametrize("row", HELP)
+def test_what_to_do_names_the_command_that_is_offered_and_no_other(row: str) -> None:
+    actions = {one.action for one in HELP.values() if one.action}
+    todo = HELP[row].todo
+    named = set(re.findall(rf"\b(?:{'|'.join(sorted(actions))})\b", todo.lower()))
+    assert named == ({HELP[row].action} - {""} if todo else set())
 
 
 def test_every_tone_has_a_colour() -> None:
