@@ -47,6 +47,9 @@ NO_ANSWER: Final = (httpx.HTTPError, ssl.SSLError)
 
 _SENDABLE: Final = re.compile(r"[\x20-\x7e]*")
 
+_NO_ATTRIBUTE: Final = re.compile(r"has no attribute '(\w+)'$")
+"""How a template says that a field is missing."""
+
 UNREADABLE: Final = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 """What is raised by whoever reads an answer in which something else stands than there should."""
 
@@ -279,10 +282,14 @@ class CoordinatorClient:
     def unread(self, error: Exception) -> Exception:
         """Return why answers could not be read: the place in one of the last that is not as its schema says.
 
-        If all of them are as they should be, that is the error itself: a mistake of whoever reads them.
+        So is a field that the error names and that is missing there. If all of them are as they should be, that is the
+        error itself: a mistake of whoever reads them.
         """
+        missed = str(error.args[0]) if isinstance(error, KeyError) and error.args else ""
+        if named := _NO_ATTRIBUTE.search(str(error)):
+            missed = named[1]
         for url, method, path, reply in reversed(self._answers):
-            for place in faults(method, f"/v1{path}", reply.body):
+            for place in faults(method, f"/v1{path}", reply.body, missed):
                 where = f": {place} in the answer to {method} {path}"
                 return Foreign(_foreign_words(url, reply.status, where), is_passing=False)
         return error
@@ -547,6 +554,12 @@ def health_of(body: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return how a group is; a level that only a newer coordinator knows is attention."""
     found: Mapping[str, Any] = body["health"]
     return found if found["level"] in LEVELS else {**found, "level": "attention"}
+
+
+def is_other_than(incident: Mapping[str, Any], cause: Mapping[str, Any] | None) -> bool:
+    """Whether the last incident of a group is not what causes its present trouble."""
+    same = ("task", "member", "at")
+    return cause is None or any(incident[name] != cause[name] for name in same)
 
 
 def is_uuid(text: str) -> bool:

@@ -88,7 +88,7 @@ def test_a_folder_within_one_that_is_gone_is_named_by_its_whole_path(
         (405, "method-not-allowed", BAD_INPUT, ""),
         (413, "limit-exceeded", BAD_INPUT, ""),
         (429, "limit-exceeded", UNREACHABLE, "wait 1.5 s"),
-        (503, "store-unavailable", UNREACHABLE, "Ask again"),
+        (503, "store-unavailable", UNREACHABLE, "docs/runbooks/store-errors.md"),
         (500, "internal-error", UNREACHABLE, ""),
         (401, "unauthenticated", NOT_ALLOWED, "BATONPASS_TOKEN"),
         (403, "forbidden", NOT_ALLOWED, "role"),

@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 import httpx2 as httpx
 import pytest
+from tests.dashboard import canned as canned_module
 from tests.dashboard.canned import ADMIN, VIEWER, Canned
 from tests.dashboard.fleet import AUDIT, Fleet, at, event
 
@@ -294,12 +295,28 @@ async def test_an_outage_is_shown_with_what_goes_on(canned: Canned, operator: ht
     assert answer.status_code == 503
     assert f"No coordinator answers at {COORDINATOR} (connection refused)." in answer.text
     assert "Workers go on" in answer.text
+    assert "/runbooks/no-coordinator" in answer.text
     assert 'id="middle" tabindex="-1" data-live="yes"' in answer.text
     part = await operator.get("/groups/fleet", headers={"x-part": "1"})
     assert (part.status_code, part.json()["said"]) == (
         503,
         f"No coordinator answers at {COORDINATOR} (connection refused).",
     )
+
+
+async def test_a_store_that_is_away_is_said_with_its_runbook(
+    canned: Canned, operator: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The events of a page come from the store, and the runbooks are the dashboard's own."""
+    problem = {"type": "store-unavailable", "detail": "the database does not answer", "status": 503}
+    answered = canned._body
+    monkeypatch.setattr(canned, "_body", lambda parts, query: None if "events" in parts else answered(parts, query))
+    monkeypatch.setattr(canned_module, "_problem", lambda *_: httpx.Response(503, json=problem))
+    found = await operator.get("/groups/fleet")
+    assert found.status_code == 503
+    assert "the database does not answer" in found.text
+    assert "workers keep what they have meanwhile" in found.text
+    assert "/runbooks/store-errors" in found.text
 
 
 async def test_what_is_not_there_is_404_in_the_coordinators_words_with_the_way_back(

@@ -42,6 +42,7 @@ from batonpass.client import (
     urls_in,
 )
 from batonpass.core.state.durations import duration
+from batonpass.explain.remedies import REFUSALS, Refusal
 from batonpass.http_clients import proxy_for
 from batonpass.private_files import read_private
 from batonpass.terminal import Renderer, say, say_on_stderr, screen, shown
@@ -58,18 +59,6 @@ NAMED_MAX: Final = 20
 GAP: Final = 2
 """The columns between two cells of a table."""
 
-# What to do about a problem, by its type; for other types, the coordinator's own detail says it.
-REMEDIES = {
-    "unauthenticated": "Give a token: --token, BATONPASS_TOKEN, or --data with the folder of a running `batonpass up`.",
-    "forbidden": "Use a token of a higher role; `batonpass token create` makes one, for an admin.",
-    "unknown-group": "`batonpass groups` lists the groups, `batonpass groups declare` makes one.",
-    "unknown-member": "`batonpass members GROUP` lists the members.",
-    "group-not-empty": "Or delete it with --force; tasks of workers then stop at once.",
-    "not-safe-to-stop": "`batonpass drain GROUP MEMBER --wait` hands its tasks over first.",
-    "precondition-failed": "Somebody changed the group in between: look at it, and ask again.",
-    "store-unavailable": "Ask again in a moment; workers keep what they have meanwhile.",
-    "coordinator-loading": "Ask again in a moment; workers keep what they have meanwhile.",
-}
 BY_STATUS = {
     400: Exit.BAD_INPUT,
     401: Exit.NOT_ALLOWED,
@@ -282,7 +271,8 @@ def failure_of(error: ApiError) -> Failure:
     if isinstance(error, Refused):
         is_down = error.status >= 500
         code = BY_STATUS.get(error.status, Exit.UNREACHABLE if is_down else Exit.REFUSED)
-        problem, todo = error.problem, REMEDIES.get(error.kind, "")
+        problem, (todo, runbook) = error.problem, REFUSALS.get(error.kind, Refusal(""))
+        todo += f" Runbook: docs/runbooks/{runbook}.md." if runbook else ""
         if isinstance(error.problem.get("retry_after_ms"), int):
             todo = f"{todo} It says to wait {error.again_s:.1f} s.".strip()
     else:

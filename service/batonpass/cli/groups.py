@@ -7,16 +7,17 @@ import sys
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 import typer
 
 from batonpass.cli.client_context import ClientContext, GroupName, Why, client_command, listing
 from batonpass.cli.exits import Exit, Failure
 from batonpass.cli.spans import ago
-from batonpass.client import LEVELS, health_of, path, readable_name, worst_first
+from batonpass.client import LEVELS, health_of, is_other_than, path, readable_name, worst_first
+from batonpass.dashboard.words import count
 
-NOT_DEPLOYED: Final = LEVELS[-1]
+AT_REST, NOT_DEPLOYED = LEVELS[-2:]
 app = typer.Typer(add_completion=False, help="List, show, declare and delete groups; without a subcommand, list them.")
 
 
@@ -41,8 +42,9 @@ async def list_groups(
     else:
         for one in found:
             if one["health"]["level"] != NOT_DEPLOYED or level:
-                counted = f"{one['members']} members, {one['tasks']} tasks"
-                context.say(f"{one['group']}: {one['health']['level']}, {counted}. {' '.join(headline(one['health']))}")
+                health, todo = one["health"], one["health"]["todo"]
+                said = [*headline(health), *([f"Do: {todo}"] if todo and health["level"] != AT_REST else [])]
+                context.say(f"{one['group']}: {health['level']}, {sizes(one)}. {' '.join(said)}")
         idle = [one["group"] for one in found if one["health"]["level"] == NOT_DEPLOYED]
         if idle and not level:
             context.say(f"Not deployed: {', '.join(idle)}.")
@@ -154,17 +156,22 @@ def origin(one: Mapping[str, Any], name: Callable[[str], str] = str) -> str:
 
 
 def remedies(health: Mapping[str, Any], name: Callable[[str], str] = str) -> Iterator[str]:
-    """Yield what to do, command lines, and the runbook; before them the last incident, and what all this rests on."""
-    if health["incident"] and health["incident"] != health["cause"]:
-        yield f"Last incident: {origin(health['incident'])}."
-    if health["evidence"]:
-        yield f"Known from: {health['evidence']}."
+    """Yield what to do, command lines, and the runbook; then the last incident, and what all this rests on."""
     if health["todo"]:
         yield f"Do: {name(health['todo'])}"
     for one in health["remedies"]:
         yield f"Command: {one['command']}"
     if health["runbook"]:
         yield f"Runbook: docs/runbooks/{health['runbook']}.md"
+    if health["incident"] and is_other_than(health["incident"], health["cause"]):
+        yield f"Last incident: {origin(health['incident'])}."
+    if health["evidence"]:
+        yield f"Known from: {health['evidence']}."
+
+
+def sizes(body: Mapping[str, Any]) -> str:
+    """Return how many members and tasks a group has."""
+    return f"{count(body['members'], 'member')}, {count(body['tasks'], 'task')}"
 
 
 def standing(body: dict[str, Any]) -> list[str]:
@@ -172,7 +179,7 @@ def standing(body: dict[str, Any]) -> list[str]:
     health = health_of(body)
     lines = [
         f"Group {body['group']}: {health['level']}, generation {body['generation']}.",
-        f"{body['members']} members, {body['tasks']} tasks.",
+        f"{sizes(body)}.",
         " ".join(headline(health)),
         *remedies(health),
     ]

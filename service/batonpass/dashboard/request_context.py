@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import re
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -18,11 +18,12 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 
 from batonpass import __version__
-from batonpass.client import UNREADABLE, CoordinatorClient, Refused, Unreachable, path
+from batonpass.client import UNREADABLE, CoordinatorClient, Refused, Unreachable, is_other_than, path
 from batonpass.dashboard import words
 from batonpass.dashboard.config import Config
 from batonpass.dashboard.sessions import Session, Sessions
 from batonpass.dashboard.shared_client import SharedClient
+from batonpass.explain.remedies import REFUSALS
 from batonpass.zones import UTC_ZONE, Zone, zone_named
 
 ZONE_COOKIE: Final = "batonpass_zone"
@@ -184,7 +185,7 @@ def guarded(page: Page) -> Callable[[Request], Awaitable[Response]]:
             return await page(context)
         except Unreachable as error:
             todo = "Workers go on with what they have. Start a coordinator, or look at what lies in between."
-            return _error_page(context, 503, words.sentence(error), todo)
+            return _error_page(context, 503, words.sentence(error), todo, "no-coordinator")
         except Refused as refused:
             if refused.status == SIGNED_OUT and session is dashboard.onlooker:
                 said = f"The dashboard's own token is of no use: {refused}"
@@ -192,7 +193,7 @@ def guarded(page: Page) -> Callable[[Request], Awaitable[Response]]:
             if refused.status == SIGNED_OUT:
                 dashboard.sessions.end(request.cookies.get(dashboard.cookie, ""))
                 return _signed_out(dashboard, request)
-            return _error_page(context, refused.status, str(refused), _TO_DO.get(refused.kind, ""))
+            return _error_page(context, refused.status, str(refused), *REFUSALS.get(refused.kind, ("", "")))
         except (*UNREADABLE, jinja2.UndefinedError) as error:
             unread = dashboard.client.unread(error)
             if unread is error:
@@ -212,25 +213,12 @@ def _signed_out(dashboard: Dashboard, request: Request) -> Response:
     return RedirectResponse(f"{dashboard.config.root_path}/login{back}", 303)
 
 
-def _error_page(context: RequestContext, status: int, said: str, todo: str) -> Response:
+def _error_page(context: RequestContext, status: int, said: str, todo: str, runbook: str = "") -> Response:
     if PART in context.request.headers:
         return JSONResponse({"said": said, "todo": todo}, status)
     # A temporary error is fetched again; a lasting one is not.
-    return context.show("error.html", status=status, said=said, todo=todo, title="Sorry", live=status >= TRY_AGAIN)
-
-
-_WAITS: Final = "Workers go on with what they have. Wait a moment and load the page again."
-_GONE: Final = "It has left, or was never there. The group's members are under Members."
-_TO_DO: Final[Mapping[str, str]] = {
-    "unknown-group": "Look at the list of groups; `batonpass groups declare` makes one.",
-    "unknown-member": _GONE,
-    "gone": _GONE,
-    "forbidden": "Sign in with a token of a higher role, or of this group; an admin makes one with `batonpass token create`.",
-    "limit-exceeded": "Wait a moment and load the page again.",
-    "store-unavailable": _WAITS,
-    "coordinator-loading": _WAITS,
-}
-"""What to do about a problem, by its type."""
+    live = status >= TRY_AGAIN
+    return context.show("error.html", status=status, said=said, todo=todo, runbook=runbook, title="Sorry", live=live)
 
 
 def _templates(root_path: str) -> jinja2.Environment:
@@ -245,6 +233,7 @@ def _templates(root_path: str) -> jinja2.Environment:
     environment.globals["static"] = lambda name: f"{root_path}/static/{name}?{__version__}"
     environment.globals["version"] = __version__
     environment.globals["w"] = words
+    environment.tests["other_than"] = is_other_than
     environment.filters["duration"] = words.duration
     environment.filters["number"] = words.number
     environment.filters["ago"] = words.ago

@@ -790,7 +790,7 @@ def _incident(view: View) -> Origin | None:
         if gone.at_ms > oldest_ms and gone.cause in LOSSES and gone.cause is not Cause.EVICTED:
             ran = f"; it ran {count(died[member_id], 'task')}" if died[member_id] else ""
             found.append(Origin(None, member_id, gone.at_ms, LOSSES[gone.cause] + ran))
-    return max(found, key=lambda one: (one.at_ms or 0, one.task or "", one.member_id or ""), default=None)
+    return min(found, key=lambda one: (-(one.at_ms or 0), one.task or "", one.member_id or ""), default=None)
 
 
 def count(number: int, one: str, many: str = "") -> str:

@@ -175,3 +175,28 @@ def remedy_of(kind: str, cause: str, group: str, *about: str) -> EventRemedy | N
     """
     what = "member-lost" if kind == "member-gone" and cause in _LOST else _TOLD.get(kind)
     return None if what is None else EventRemedy(HELP[what].command(group, *about), HELP[what].runbook)
+
+
+class Refusal(NamedTuple):
+    """What to do about a call that was refused, and the name of a runbook."""
+
+    todo: str
+    runbook: str = ""
+
+
+_AGAIN: Final = "Ask again in a moment; workers keep what they have meanwhile."
+
+REFUSALS: Final[Mapping[str, Refusal]] = {
+    "unauthenticated": Refusal("Give a token: --token, BATONPASS_TOKEN, or --data with the folder of a running `up`."),
+    "forbidden": Refusal(
+        "Use a token of a higher role, or of this group; an admin makes one: `batonpass token create`."
+    ),
+    "unknown-group": Refusal("`batonpass groups` lists the groups, `batonpass groups declare` makes one."),
+    "unknown-member": Refusal("`batonpass members GROUP` lists the members."),
+    "group-not-empty": Refusal("Or delete it with --force; tasks of workers then stop at once."),
+    "not-safe-to-stop": Refusal("`batonpass drain GROUP MEMBER --wait` hands its tasks over first."),
+    "precondition-failed": Refusal("Somebody changed the group in between: look at it, and ask again."),
+    "store-unavailable": Refusal(_AGAIN, "store-errors"),
+    "coordinator-loading": Refusal(_AGAIN),
+}
+"""By the type of the problem; for other types, the coordinator's own detail says it."""

@@ -23,13 +23,14 @@ KINDS: Final[dict[str, tuple[type, ...]]] = {
 _loaded = cache(load)
 
 
-def faults(method: str, path: str, body: Any) -> Iterator[str]:
+def faults(method: str, path: str, body: Any, missed: str = "") -> Iterator[str]:
     """Yield the places of the answer to a call that are of another kind than its schema says.
 
-    What is missing or new is no fault, and neither is anything in an answer that no schema describes.
+    What is missing or new is no fault, but for the field that the reader ``missed``, where the schema requires it;
+    neither is anything in an answer that no schema describes.
     """
     name = _of_answer(method, path)
-    return _faults(_loaded(name), body, "") if name else iter(())
+    return _faults(_loaded(name), body, "", missed) if name else iter(())
 
 
 def _of_answer(method: str, path: str) -> str:
@@ -42,16 +43,16 @@ def _of_answer(method: str, path: str) -> str:
     return ""
 
 
-def _faults(schema: dict[str, Any], value: Any, place: str) -> Iterator[str]:
+def _faults(schema: dict[str, Any], value: Any, place: str, missed: str) -> Iterator[str]:
     if reference := schema.get("$ref"):
         file, _, inside = reference.removeprefix(URN).partition("#")
         schema = _loaded(file)
         for step in filter(None, inside.split("/")):
             schema = schema[step]
-        yield from _faults(schema, value, place)
+        yield from _faults(schema, value, place, missed)
         return
     for one in schema.get("allOf", ()):
-        yield from _faults(one, value, place)
+        yield from _faults(one, value, place, missed)
     choices = schema.get("anyOf", ())
     kinds = schema.get("type", ())
     wanted = [known for kind in ([kinds] if isinstance(kinds, str) else kinds) for known in KINDS[kind]]
@@ -59,17 +60,19 @@ def _faults(schema: dict[str, Any], value: Any, place: str) -> Iterator[str]:
     is_time = schema.get("format") == "date-time"
     if (
         (wanted and type(value) not in wanted and not (isinstance(value, dict) and dict in wanted))
-        or (choices and all(any(_faults(one, value, place)) for one in choices))
+        or (choices and all(any(_faults(one, value, place, missed)) for one in choices))
         or (is_time and not re.search(schema["pattern"], value))
     ):
         yield place or "the whole"
     elif isinstance(value, dict):
         known = schema.get("properties", {})
         others = schema.get("additionalProperties")
+        if missed in schema.get("required", ()) and missed not in value:
+            yield f"{place}.{missed}".lstrip(".")
         for field, found in value.items():
             of_field = known.get(field, others)
             if isinstance(of_field, dict):
-                yield from _faults(of_field, found, f"{place}.{field}".lstrip("."))
+                yield from _faults(of_field, found, f"{place}.{field}".lstrip("."), missed)
     elif isinstance(value, list):
         for index, found in enumerate(value):
-            yield from _faults(schema.get("items", {}), found, f"{place}[{index}]")
+            yield from _faults(schema.get("items", {}), found, f"{place}[{index}]", missed)

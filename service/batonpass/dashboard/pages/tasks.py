@@ -30,7 +30,6 @@ async def show_task(context: RequestContext) -> Response:
         task["owner"],
         task["target"],
         task["pin"],
-        *task["target_standbys"],
         *(one["member"] for one in task["copies"]),
     )
     order = await _order(context, [task], have)
