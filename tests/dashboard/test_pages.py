@@ -530,6 +530,23 @@ async def test_a_page_says_since_when_it_draws_what_happened(canned: Canned, ope
     await client.aclose()
 
 
+@pytest.mark.parametrize(
+    ("place", "title", "tab"),
+    [
+        ("/groups/fleet", "Trouble · fleet", "Now"),
+        ("/groups/fleet/tasks/orders_1", "orders_1 · fleet", "Grid"),
+        ("/groups/fleet/trail", "Audit trail · fleet", "Events"),
+        ("/groups/fleet/gaps", "Handovers · fleet", "Handovers"),
+        ("/groups/fleet/do/pause", "Pause · fleet", ""),
+        ("/audits", "Audit", ""),
+    ],
+)
+async def test_a_page_says_where_it_is(operator: httpx.AsyncClient, place: str, title: str, tab: str) -> None:
+    text = (await operator.get(place)).text
+    assert f"<title>{title} · Batonpass</title>" in text
+    assert re.findall(r'aria-current="page">([^<]+)', text) == ([tab] if tab else [])
+
+
 async def test_many_who_look_cost_what_one_costs(canned: Canned, monkeypatch: pytest.MonkeyPatch) -> None:
     """Visitors with one token, who look at the same time, make the coordinator answer once."""
     monkeypatch.setattr(shared_client, "FRESH_S", 60.0)

@@ -8,13 +8,13 @@ import pytest
 from tests.dashboard.fleet import Fleet, at, member, warm
 
 from batonpass.dashboard.view_models.grid import (
+    TONE_WORDS,
     Cell,
     cells_of,
     copies_of,
     fits_matrix,
     natural,
     rows_of,
-    tally,
     targets_by_task,
     task_tiles,
     tasks_of,
@@ -22,7 +22,7 @@ from batonpass.dashboard.view_models.grid import (
     worst_tone,
 )
 from batonpass.dashboard.view_models.members import member_lines, member_tiles
-from batonpass.dashboard.words import DASH, Names
+from batonpass.dashboard.words import DASH, Names, counted
 
 NAMES = Names()
 
@@ -124,7 +124,7 @@ def test_a_thousand_members_and_ten_thousand_tasks_are_shaped_in_no_time() -> No
     tones = tones_of(fleet.tasks, copies)
     blocks = task_tiles(fleet.group_get()["topology"], tones)
     took = time.process_time() - began
-    assert {words: amount for _, words, amount in tally(tones.values())} == {
+    assert {words: amount for _, words, amount in counted(TONE_WORDS, tones.values())} == {
         "not processed": 2,
         "restoring, or of silent members": 9,
         "warming up elsewhere": 1,

@@ -9,7 +9,7 @@ from tests.dashboard.situations import SITUATIONS, Situation, described, staged
 
 from batonpass.client import LEVELS
 from batonpass.codec.views import group_summary
-from batonpass.dashboard.pages.groups import LEVEL_NAMES
+from batonpass.dashboard.words import LEVEL_NAMES
 from batonpass.explain.remedies import Level
 
 

@@ -72,13 +72,13 @@ def test_a_warming_task_says_how_far_and_how_long() -> None:
     assert (warmup.readiness, warmup.lag, warmup.rate, warmup.eta_ms) == ("behind", 4_000, 1_000.0, 3_900)
     group = of_group(scene)
     assert (group.status.eta_ms, group.status.warmups, group.warmups) == (3_900, 1, Budget(1, 2))
-    assert group.states == {TaskState.RUNNING: 1, TaskState.WARMING: 1}
+    assert group.health.states == {TaskState.RUNNING: 1, TaskState.WARMING: 1}
 
 
 def test_a_move_without_a_slot_says_so() -> None:
     scene, _ = warming(8, max_warmup_replicas=1)
     group = of_group(scene)
-    assert (group.warmups, group.per_member_limit, group.full_members) == (Budget(1, 1), 2, ())
+    assert (group.warmups, group.full_members) == (Budget(1, 1), ())
     held = [one for one in group.waiting if one.held is not None]
     assert {one.held.reason for one in held if one.held} == {Held.WARMUP_BUDGET}
     assert held[0].waits[0].what is WaitsFor.SLOT

@@ -74,7 +74,7 @@ def test_a_parked_task_names_those_on_whom_it_failed_and_waits_for_an_operator_a
     assert (found.state, [wait.what for wait in found.waits]) == (TaskState.PARKED, [WaitsFor.OPERATOR])
     assert found.sentences[0] == "0_0 is parked: it failed on a, b, c."
     assert "Its move is held back: it failed on too many members; release it to have it tried again." in found.sentences
-    assert of_group(scene).states == {TaskState.PARKED: 1}
+    assert of_group(scene).health.states == {TaskState.PARKED: 1}
 
 
 def test_a_warmup_waits_until_its_member_has_confirmed_what_it_gave_up() -> None:

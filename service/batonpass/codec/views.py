@@ -35,8 +35,8 @@ def group_summary(group: Group, status: GroupStatus, health: Health) -> dict[str
         "state": status.state.value,
         "group_epoch": group.group_epoch,
         "generation": group.generation,
-        "members": status.members,
-        "tasks": status.tasks,
+        "members": len(group.members),
+        "tasks": len(group.table.ids),
         "paused": group.pause is not None,
         "at_rest": status.at_rest,
         "warmups": status.warmups,
@@ -277,14 +277,14 @@ def _report_body(measured: MeasuredReport) -> dict[str, Any]:
 
 def task_explanation_body(group: Group, found: TaskExplanation) -> dict[str, Any]:
     """Return where a task is, why, since when, and what it waits for."""
-    task = found.task
+    task, task_index = found.task, group.table.index_of[found.task.id]
     owner = group.members.get(task.owner) if task.owner is not None else None
     return {
         "group": group.id,
         "generation": group.generation,
         "task": task.id,
-        "stateful": found.stateful,
-        "weight": found.weight,
+        "stateful": group.table.stateful[task_index],
+        "weight": group.table.weight[task_index],
         "load": group.loads.get(task.id),
         "state": found.state.value,
         "owner": task.owner,
@@ -368,19 +368,19 @@ def group_explanation_body(group: Group, found: GroupExplanation, *, limit: int)
         "generation": group.generation,
         "health": health_body(group, found.health),
         "sentences": list(found.sentences),
-        "tasks": {state.value: count for state, count in found.states.items()},
+        "tasks": {state.value: count for state, count in found.health.states.items()},
         "moves_pending": status.moves_pending,
         "application": _application_body(status),
         "load": _load_body(group, found.load),
         **_progress_body(group, status, limit=limit),
-        "next_placement_at": time_of(found.due_ms),
-        "triggers": list(found.triggers),
+        "next_placement_at": time_of(group.placement_due_ms),
+        "triggers": list(group.triggers),
         "grants_held_until": time_of(found.held_until_ms),
         "judges_from": time_of(found.judges_from_ms),
         "budgets": {
             "warmups": found.warmups._asdict(),
             "drain_warmups": found.drain_warmups._asdict(),
-            "warmups_per_member": {"limit": found.per_member_limit, "full": list(found.full_members)},
+            "warmups_per_member": {"limit": group.config.max_warmups_per_member, "full": list(found.full_members)},
         },
         "members": [_obstacle_body(group, one) for one in found.obstacles],
         "waiting": [_waiting_body(group, one) for one in found.waiting],

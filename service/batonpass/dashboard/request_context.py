@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import re
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -18,11 +18,16 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 
 from batonpass import __version__
-from batonpass.client import UNREADABLE, CoordinatorClient, Refused, Unreachable, is_other_than, path
+from batonpass.client import STANDING_STILL, UNREADABLE, CoordinatorClient, Refused, Unreachable, is_other_than, path
 from batonpass.dashboard import words
 from batonpass.dashboard.config import Config
 from batonpass.dashboard.sessions import Session, Sessions
 from batonpass.dashboard.shared_client import SharedClient
+from batonpass.dashboard.view_models import audits
+from batonpass.dashboard.view_models.gaps import KINDS
+from batonpass.dashboard.view_models.generations import because
+from batonpass.dashboard.view_models.grid import LEGEND
+from batonpass.dashboard.view_models.timeline import SPANS
 from batonpass.explain.remedies import REFUSALS
 from batonpass.zones import UTC_ZONE, Zone, zone_named
 
@@ -39,6 +44,23 @@ TRY_AGAIN: Final = 500
 
 ALARMING: Final = frozenset({"trouble", "attention"})
 """The levels of health that the title of a page begins with."""
+
+TABS: Final[Mapping[str, str]] = {
+    "group": "Now",
+    "grid": "Grid",
+    "warmups": "Warmups",
+    "members": "Members",
+    "timeline": "Timeline",
+    "gaps": "Handovers",
+    "generations": "Generations",
+    "events": "Events",
+    "plan": "What if",
+    "audits": "Audit",
+}
+"""What the tabs of a group are called, by the ends of their paths."""
+
+_TAB_OF: Final = {"tasks": "grid", "find": "grid", "trail": "events"}
+"""Of pages that have no tab of their own, where they belong."""
 
 LISTED: Final = 100
 """How many entries of a list a page shows at once, unless it says otherwise."""
@@ -121,6 +143,13 @@ class RequestContext:
         except ValueError:
             return UTC_ZONE
 
+    @property
+    def tab(self) -> str:
+        """Return the key of the tab that a page belongs to; of one without a group, what its path begins with."""
+        place = self.request.url.path.removeprefix(self.dashboard.config.root_path).split("/")
+        key = (place[3:] or ["group"])[0] if "group" in self.request.path_params else place[1]
+        return _TAB_OF.get(key, key)
+
     def asked(self, name: str, otherwise: str = "") -> str:
         """Return a parameter of the query, without blanks around it."""
         return self.request.query_params.get(name, otherwise).strip()
@@ -160,6 +189,9 @@ class RequestContext:
             "now": datetime.now(UTC).isoformat(),
             "zone": self.zone,
             "names": self.client.names,
+            "tab": self.tab,
+            "has_tabs": True,
+            "title": TABS.get(self.tab, ""),
             "layout": "part.html" if PART in self.request.headers else "page.html",
             "server": self.dashboard.client.url,
         }
@@ -218,7 +250,8 @@ def _error_page(context: RequestContext, status: int, said: str, todo: str, runb
         return JSONResponse({"said": said, "todo": todo}, status)
     # A temporary error is fetched again; a lasting one is not.
     live = status >= TRY_AGAIN
-    return context.show("error.html", status=status, said=said, todo=todo, runbook=runbook, title="Sorry", live=live)
+    given = {"said": said, "todo": todo, "runbook": runbook, "title": "Sorry", "has_tabs": False}
+    return context.show("error.html", status=status, live=live, **given)
 
 
 def _templates(root_path: str) -> jinja2.Environment:
@@ -232,7 +265,9 @@ def _templates(root_path: str) -> jinja2.Environment:
     environment.globals["to"] = lambda *names, **query: linked(root_path, *names, **query)
     environment.globals["static"] = lambda name: f"{root_path}/static/{name}?{__version__}"
     environment.globals["version"] = __version__
-    environment.globals["w"] = words
+    environment.globals |= {"w": words, "audits": audits, "because": because}
+    environment.globals |= {"TABS": TABS, "KINDS": KINDS, "SPANS": SPANS, "LEGEND": LEGEND}
+    environment.globals["STANDING_STILL"] = STANDING_STILL
     environment.tests["other_than"] = is_other_than
     environment.filters["duration"] = words.duration
     environment.filters["number"] = words.number

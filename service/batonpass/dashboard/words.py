@@ -8,13 +8,16 @@ from datetime import UTC, datetime
 from itertools import takewhile
 from typing import Any, Final
 
-from batonpass.client import instant, is_uuid, readable_name
+from batonpass.client import LEVELS, instant, is_uuid, readable_name
 from batonpass.core.state import durations, reasons
 
 # Said once, in the core; the rest of the dashboard asks for them here.
 DASH: Final = durations.DASH
 duration: Final = durations.duration
 meaning_of: Final = reasons.meaning_of
+
+LEVEL_NAMES: Final = {level: level.replace("-", " ").capitalize() for level in LEVELS}
+"""What the levels of a group's health are called, the worst first."""
 
 SHORT_ID: Final = 8
 BRIEF: Final = 12
@@ -100,6 +103,12 @@ def short(value: float) -> str:
 def count(amount: int, one: str, more: str | None = None) -> str:
     """Return a number of things: `1 task`, `12 tasks`."""
     return f"{number(amount)} {one if amount == 1 else more or one + 's'}"
+
+
+def counted(names: Mapping[str, str], found: Iterable[str]) -> list[tuple[str, str, int]]:
+    """Return how many of each there are, in the order of their names: code, what it is called, number."""
+    amounts = Counter(found)
+    return [(code, called, amounts[code]) for code, called in names.items() if amounts[code]]
 
 
 def ago(text: str | None, now: datetime | None = None) -> str:

@@ -6,7 +6,7 @@ It changes nothing. It sums up what ``explain`` says of the group's tasks, and a
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -26,7 +26,7 @@ from batonpass.core.state.reasons import meaning_of
 from batonpass.core.state.soft import Soft
 from batonpass.core.target.load import due_ms
 from batonpass.dry_run.load import TOO_HOT_ALONE, LoadStatus, load_status
-from batonpass.explain.health import Health, health_of, refusals, silence_of, was_to_rebalance
+from batonpass.explain.health import Health, count, health_of, refusals, silence_of, was_to_rebalance
 from batonpass.explain.status import GroupState, GroupStatus, idle_tasks, status_of
 from batonpass.explain.task import NOT_PROCESSED, SILENT_SUFFIX, TaskState, Wait, state_of, waits_of
 
@@ -67,7 +67,6 @@ class GroupExplanation:
     """Everything that can be said about a group now.
 
     Attributes:
-        due_ms: when the next placement is due, for the ``triggers``.
         held_until_ms: nothing is granted before this instant.
         judges_from_ms: silent members are expired from this instant on. None: now.
         full_members: the members whose warmup slots are all taken.
@@ -76,15 +75,11 @@ class GroupExplanation:
 
     status: GroupStatus
     health: Health
-    due_ms: int | None
-    triggers: tuple[str, ...]
     held_until_ms: int | None
     judges_from_ms: int | None
     warmups: Budget
     drain_warmups: Budget
-    per_member_limit: int
     full_members: tuple[MemberId, ...]
-    states: Mapping[TaskState, int]
     obstacles: tuple[Obstacle, ...]
     waiting: tuple[WaitingTask, ...]
     waiting_total: int
@@ -109,15 +104,11 @@ def explain_group(group: Group, soft: Soft, now_ms: int, policy: Policy, *, limi
     return GroupExplanation(
         status=status,
         health=health,
-        due_ms=group.placement_due_ms,
-        triggers=group.triggers,
         held_until_ms=group.grants_from_ms if group.grants_from_ms > now_ms else None,
         judges_from_ms=soft.judge_from_ms if soft.judge_from_ms > now_ms else None,
         warmups=warmups,
         drain_warmups=drains,
-        per_member_limit=group.config.max_warmups_per_member,
         full_members=full,
-        states=health.states,
         obstacles=obstacles,
         waiting=tuple(waiting or [*idling, *behind][:limit]),
         waiting_total=len(unsettled) or len(idle) + len(behind),
@@ -148,9 +139,9 @@ def _behind(view: View) -> Iterator[WaitingTask]:
 
 def _of_settled(idle: list[TaskId], behind: list[WaitingTask]) -> Iterator[str]:
     if idle:
-        yield f"{_count(len(idle), 'task ran, and its owner reports', 'tasks ran, and their owners report')} now that nobody runs it."
+        yield f"{count(len(idle), 'task ran, and its owner reports', 'tasks ran, and their owners report')} now that nobody runs it."
     if behind:
-        yield f"{_count(len(behind), 'copy is', 'copies are')} not caught up."
+        yield f"{count(len(behind), 'copy is', 'copies are')} not caught up."
 
 
 def _of_load(view: View, load: LoadStatus) -> Iterator[str]:
@@ -190,7 +181,7 @@ def _budgets(view: View, task_plans: list[TaskPlan]) -> tuple[Budget, Budget, tu
         for_drain = is_for_drain(view, plan.task, plan.choice.active, copies)
         used[for_drain] += max(0, slots_used(copies, config.num_standby_replicas))
         per_member.update(member_id for member_id, role in copies.items() if role is Role.WARMUP)
-    full = tuple(sorted(member_id for member_id, count in per_member.items() if count >= config.max_warmups_per_member))
+    full = tuple(sorted(member_id for member_id, taken in per_member.items() if taken >= config.max_warmups_per_member))
     return Budget(used[False], config.warmup_budget(stateful)), Budget(used[True], config.drain_budget(stateful)), full
 
 
@@ -246,11 +237,11 @@ def _draining(view: View, member: Member) -> Obstacle:
     detail = (
         blocked
         if blocked and left
-        else (f"{_count(left, 'active task is', 'active tasks are')} left" if left else "it has no active task left")
+        else (f"{count(left, 'active task is', 'active tasks are')} left" if left else "it has no active task left")
     )
     pins = sum(pin == member.id for pin in view.group.pins.values())
     if pins:
-        detail += f"; {_count(pins, 'pin', 'pins')} on it suspended until the drain is taken back"
+        detail += f"; {count(pins, 'pin', 'pins')} on it suspended until the drain is taken back"
     return Obstacle(member.id, what, left, drain.since_ms if drain else None, until_ms, detail)
 
 
@@ -275,15 +266,15 @@ def _sentences(view: View, status: GroupStatus, warmups: Budget, obstacles: tupl
             if status.eta_ms is None
             else f"; the last of them should be caught up in about {duration(status.eta_ms)}"
         )
-        yield f"{_count(status.warmups, 'copy warms', 'copies warm')} up ({_slots(warmups)}){soon}."
+        yield f"{count(status.warmups, 'copy warms', 'copies warm')} up ({_slots(warmups)}){soon}."
     reasons = Counter(entry.reason.value for entry in status.held_back)
-    for reason, count in reasons.most_common():
-        yield f"{_count(count, 'task is', 'tasks are')} held back: {meaning_of(reason)}."
+    for reason, number in reasons.most_common():
+        yield f"{count(number, 'task is', 'tasks are')} held back: {meaning_of(reason)}."
     for obstacle in obstacles:
         if obstacle.what not in _OF_DETAIL:
             continue
         left = "" if obstacle.until_ms is None else f" (until then {duration(obstacle.until_ms - now_ms)})"
-        yield f"{obstacle.member_id} is {obstacle.what} with {_count(obstacle.tasks, 'task', 'tasks')}: {obstacle.detail}{left}."
+        yield f"{obstacle.member_id} is {obstacle.what} with {count(obstacle.tasks, 'task', 'tasks')}: {obstacle.detail}{left}."
     if view.config.other_assignor:
         yield (
             f"{view.config.other_assignor} decides, not this group (shadow): what is still to come here is what would be "
@@ -319,7 +310,3 @@ def _of_application(view: View, status: GroupStatus) -> Iterator[str]:
     if status.others_refusals is not None:
         words = refusals(view, status.others_refusals)
         yield f"Another application asks under this name, and is refused: {words}"
-
-
-def _count(number: int, singular: str, plural: str) -> str:
-    return f"{number} {singular if number == 1 else plural}"

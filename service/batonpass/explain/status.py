@@ -55,8 +55,6 @@ class GroupStatus:
     state: GroupState
     detail: str
     at_rest: bool
-    members: int
-    tasks: int
     warmups: int
     moves_pending: int
     eta_ms: int | None
@@ -85,8 +83,6 @@ def status_of(view: View, held: Sequence[HeldBack]) -> GroupStatus:
         state=state,
         detail=detail,
         at_rest=at_rest,
-        members=len(group.members),
-        tasks=len(group.table.ids),
         warmups=len(etas),
         moves_pending=sum(task.owner != task.target.owner for task in waits if task.target.owner is not None),
         eta_ms=max(known) if known and len(known) == len(etas) else None,

@@ -82,8 +82,6 @@ class TaskExplanation:
 
     task: Task
     state: TaskState
-    stateful: bool
-    weight: float
     to: MemberId | None
     why: Why
     held: HeldBack | None
@@ -104,12 +102,9 @@ def explain_task(group: Group, soft: Soft, task_id: TaskId, now_ms: int, policy:
     task = group.tasks[task_id]
     plan, state = _plan_of(view, task), state_of(view, task)
     waits = tuple(waits_of(view, plan))
-    task_index = group.table.index_of[task_id]
     return TaskExplanation(
         task=task,
         state=state,
-        stateful=group.table.stateful[task_index],
-        weight=group.table.weight[task_index],
         to=plan.choice.active,
         why=plan.choice.why,
         held=plan.held,

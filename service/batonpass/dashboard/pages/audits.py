@@ -28,14 +28,10 @@ async def show_audits(context: RequestContext) -> Response:
         said = str(refused)
     return context.show(
         "audits.html",
-        title="Audit",
-        tab="audits",
         days=[] if found is None else found["audits"],
         next=None if found is None else found["next"],
         said=said,
         of=group,
-        tone=audits.TONE,
-        state=audits.STATE,
     )
 
 
@@ -48,7 +44,6 @@ async def show_audit(context: RequestContext) -> Response:
     return context.show(
         "audit.html",
         title=f"Audit of {day}",
-        tab="audits",
         live=one["state"] == "running",
         one=one,
         of=group,
@@ -56,10 +51,4 @@ async def show_audit(context: RequestContext) -> Response:
         measures=[(name, audits.measures_of(one["measures"][name])) for name in chosen],
         downtime={name: one["downtime_by_cause"].get(name, {}) for name in chosen},
         advice=[(name, one["recommendations"][name]) for name in chosen if name in one["recommendations"]],
-        differ=audits.settings_differ,
-        law_words=audits.law_words,
-        when_of=audits.when_of,
-        is_address=audits.is_address(one["report"]),
-        tone=audits.TONE,
-        state=audits.STATE,
     )

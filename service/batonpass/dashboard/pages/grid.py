@@ -9,7 +9,8 @@ from starlette.responses import RedirectResponse, Response
 
 from batonpass.dashboard.pages.group_state import EVENTS_SEARCHED, group_state
 from batonpass.dashboard.request_context import RequestContext, linked
-from batonpass.dashboard.view_models.grid import LEGEND, LISTED_MAX, SORTS, fits_matrix, rows_of, tally
+from batonpass.dashboard.view_models.grid import LISTED_MAX, SORTS, TONE_WORDS, fits_matrix, rows_of
+from batonpass.dashboard.words import counted
 
 HELD_MAX: Final = 1_000
 """The most moves that a coordinator lists."""
@@ -23,17 +24,14 @@ async def show_grid(context: RequestContext) -> Response:
     by = by if by in SORTS else next(iter(SORTS))
     found = [one for one in seen.tasks if text in one and part in ("", one.rpartition("_")[0])]
     chosen = [one for one in found if tone in ("", seen.tones[one])]
-    tones = tally(seen.tones[one] for one in found)
+    tones = counted(TONE_WORDS, (seen.tones[one] for one in found))
     tasks = context.part(
         sorted(chosen, key=lambda one: SORTS[by](one, seen.copies)), len(seen.tasks) if seen.fits else LISTED_MAX
     )
     is_matrix = fits_matrix(len(seen.members), len(tasks.entries)) and bool(chosen) and (is_chosen or seen.fits)
     return context.show(
         "grid.html",
-        title="Grid",
-        tab="grid",
         seen=seen,
-        legend=LEGEND,
         tally=tones,
         tones=tones,
         tone=tone,
@@ -74,8 +72,6 @@ async def show_warmups(context: RequestContext) -> Response:
     )
     return context.show(
         "warmups.html",
-        title="Warmups",
-        tab="warmups",
         seen=seen,
         explained=explained,
         warmups=context.part(seen.warmups(events["events"])),

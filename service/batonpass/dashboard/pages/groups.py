@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from datetime import UTC, datetime
 from typing import Final
 
 from starlette.responses import RedirectResponse, Response
 
-from batonpass.client import LEVELS, STANDING_STILL, health_of, path, worst_first
+from batonpass.client import STANDING_STILL, health_of, path, worst_first
 from batonpass.dashboard.pages.group_state import EVENTS_SEARCHED, group_state, lags
 from batonpass.dashboard.request_context import LISTED, RequestContext
 from batonpass.dashboard.view_models.events import event_lines
-from batonpass.dashboard.view_models.gaps import KINDS
-from batonpass.dashboard.view_models.grid import LEGEND, LISTED_MAX, rows_of, tally
-from batonpass.dashboard.view_models.timeline import SPANS, axis, stretch
+from batonpass.dashboard.view_models.grid import LISTED_MAX, TONE_WORDS, rows_of
+from batonpass.dashboard.view_models.timeline import axis, stretch
 from batonpass.dashboard.view_models.trend import said, trend
-from batonpass.dashboard.words import count
+from batonpass.dashboard.words import LEVEL_NAMES, count, counted
 
 EVENTS_SHOWN: Final = 12
 DRAWN: Final = 200
@@ -29,8 +27,6 @@ CARDS_MAX: Final = 12
 """The most groups of which those at rest have a card each; of more, a line."""
 
 CALM: Final = ("at-rest", "not-deployed")
-LEVEL_NAMES: Final = {level: level.replace("-", " ").capitalize() for level in LEVELS}
-"""What the levels of a group's health are called, the worst first."""
 
 
 async def show_groups(context: RequestContext) -> Response:
@@ -39,21 +35,20 @@ async def show_groups(context: RequestContext) -> Response:
         return RedirectResponse(context.dashboard.config.root_path + path("groups", context.session.bound_to), 303)
     level, name = context.asked("level"), context.asked("name")
     groups = await context.client.pages("/groups", "groups")
-    levels = Counter(one["health"]["level"] for one in worst_first(groups, name=name))
+    levels = counted(LEVEL_NAMES, (one["health"]["level"] for one in worst_first(groups, name=name)))
     found = worst_first(groups, level, name)
-    worst = next((one for one in LEVEL_NAMES if levels[one]), "")
+    worst, called, amount = levels[0] if levels else ("", "", 0)
     return context.show(
         "groups.html",
         title="Groups",
         total=len(groups),
         groups=found,
         health_level=worst,
-        headline=f"{count(levels[worst], 'group')}: {LEVEL_NAMES[worst].lower()}" if worst else "",
-        in_lines=CALM if len(found) - levels[CALM[-1]] > CARDS_MAX else CALM[-1:],
-        levels=[(one, words.lower(), levels[one]) for one, words in LEVEL_NAMES.items() if levels[one]],
+        headline=f"{count(amount, 'group')}: {called.lower()}" if worst else "",
+        in_lines=CALM if sum(one["health"]["level"] != CALM[-1] for one in found) > CARDS_MAX else CALM[-1:],
+        levels=levels,
         level=level,
         name=name,
-        level_names=LEVEL_NAMES,
     )
 
 
@@ -78,29 +73,23 @@ async def show_group(context: RequestContext) -> Response:
     return context.show(
         "group.html",
         title=context.group,
-        tab="group",
         seen=seen,
         explained=explained,
         health=health,
         health_level=health["level"],
         headline=f"{LEVEL_NAMES[health['level']]}: {health['sentence']}",
         reasons=[names.within(one) for one in explained["sentences"][1:]],
-        level_names=LEVEL_NAMES,
         stuck=stuck[:STUCK_SHOWN],
-        still_words=STANDING_STILL,
         stuck_more=max(still - STUCK_SHOWN, 0),
         event_lines=event_lines(events["events"][:EVENTS_SHOWN], names),
         marks=marks,
         shows=said(marks),
-        kinds=KINDS,
         axis=along,
-        spans=SPANS,
         known_since=drawn[-1]["at"] if events["more"] or len(events["events"]) > DRAWN else None,
         span=span,
         warmups=warmups[:WARMUPS_SHOWN],
         warmups_more=max(len(warmups) - WARMUPS_SHOWN, 0),
         is_matrix=seen.fits,
         rows=rows_of(seen.tasks, seen.copies, seen.target) if seen.fits or len(seen.tasks) <= LISTED_MAX else [],
-        tally=tally(seen.tones.values()),
-        legend=LEGEND,
+        tally=counted(TONE_WORDS, seen.tones.values()),
     )

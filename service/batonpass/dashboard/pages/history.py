@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -13,10 +12,11 @@ from batonpass.client import Refused, instant
 from batonpass.dashboard.pages.group_state import lags
 from batonpass.dashboard.request_context import LISTED, RequestContext
 from batonpass.dashboard.view_models.events import TONE_WORDS, event_lines
-from batonpass.dashboard.view_models.gaps import KINDS, gaps_of, summaries
+from batonpass.dashboard.view_models.gaps import gaps_of, summaries
 from batonpass.dashboard.view_models.generations import because, flows, reasons
-from batonpass.dashboard.view_models.timeline import SPANS, axis, stretch
+from batonpass.dashboard.view_models.timeline import axis, stretch
 from batonpass.dashboard.view_models.trend import said, trend
+from batonpass.dashboard.words import counted
 
 PAGE: Final = 50
 FLOWS: Final = 30
@@ -30,12 +30,9 @@ async def show_generations(context: RequestContext) -> Response:
     found = await context.client.get(context.at("generations"), limit=PAGE, before=before)
     return context.show(
         "generations.html",
-        title="Generations",
-        tab="generations",
         generations=found["generations"],
         next=found["next"],
         before=before,
-        because=because,
         live=before is None,
     )
 
@@ -53,7 +50,6 @@ async def show_generation(context: RequestContext) -> Response:
     return context.show(
         "generation.html",
         title=f"Generation {number}",
-        tab="generations",
         live=False,
         one=found,
         newest=max((one["generation"] for one in latest["generations"]), default=0),
@@ -78,15 +74,11 @@ async def show_gaps(context: RequestContext) -> Response:
     marks = trend(events, await lags(context, begin, end), along, context.client.names)
     return context.show(
         "gaps.html",
-        title="Handovers",
-        tab="gaps",
         gaps=context.part(gaps),
         summaries=summaries(gaps),
         marks=marks,
         shows=said(marks),
         axis=along,
-        kinds=KINDS,
-        spans=SPANS,
         span=span if asked or until else "",
         searched=len(events),
         since=events[-1]["at"] if events else None,
@@ -117,16 +109,13 @@ async def show_events(context: RequestContext) -> Response:
         one for one in lines if text.casefold() in f"{one.words} {one.event['type']} {one.event['member']}".casefold()
     ]
     found = context.part([one for one in fitting if tone in ("", one.tone)])
-    tones = Counter(one.tone for one in fitting)
     return context.show(
         "events.html",
-        title="Events",
-        tab="events",
         event_lines=found.entries,
         found=found if is_searched else None,
         searched=len(events),
         since=events[-1]["at"] if events else None,
-        tones=[(one, words, tones[one]) for one, words in TONE_WORDS.items() if tones[one]],
+        tones=counted(TONE_WORDS, (one.tone for one in fitting)),
         tone=tone,
         q=text,
         next=page["next"] if page["more"] and not is_searched else None,
@@ -147,7 +136,6 @@ async def show_trail(context: RequestContext) -> Response:
     return context.show(
         "trail.html",
         title="Audit trail",
-        tab="events",
         commands=None if found is None else found["commands"],
         next=None if found is None else found["next"],
         before=before,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from typing import Any, Final
 
 from starlette.responses import Response
@@ -12,6 +11,7 @@ from batonpass.client import Refused
 from batonpass.dashboard.request_context import RequestContext
 from batonpass.dashboard.view_models.events import event_lines
 from batonpass.dashboard.view_models.members import SORTS, TONES, held_by, matching, member_lines
+from batonpass.dashboard.words import counted
 
 EVENTS_SEARCHED: Final = 500
 EVENTS_SHOWN: Final = 12
@@ -32,15 +32,12 @@ async def show_members(context: RequestContext) -> Response:
     text, tone, by = context.asked("q"), context.asked("tone"), context.asked("sort")
     by = by if by in SORTS else next(iter(SORTS))
     found = matching(lines, text)
-    tones = Counter(one.tone for one in found)
     return context.show(
         "members.html",
-        title="Members",
-        tab="members",
         lines=context.part(sorted((one for one in found if tone in ("", one.tone)), key=SORTS[by])),
         everybody=len(lines),
         most=max((one.load for one in lines), default=0) or 1,
-        tones=[(one, words, tones[one]) for one, words in TONES.items() if tones[one]],
+        tones=counted(TONES, (one.tone for one in found)),
         tone=tone,
         sort=by,
         sorts=list(SORTS),
@@ -57,7 +54,6 @@ async def show_member(context: RequestContext) -> Response:
     names = context.client.names
     own = [one for one in events["events"] if member_id in {one["member"], (one["body"] or {}).get("from")}]
     common: dict[str, Any] = {
-        "tab": "members",
         "member_id": member_id,
         "event_lines": event_lines(own[:EVENTS_SHOWN], names),
         "searched": len(events["events"]),

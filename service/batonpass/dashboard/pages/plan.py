@@ -27,8 +27,6 @@ async def show_plan(context: RequestContext) -> Response:
     compared = plans.before_and_after(members, plan, names) if plan else []
     return context.show(
         "plan.html",
-        title="What if",
-        tab="plan",
         live=False,
         members=sorted((str(one["member_id"]) for one in members), key=lambda one: natural(names(one))),
         config=group["config"],

@@ -10,9 +10,8 @@ from typing import Any, Final
 from starlette.responses import Response
 
 from batonpass.dashboard.request_context import RequestContext
-from batonpass.dashboard.view_models.generations import because
 from batonpass.dashboard.view_models.grid import natural, tasks_of
-from batonpass.dashboard.view_models.timeline import SPANS, axis, axis_of, lane, look_of, stretch
+from batonpass.dashboard.view_models.timeline import axis, axis_of, lane, look_of, stretch
 
 LANES: Final = 16
 HISTORY: Final = 100
@@ -37,13 +36,11 @@ async def show_task(context: RequestContext) -> Response:
     return context.show(
         "task.html",
         title=name,
-        tab="grid",
         task=task,
         runs=context.part(task["runs"], RUNS),
         history=HISTORY,
         lane=lane(name, task["runs"], along, order, context.client.names),
         owners=[(look_of(member, order), member) for member in order],
-        because=because,
         axis=along,
     )
 
@@ -66,12 +63,9 @@ async def show_timeline(context: RequestContext) -> Response:
     order = await _order(context, found)
     return context.show(
         "timeline.html",
-        title="Timeline",
-        tab="timeline",
         lanes=[lane(one["task"], one["runs"], along, order, context.client.names) for one in found],
         owners=[(look_of(member, order), member) for member in order],
         axis=along,
-        spans=SPANS,
         span=span,
         live="until" not in context.request.query_params,
         tasks=tasks,

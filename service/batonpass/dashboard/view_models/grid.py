@@ -225,7 +225,7 @@ def task_tiles(topology: Json, tones: Mapping[str, str], *, block: int = BLOCK) 
     return found
 
 
-TONE_WORDS: Final = {
+TONE_WORDS: Final[Mapping[str, str]] = {
     "bad": "not processed",
     "warn": "restoring, or of silent members",
     "warm": "warming up elsewhere",
@@ -233,12 +233,6 @@ TONE_WORDS: Final = {
     "ok": "running",
     "none": "without tasks",
 }
-
-
-def tally(tones: Iterable[str]) -> list[tuple[str, str, int]]:
-    """Return how many tasks have each tone, the worst first: tone, words, number."""
-    amounts = Counter(tones)
-    return [(tone, TONE_WORDS[tone], amounts[tone]) for tone in TONES if amounts[tone]]
 
 
 def natural(text: str) -> tuple[tuple[int, str], ...]:
