@@ -1208,7 +1208,7 @@ def test_a_member_has_the_name_of_its_process_and_each_run_a_number() -> None:
     scene = leader.scene
     scene.do(DrainRequest(MemberId("orders.3")))
     assert explanation(leader).startswith("Member orders.3 drains: ")
-    [remedy] = explain_group(scene.group, scene.soft, scene.now_ms, scene.policy, limit=10).health.worst.help.remedies
+    [remedy] = explain_group(scene.group, scene.soft, scene.now_ms, scene.policy, limit=10).health.worst.remedies
     assert remedy.command == "batonpass undrain g orders.3"
 
 

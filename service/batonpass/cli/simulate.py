@@ -3,7 +3,7 @@
 import json
 import sys
 import time
-from dataclasses import asdict, dataclass
+from collections import Counter
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,25 +23,14 @@ app.command()(compare)
 DEFAULT_STEPS = 100_000
 
 
-@dataclass(slots=True)
-class Tally:
-    """What has been seen so far."""
+Tally = Counter[str]
+"""What has been seen so far, by name."""
 
-    worlds: int = 0
-    steps: int = 0
-    decisions: int = 0
-    moves: int = 0
-    handovers: int = 0
-    simulated_ms: int = 0
 
-    def add(self, outcome: Outcome) -> None:
-        """Count one more world."""
-        self.worlds += 1
-        self.steps += outcome.steps
-        self.decisions += outcome.decisions
-        self.moves += outcome.moves
-        self.handovers += outcome.handovers
-        self.simulated_ms += outcome.lived_ms
+def _seen(outcome: Outcome) -> dict[str, int]:
+    """Return what one world adds."""
+    told = ("steps", "decisions", "moves", "handovers")
+    return {"worlds": 1, **{name: getattr(outcome, name) for name in told}, "simulated_ms": outcome.lived_ms}
 
 
 def parse_only(text: str | None) -> tuple[int, ...] | None:
@@ -220,7 +209,7 @@ def _worlds(
     shrinking, json_output = show
     tally, started = Tally(), time.monotonic()
     failed = _run(range(first, sys.maxsize), tally, narrowing, limits=limits, trace=trace)
-    report = asdict(tally) | {"seconds": round(time.monotonic() - started, 1), "failed": None}
+    report: dict[str, object] = {**tally, "seconds": round(time.monotonic() - started, 1), "failed": None}
     if failed is not None:
         report["failed"] = _failure(failed, narrowing, shrinking=shrinking and narrowing == Narrowing())
     _show(report, json_output=json_output)
@@ -236,11 +225,11 @@ def _run(
         line = bar.add_task("worlds", total=steps, seed=seeds[0])
         for seed in seeds:
             outcome = run_world(narrowing.of(seed), trace=say if trace else None)
-            tally.add(outcome)
-            bar.update(line, completed=tally.steps, seed=seed)
+            tally.update(_seen(outcome))
+            bar.update(line, completed=tally["steps"], seed=seed)
             if outcome.failed:
                 return outcome
-            if (steps is not None and tally.steps >= steps) or (worlds is not None and tally.worlds >= worlds):
+            if (steps is not None and tally["steps"] >= steps) or (worlds is not None and tally["worlds"] >= worlds):
                 break
     return None
 

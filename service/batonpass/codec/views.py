@@ -85,12 +85,12 @@ def health_body(group: Group, health: Health) -> dict[str, Any]:
         "unknown": health.unknown,
         "cause": _origin_body(group, worst.cause),
         "incident": _origin_body(group, health.incident),
-        "todo": worst.help.todo,
+        "todo": worst.todo,
         "remedies": [
             {"action": one.action, "member": one.member_id, "task": one.task, "command": one.command}
-            for one in worst.help.remedies
+            for one in worst.remedies
         ],
-        "runbook": worst.help.runbook or None,
+        "runbook": worst.runbook or None,
     }
 
 

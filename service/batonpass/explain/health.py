@@ -52,14 +52,6 @@ class Remedy(NamedTuple):
     task: TaskId | None = None
 
 
-class Help(NamedTuple):
-    """What to do, commands for it, and the name of the page in `docs/runbooks`, empty if there is none."""
-
-    todo: str
-    remedies: tuple[Remedy, ...]
-    runbook: str
-
-
 class Origin(NamedTuple):
     """Where something went wrong: the task, the member, when, and what the member said or what came of it."""
 
@@ -74,6 +66,7 @@ class Finding(NamedTuple):
 
     Attributes:
         what: a code.
+        todo: what to do, with ``remedies``, commands for it, and ``runbook``, the name of a page in `docs/runbooks`.
         until_ms: when it ends by itself at the latest, by the deadline that ``until`` names.
         until: what ends it, in words. Empty if nobody knows, or nothing has to end.
     """
@@ -81,7 +74,9 @@ class Finding(NamedTuple):
     level: Level
     what: str
     sentence: str
-    help: Help
+    todo: str
+    remedies: tuple[Remedy, ...]
+    runbook: str
     since_ms: int | None = None
     until_ms: int | None = None
     until: str = ""
@@ -233,7 +228,7 @@ class _Look:
     def found(  # noqa: PLR0913 - each says something else of what was found, and most are left out
         self,
         row: str,
-        sentence: str,
+        sentence: str = "",
         *,
         what: str = "",
         level: Level | None = None,
@@ -242,23 +237,11 @@ class _Look:
         until: str = "",
         cause: Origin | None = None,
         members: Sequence[Member] = (),
-        detail: str = "",
-    ) -> Finding:
-        """Return what was found, with the level, unless another is given, and the help of a row of ``HELP``."""
-        found = self.help(row, members=members, until_ms=until_ms, detail=detail)
-        return Finding(level or HELP[row].level, what or row, sentence, found, since_ms, until_ms, until, cause)
-
-    def help(
-        self,
-        row: str,
-        *,
-        members: Sequence[Member] = (),
         tasks: Sequence[TaskId] = (),
-        until_ms: int | None = None,
         name: str = "",
         detail: str = "",
-    ) -> Help:
-        """Return what helps against what is wrong: with the group, or with each of some members or tasks."""
+    ) -> Finding:
+        """Return what was found of the group, or of members or tasks, with level and help by a row of ``HELP``."""
         advice, group_id = HELP[row], self.group.id
         name = name or (self.name(members[0].id) if len(members) == 1 else "any of them")
         span = duration(max((until_ms or 0) - self.view.now_ms, 0))
@@ -267,10 +250,19 @@ class _Look:
         remedies = (
             *(Remedy(advice.action, advice.command(group_id, one), task=one) for one in tasks[:REMEDIES_MAX]),
             *(Remedy(advice.action, advice.command(group_id, told), one) for one, told in about.items()),
+        ) or (Remedy(advice.action, advice.command(group_id)),)
+        return Finding(
+            level or advice.level,
+            what or row,
+            sentence,
+            advice.todo.format(name=name, span=span, detail=detail),
+            remedies if advice.action else (),
+            advice.runbook,
+            since_ms,
+            until_ms,
+            until,
+            cause,
         )
-        todo = advice.todo.format(name=name, span=span, detail=detail)
-        of_group = (Remedy(advice.action, advice.command(group_id)),)
-        return Help(todo, (remedies or of_group) if advice.action else (), advice.runbook)
 
     def who(self, members: Sequence[Member]) -> str:
         """Return members as a sentence begins with them: by their names, of many the first."""
@@ -387,20 +379,16 @@ def _of_tasks(look: _Look) -> Iterator[Finding]:
     if found:
         tasks = [task for _, _, tasks in found for task in tasks]
         until_ms, until = _end_of(look, {row for row, _, _ in found}, tasks)
-        helps = [_help_of(look, row, tasks) for row, _, tasks in found]
-        yield Finding(
-            Level.TROUBLE,
-            "not-processed",
-            _not_processed(look, len(tasks), ", ".join(f"{len(tasks)} {words}" for _, words, tasks in found)),
-            Help(
-                " ".join(dict.fromkeys(one.todo for one in helps)),
-                tuple(remedy for one in helps for remedy in one.remedies),
-                helps[0].runbook,
-            ),
-            _since(look, tasks),
-            until_ms,
-            until,
-            _vanished(look) if is_held else _cause(tasks),
+        each = [_not_run(look, row, tasks) for row, _, tasks in found]
+        yield each[0]._replace(
+            what="not-processed",
+            sentence=_not_processed(look, len(tasks), ", ".join(f"{len(tasks)} {words}" for _, words, tasks in found)),
+            todo=" ".join(dict.fromkeys(one.todo for one in each)),
+            remedies=tuple(remedy for one in each for remedy in one.remedies),
+            since_ms=_since(look, tasks),
+            until_ms=until_ms,
+            until=until,
+            cause=_vanished(look) if is_held else _cause(tasks),
         )
     if look.by_state[TaskState.RESTORING]:
         tasks = look.by_state[TaskState.RESTORING]
@@ -411,13 +399,13 @@ def _of_tasks(look: _Look) -> Iterator[Finding]:
         yield look.found("restoring", words, since_ms=_since(look, tasks), until="when restored", cause=_cause(tasks))
 
 
-def _help_of(look: _Look, row: str, tasks: Sequence[Task]) -> Help:
-    """Return what helps tasks that are not processed for the same reason, by the first of them."""
+def _not_run(look: _Look, row: str, tasks: Sequence[Task]) -> Finding:
+    """Return that tasks are not processed for the same reason, told of the first of them."""
     cause = _cause(tasks)
     who = cause.member_id if cause is not None and cause.member_id is not None else tasks[0].owner
     name, detail = "its owner" if who is None else look.name(who), "" if cause is None else cause.detail
     parked = [task.id for task in tasks] if row == "task-parked" else ()
-    return look.help(row, tasks=parked, name=name, detail=detail)
+    return look.found(row, tasks=parked, name=name, detail=detail)
 
 
 def _not_processed(look: _Look, number: int, parts: str) -> str:
