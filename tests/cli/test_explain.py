@@ -38,6 +38,18 @@ def test_more_slots_than_there_are_is_explained(server: Canned, used: int, words
     assert words in server.run("explain", "orders").stdout
 
 
+def test_of_many_members_that_others_wait_for_the_first_are_listed_and_the_rest_counted(server: Canned) -> None:
+    budgets = {slots: {"used": 0, "limit": 2} for slots in ("warmups", "drain_warmups")}
+    one = {"what": "suspected", "tasks": 1, "since": None, "until": None, "detail": "silent"}
+    silent = [one | {"member": f"pod-{number}"} for number in range(30)]
+    server.on("GET", "/v1/groups/orders/explain", (200, EXPLAINED | {"group": "orders", "budgets": budgets, "members": silent}))
+    server.on("GET", "/v1/groups/orders/members", (200, {"members": MEMBERS, "next": None}))
+    server.on("GET", "/v1/groups/orders/events", (200, {"events": []}))
+    said = server.run("explain", "orders").stdout
+    assert ("pod-19 " in said, "pod-20 " in said) == (True, False)
+    assert "... and 10 more members: `batonpass members orders` lists them all." in said
+
+
 def test_members_that_went_keep_their_names(server: Canned) -> None:
     gone = "0c9d4f2e-1111-4222-8333-abcdefabcdef"
     event = {"type": "member-gone", "member": gone, "body": {"cause": "expired", "instance_id": "orders-9"}}

@@ -270,11 +270,11 @@ class Fleet:
                     "task": task,
                     "state": state,
                     "held_back": None,
-                    "waits_for": [_wait("report", who, "it failed there")],
+                    "waits_for": [wait],
                 }
-                for task, state, who in (
-                    (self.failed, "failed", "worker-3"),
-                    *((t, "waiting", None) for t in self.waiting),
+                for task, state, wait in (
+                    (self.failed, "failed", _wait("report", "worker-3", "it failed there")),
+                    *((one, "waiting", _wait("member", None, "no member may take it")) for one in self.waiting),
                 )
             ],
             "waiting_total": 1 + len(self.waiting),

@@ -102,7 +102,7 @@ async def test_workers_scale_crash_and_drain_before_the_eyes_of_an_operator(up: 
             worker.kill()
             text = await browser.soon("Member demo-4 has fallen silent. All 12 tasks run.")
             assert "at the latest: its lease" in text
-            assert "Do: Nothing; wait: it runs no task." in text
+            assert "Do: Nothing; wait: no task runs there." in text
             assert "batonpass evict" not in text, "what it ran runs elsewhere: nobody needs that"
             assert "from a warm copy; nobody ran it for" in text
         text = await browser.soon("At rest", "All 12 tasks run where they belong", "3 of 3 members heard within")

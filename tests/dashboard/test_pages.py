@@ -560,6 +560,18 @@ async def test_many_who_look_cost_what_one_costs(canned: Canned, monkeypatch: py
     await client.aclose()
 
 
+async def test_of_many_members_to_look_at_the_first_are_named_and_the_rest_counted(
+    canned: Canned, operator: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A whole zone that is silent does not push what runs where off the page."""
+    told = canned.fleet.explain()
+    silent = [told["members"][0] | {"member": f"pod-{number}"} for number in range(30)]
+    monkeypatch.setattr(canned.fleet, "explain", lambda: told | {"members": silent})
+    text = (await operator.get("/groups/fleet")).text
+    assert ("pod-11<" in text, "pod-12<" in text) == (True, False)
+    assert ">and 18 more<" in text
+
+
 @pytest.mark.parametrize("place", ["gaps", "events", "timeline", "generations/3", "tasks/orders_1"])
 async def test_pages_that_only_name_members_ask_for_them_once(
     canned: Canned, operator: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, place: str

@@ -19,7 +19,7 @@ def explained(scene: StoryScene) -> int:
     if not group.declared:
         return 0
     whole = explain_group(group, soft, now_ms, policy, limit=1_000)
-    assert sum(whole.states.values()) == len(group.table.ids)
+    assert sum(whole.health.states.values()) == len(group.table.ids)
     assert whole.sentences
     of_group = {one.task: one for one in whole.waiting}
     waiting = 0

@@ -14,6 +14,7 @@ from batonpass.core.state.durations import duration
 from batonpass.dashboard.words import Names, gap_of, wait_words
 
 RUNS_SHOWN = 10
+MEMBERS_SHOWN = 20
 EVENTS_SEARCHED = 1_000
 
 
@@ -63,9 +64,12 @@ def explain_group(context: ClientContext, body: dict[str, Any], names: Names) ->
     if body["members"]:
         rows = [
             [names(one["member"]), one["what"], one["tasks"], ago(one["until"]), one["detail"]]
-            for one in body["members"]
+            for one in body["members"][:MEMBERS_SHOWN]
         ]
         context.table("member", "is", "tasks", "until", "detail", rows=rows)
+        if len(body["members"]) > MEMBERS_SHOWN:
+            more = len(body["members"]) - MEMBERS_SHOWN
+            context.say(f"... and {more} more members: `batonpass members {body['group']}` lists them all.")
     if body["waiting"]:
         rows = []
         for one in body["waiting"]:
