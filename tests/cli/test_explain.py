@@ -21,28 +21,10 @@ EXPLAINED: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize(
-    ("used", "words"),
-    [
-        (1, "Slots taken: warmups 1 of 2, warmups for drains 0 of 4."),
-        (2, "warmups 2 of 2,"),
-        (4, "warmups 4 where there are 2 (what was begun for a drain, or under a larger budget, goes on), warmups for"),
-    ],
-)
-def test_more_slots_than_there_are_is_explained(server: Canned, used: int, words: str) -> None:
-    """No sentence says that four of two are taken."""
-    budgets = {"warmups": {"used": used, "limit": 2}, "drain_warmups": {"used": 0, "limit": 4}}
-    server.on("GET", "/v1/groups/orders/explain", (200, EXPLAINED | {"budgets": budgets}))
-    server.on("GET", "/v1/groups/orders/members", (200, {"members": MEMBERS, "next": None}))
-    server.on("GET", "/v1/groups/orders/events", (200, {"events": []}))
-    assert words in server.run("explain", "orders").stdout
-
-
 def test_of_many_members_that_others_wait_for_the_first_are_listed_and_the_rest_counted(server: Canned) -> None:
-    budgets = {slots: {"used": 0, "limit": 2} for slots in ("warmups", "drain_warmups")}
     one = {"what": "suspected", "tasks": 1, "since": None, "until": None, "detail": "silent"}
     silent = [one | {"member": f"pod-{number}"} for number in range(30)]
-    server.on("GET", "/v1/groups/orders/explain", (200, EXPLAINED | {"group": "orders", "budgets": budgets, "members": silent}))
+    server.on("GET", "/v1/groups/orders/explain", (200, EXPLAINED | {"group": "orders", "members": silent}))
     server.on("GET", "/v1/groups/orders/members", (200, {"members": MEMBERS, "next": None}))
     server.on("GET", "/v1/groups/orders/events", (200, {"events": []}))
     said = server.run("explain", "orders").stdout
@@ -53,8 +35,7 @@ def test_of_many_members_that_others_wait_for_the_first_are_listed_and_the_rest_
 def test_members_that_went_keep_their_names(server: Canned) -> None:
     gone = "0c9d4f2e-1111-4222-8333-abcdefabcdef"
     event = {"type": "member-gone", "member": gone, "body": {"cause": "expired", "instance_id": "orders-9"}}
-    budgets = {slots: {"used": 0, "limit": 2} for slots in ("warmups", "drain_warmups")}
-    explained = EXPLAINED | {"budgets": budgets, "sentences": ["It moves.", f"0_1 waits for the lease of {gone}."]}
+    explained = EXPLAINED | {"sentences": ["It moves.", f"0_1 waits for the lease of {gone}."]}
     server.on("GET", "/v1/groups/orders/explain", (200, explained))
     server.on("GET", "/v1/groups/orders/members", (200, {"members": MEMBERS, "next": None}))
     server.on("GET", "/v1/groups/orders/events", (200, {"events": [event]}))
@@ -64,8 +45,7 @@ def test_members_that_went_keep_their_names(server: Canned) -> None:
 def test_a_member_without_an_instance_is_called_by_its_endpoint(server: Canned) -> None:
     one = "0c9d4f2e-1111-4222-8333-abcdefabcdef"
     member = MEMBERS[0] | {"member_id": one, "instance_id": None, "endpoint": "http://10.0.0.7:9000"}
-    budgets = {slots: {"used": 0, "limit": 2} for slots in ("warmups", "drain_warmups")}
-    explained = EXPLAINED | {"budgets": budgets, "sentences": ["It moves.", f"0_1 waits for {one}."]}
+    explained = EXPLAINED | {"sentences": ["It moves.", f"0_1 waits for {one}."]}
     server.on("GET", "/v1/groups/orders/explain", (200, explained))
     server.on("GET", "/v1/groups/orders/members", (200, {"members": [member], "next": None}))
     server.on("GET", "/v1/groups/orders/events", (200, {"events": []}))

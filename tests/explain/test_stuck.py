@@ -252,6 +252,7 @@ def test_more_slots_taken_than_there_are_is_said_to_be_right() -> None:
     scene.obey(lag=5_000)
     scene.obey(lag=5_000)
     assert of_group(scene).drain_warmups.used == 3
+    assert any("; for drains, 3 of 3 slots taken)" in sentence for sentence in of_group(scene).sentences)
     scene.do(DrainReversal(A))
     scene.do(PauseRequest(PauseScope.ALL, "", None))
     found = of_group(scene)

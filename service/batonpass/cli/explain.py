@@ -55,12 +55,6 @@ def explain_group(context: ClientContext, body: dict[str, Any], names: Names) ->
         context.say(line)
     for sentence in body["sentences"][1:]:
         context.say(names.within(sentence))
-    budgets = body["budgets"]
-    taken = ", ".join(
-        f"{what} {slots(budgets[one]['used'], budgets[one]['limit'])}"
-        for one, what in (("warmups", "warmups"), ("drain_warmups", "warmups for drains"))
-    )
-    context.say(f"Slots taken: {taken}.")
     if body["members"]:
         rows = [
             [names(one["member"]), one["what"], one["tasks"], ago(one["until"]), one["detail"]]
@@ -79,13 +73,6 @@ def explain_group(context: ClientContext, body: dict[str, Any], names: Names) ->
         more = body["waiting_total"] - len(body["waiting"])
         if more > 0:
             context.say(f"... and {more} more tasks: the dashboard lists them all.")
-
-
-def slots(used: int, limit: int) -> str:
-    """Return how many slots are taken; more than the limit if copies begun earlier go on."""
-    if used <= limit:
-        return f"{used} of {limit}"
-    return f"{used} where there are {limit} (what was begun for a drain, or under a larger budget, goes on)"
 
 
 def explain_task(context: ClientContext, body: dict[str, Any], names: Names) -> None:

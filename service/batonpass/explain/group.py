@@ -115,7 +115,7 @@ def explain_group(group: Group, soft: Soft, now_ms: int, policy: Policy, *, limi
         sentences=(
             health.sentence,
             *(one.sentence for one in health.others),
-            *_sentences(view, status, warmups, obstacles),
+            *_sentences(view, status, (warmups, drains), obstacles),
             *_of_settled(idle, behind if view.config.kafka_streams else []),
             *(_of_load(view, load) if load is not None else ()),
         ),
@@ -245,7 +245,9 @@ def _draining(view: View, member: Member) -> Obstacle:
     return Obstacle(member.id, what, left, drain.since_ms if drain else None, until_ms, detail)
 
 
-def _sentences(view: View, status: GroupStatus, warmups: Budget, obstacles: tuple[Obstacle, ...]) -> Iterator[str]:
+def _sentences(
+    view: View, status: GroupStatus, budgets: tuple[Budget, Budget], obstacles: tuple[Obstacle, ...]
+) -> Iterator[str]:
     """Yield the details that the health of the group does not say."""
     group, now_ms = view.group, view.now_ms
     yield from _of_application(view, status)
@@ -266,7 +268,9 @@ def _sentences(view: View, status: GroupStatus, warmups: Budget, obstacles: tupl
             if status.eta_ms is None
             else f"; the last of them should be caught up in about {duration(status.eta_ms)}"
         )
-        yield f"{count(status.warmups, 'copy warms', 'copies warm')} up ({_slots(warmups)}){soon}."
+        warmups, drains = budgets
+        slots = _slots(warmups) + (f"; for drains, {_slots(drains)}" if drains.used else "")
+        yield f"{count(status.warmups, 'copy warms', 'copies warm')} up ({slots}){soon}."
     reasons = Counter(entry.reason.value for entry in status.held_back)
     for reason, number in reasons.most_common():
         yield f"{count(number, 'task is', 'tasks are')} held back: {meaning_of(reason)}."
@@ -290,11 +294,11 @@ def _sentences(view: View, status: GroupStatus, warmups: Budget, obstacles: tupl
         yield f"The application was asked to rebalance again in {left}; between two rebalances nothing moves."
 
 
-def _slots(warmups: Budget) -> str:
-    if warmups.used <= warmups.limit:
-        return f"{warmups.used} of {warmups.limit} slots taken"
+def _slots(budget: Budget) -> str:
+    if budget.used <= budget.limit:
+        return f"{budget.used} of {budget.limit} slots taken"
     return (
-        f"{warmups.used} slots taken where there are {warmups.limit}: "
+        f"{budget.used} slots taken where there are {budget.limit}: "
         "what was begun for a drain, or under a larger budget, goes on"
     )
 
