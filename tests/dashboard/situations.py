@@ -181,6 +181,24 @@ def storm(stage: Stage) -> None:
     stage.silent("m2", "m3", "m4")
 
 
+def rack_lost(stage: Stage) -> None:
+    """Several members fell silent at once."""
+    stage.pods(*(f"m{number}" for number in range(6)), tasks=12, num_standby_replicas=1)
+    stage.silent("m1", "m2", "m3", "m4", seconds=20)
+
+
+def failing_in_a_pause(stage: Stage) -> None:
+    """A task fails while an operator holds every move."""
+    stage.pods("m1", "m2")
+    stage.do(PauseRequest(PauseScope.ALL, reason="a kernel upgrade"))
+    owner = stage.task(TASK).owner
+    assert owner is not None
+    grants = stage.member(owner).assignment.items()
+    held = {str(one): running() if grant.token else copy(grant.role) for one, grant in grants}
+    stage.beat(owner, held | {TASK: failed("disk full")})
+    stage.now_ms += 3_000
+
+
 @dataclass(frozen=True)
 class Situation:
     """A situation: how it comes about, and what the page has to say of it within a glance."""
@@ -308,6 +326,25 @@ SITUATIONS: Final = (
         ("Runbook: storm",),
         "its lease ran out",
         todo="Start workers.",
+    ),
+    Situation(
+        "rack-lost",
+        rack_lost,
+        "Attention",
+        "4 members (pod-m1, pod-m2, pod-m3 and 1 more) have fallen silent.",
+        (r"Since \d+ s ago", r"Over in \d+ s at the latest: the last of their leases"),
+        ("batonpass evict rack-lost m1 --dead", "batonpass evict rack-lost m4 --dead", "Runbook: member silent"),
+        todo=r"If any of them does not come back within \d+ s, its tasks .*",
+    ),
+    Situation(
+        "failing-in-a-pause",
+        failing_in_a_pause,
+        "Trouble",
+        "1 of 4 tasks is not processed: 1 failed.",
+        (r"Since \d+ s ago", "Over when it is mended, or an operator resumes", r"Cause 0_0 on pod-m\d"),
+        ("batonpass resume failing-in-a-pause", "Runbook: task not running"),
+        "disk full",
+        todo=r"Look at the log of pod-m\d, and give it what it lacks; or resume: the pause keeps others from trying it.",
     ),
     Situation(
         "all-left",
