@@ -332,7 +332,7 @@ def test_a_drain_with_nowhere_to_go_is_blocked() -> None:
     scene.do(DrainRequest(A))
     scene.tick()
     (obstacle,) = of_group(scene).obstacles
-    assert (obstacle.what, obstacle.tasks, obstacle.detail) == ("drain-blocked", 1, "no-eligible-member")
+    assert (obstacle.what, obstacle.tasks, obstacle.detail) == ("drain-blocked", 1, meaning_of(Held.NO_ELIGIBLE_MEMBER))
 
 
 def test_groups_without_members_or_partitions_say_so() -> None:

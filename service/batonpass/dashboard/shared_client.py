@@ -18,8 +18,8 @@ from batonpass.dashboard.words import Names
 FRESH_S: Final = 0.7
 """An answer at most this old is as good as a new one."""
 
-NAMING_EVENTS: Final = 1_000
-"""How many of the newest events are searched for names of members that are gone."""
+SEARCHED: Final = 500
+"""How many of the newest events are searched, unless a page says otherwise: for names, for what began a warmup."""
 
 ANSWERS_MAX: Final = 200
 OPENING: Final = "the stream of events is being opened"
@@ -76,7 +76,7 @@ class SharedClient:
             self._looked_for.add(one["member_id"])
         return found
 
-    async def newest_events(self, group: str, *, limit: int, before: int | None = None) -> dict[str, Any]:
+    async def newest_events(self, group: str, *, limit: int = SEARCHED, before: int | None = None) -> dict[str, Any]:
         """Return a page of a group's events, newest first, and learn what the members in it are called."""
         page = await self._events(group, limit, before)
         await self.know(group, (one for event in page["events"] for one in (event["member"], _source(event))))
@@ -89,7 +89,7 @@ class SharedClient:
         """
         unknown = {one for one in ids if one and one not in self.names} - self._looked_for
         if unknown:
-            await asyncio.gather(self.members(group), self._events(group, NAMING_EVENTS))
+            await asyncio.gather(self.members(group), self._events(group, SEARCHED))
             self._looked_for |= unknown
 
     async def _events(self, group: str, limit: int, before: int | None = None) -> dict[str, Any]:

@@ -47,15 +47,6 @@ WHY: Final[Mapping[str, str]] = {
     "other-assignor": "in shadow:",
 }
 
-MEMBER_IS: Final[Mapping[str, str]] = {
-    "unrevoked": "was told to give tasks up and has not confirmed it",
-    "away": "is restarting; its place is kept",
-    "suspected": "has fallen silent, and its connection broke",
-    "draining": "drains",
-    "drain-blocked": "drains, and something cannot be handed over",
-}
-
-
 CAUSES: Final[Mapping[str, str]] = {
     "left": "left",
     "restarted": "restarted",

@@ -235,7 +235,7 @@ def _draining(view: View, member: Member) -> Obstacle:
     until_ms = None if drain is None else drain.deadline_ms or drain.gives_up_ms
     what = "drain-blocked" if blocked and left else "draining"
     detail = (
-        blocked
+        meaning_of(blocked)
         if blocked and left
         else (f"{count(left, 'active task is', 'active tasks are')} left" if left else "it has no active task left")
     )

@@ -7,7 +7,7 @@ from typing import Final
 
 from starlette.responses import RedirectResponse, Response
 
-from batonpass.dashboard.pages.group_state import EVENTS_SEARCHED, group_state
+from batonpass.dashboard.pages.group_state import group_state
 from batonpass.dashboard.request_context import RequestContext, linked
 from batonpass.dashboard.view_models.grid import LISTED_MAX, SORTS, TONE_WORDS, fits_matrix, rows_of
 from batonpass.dashboard.words import counted
@@ -68,7 +68,7 @@ async def show_warmups(context: RequestContext) -> Response:
     seen, explained, events = await asyncio.gather(
         group_state(context),
         context.client.get(context.at("explain"), limit=HELD_MAX),
-        context.client.newest_events(context.group, limit=EVENTS_SEARCHED),
+        context.client.newest_events(context.group),
     )
     return context.show(
         "warmups.html",

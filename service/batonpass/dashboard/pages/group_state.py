@@ -28,9 +28,6 @@ from batonpass.dashboard.words import Names, briefly
 SAMPLES: Final = 120
 """The most samples of the lag that are drawn."""
 
-EVENTS_SEARCHED: Final = 500
-"""How many of the newest events are searched for the beginning of a warmup."""
-
 
 @dataclass(frozen=True)
 class GroupState:

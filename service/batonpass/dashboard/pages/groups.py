@@ -9,7 +9,7 @@ from typing import Final
 from starlette.responses import RedirectResponse, Response
 
 from batonpass.client import STANDING_STILL, health_of, path, worst_first
-from batonpass.dashboard.pages.group_state import EVENTS_SEARCHED, group_state, lags
+from batonpass.dashboard.pages.group_state import group_state, lags
 from batonpass.dashboard.request_context import LISTED, RequestContext
 from batonpass.dashboard.view_models.events import event_lines
 from batonpass.dashboard.view_models.grid import LISTED_MAX, TONE_WORDS, rows_of
@@ -59,7 +59,7 @@ async def show_group(context: RequestContext) -> Response:
         group_state(context),
         context.client.get(context.at("explain"), limit=LISTED),
         lags(context, begin, end),
-        context.client.newest_events(context.group, limit=EVENTS_SEARCHED),
+        context.client.newest_events(context.group),
     )
     names, warmups = context.client.names, seen.warmups(events["events"])
     drawn = events["events"][:DRAWN]

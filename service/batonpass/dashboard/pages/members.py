@@ -13,7 +13,6 @@ from batonpass.dashboard.view_models.events import event_lines
 from batonpass.dashboard.view_models.members import SORTS, TONES, held_by, matching, member_lines
 from batonpass.dashboard.words import counted
 
-EVENTS_SEARCHED: Final = 500
 EVENTS_SHOWN: Final = 12
 AGAINST: Final = 12
 _WHY_GONE: Final = {
@@ -48,9 +47,7 @@ async def show_members(context: RequestContext) -> Response:
 async def show_member(context: RequestContext) -> Response:
     """Show one member: what it has, whether it can be stopped, and what can be done with it."""
     member_id = str(context.request.path_params["member"])
-    group, events = await asyncio.gather(
-        context.client.get(context.at()), context.client.newest_events(context.group, limit=EVENTS_SEARCHED)
-    )
+    group, events = await asyncio.gather(context.client.get(context.at()), context.client.newest_events(context.group))
     names = context.client.names
     own = [one for one in events["events"] if member_id in {one["member"], (one["body"] or {}).get("from")}]
     common: dict[str, Any] = {

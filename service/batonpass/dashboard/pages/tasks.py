@@ -16,7 +16,6 @@ from batonpass.dashboard.view_models.timeline import axis, axis_of, lane, look_o
 LANES: Final = 16
 HISTORY: Final = 100
 RUNS: Final = 20
-EVENTS_SEARCHED: Final = 1_000
 SORTS: Final = ("what changed last", "name")
 """By what the tasks of the timeline can be sorted."""
 
@@ -47,9 +46,7 @@ async def show_task(context: RequestContext) -> Response:
 
 async def show_timeline(context: RequestContext) -> Response:
     """Show which member owned which task when, some tasks a page, on one axis."""
-    group, events = await asyncio.gather(
-        context.client.get(context.at()), context.client.newest_events(context.group, limit=EVENTS_SEARCHED)
-    )
+    group, events = await asyncio.gather(context.client.get(context.at()), context.client.newest_events(context.group))
     text, by = context.asked("q"), context.asked("sort")
     known = [one for one in tasks_of(group["topology"]) if text in one]
     by = by if by in SORTS else SORTS[0]
