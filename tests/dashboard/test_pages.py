@@ -520,6 +520,13 @@ async def test_a_link_shows_others_the_same_stretch_of_time(operator: httpx.Asyn
     assert "has changed hands" not in (await operator.get(f"/groups/fleet/gaps?span=5+min&until={until}")).text
 
 
+async def test_handovers_mark_no_stretch_of_time_that_they_do_not_show(operator: httpx.AsyncClient) -> None:
+    """Unless one is asked for, they begin with the first of them."""
+    chosen = r'class="button quiet" href="[^"]*span=[^"]*" aria-current="true">([^<]+)'
+    assert re.findall(chosen, (await operator.get("/groups/fleet/gaps")).text) == []
+    assert re.findall(chosen, (await operator.get("/groups/fleet/gaps?span=14+d")).text) == ["14 d"]
+
+
 async def test_a_page_says_since_when_it_draws_what_happened(canned: Canned, operator: httpx.AsyncClient) -> None:
     assert "Of the newest events, back to" not in (await operator.get("/groups/fleet")).text
     canned.fleet.events += [event(6 + number, "paused", number / 10, scope="all") for number in range(201)]

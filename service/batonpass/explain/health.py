@@ -642,7 +642,7 @@ def _stalled(look: _Look) -> Iterator[Finding]:
         for stall in task.marks.stalls:
             if stall.until_ms > view.now_ms and stall.member_id in judged:
                 stuck[task.id, stall.member_id] = stall.until_ms - 3 * timeout_ms
-        for member_id in judged.intersection(task.warmups):
+        for member_id in [one for one in task.warmups if one in judged]:
             closer_ms, _ = last_came_on(view.soft, task.id, view.members[member_id])
             if closer_ms <= view.now_ms - timeout_ms and not view.copy(task, member_id).is_caught_up:
                 stuck[task.id, member_id] = closer_ms
