@@ -539,6 +539,8 @@ def test_a_suspected_member_is_silent_and_what_was_taken_over_runs() -> None:
     assert scene.member(owner).suspected
     assert scene.task(TASK).owner != owner
     assert said(scene)[2] == f"Member {owner} has fallen silent. Its task runs."
+    assert scene.member(owner).may_run, "it has not confirmed, and nobody waits for that"
+    assert (health(scene).worst.todo, commands(scene)) == ("Nothing; wait: no task runs there.", [])
 
 
 def test_what_is_not_processed_comes_before_a_pause() -> None:

@@ -517,7 +517,7 @@ def _of_members(look: _Look) -> Iterator[Finding]:
     """Yield what is wrong with members; of several with whom the same is wrong, one finding tells."""
     silent, drains = defaultdict[str, list[Member]](list), defaultdict[tuple[str, str], list[Member]](list)
     for member in look.silent:
-        row = "silent-idle" if not member.may_run else "silent" if look.heard else "silent-alone"
+        row = "silent-idle" if not _awaited(look, member) else "silent" if look.heard else "silent-alone"
         silent[row].append(member)
     for member in (look.group.members[member_id] for member_id in sorted(look.group.members)):
         if member.drain is not None and not member.gets_nothing:
@@ -547,9 +547,19 @@ def _silent(look: _Look, row: str, members: Sequence[Member]) -> Finding:
     )
 
 
+def _awaited(look: _Look, member: Member) -> list[Task]:
+    """Return the tasks that a silent member has, or has to confirm that it gave up before anybody else may run them."""
+    tasks = [look.group.tasks[task_id] for task_id in member.may_run]
+    return [
+        task
+        for task in tasks
+        if task.owner == member.id or any(entry.member_id == member.id for entry in task.handover.unreleased)
+    ]
+
+
 def _heirs(look: _Look, members: Sequence[Member]) -> str:
     """Return where the tasks of silent members go, when their leases are over."""
-    tasks = [look.group.tasks[task_id] for member in members for task_id in member.may_run]
+    tasks = [task for member in members for task in _awaited(look, member)]
     heard = {one.id for one in look.heard}
     ready = [
         [one for one in (*task.standbys, *task.warmups) if one in heard and look.view.copy(task, one).is_caught_up]
