@@ -11,8 +11,8 @@ from typing import Any, Final
 from batonpass.audit.entries import LAG, Entry
 from batonpass.audit.facts import Lag
 from batonpass.audit.fold import GroupFold
-from batonpass.audit.measures import Generation
 from batonpass.audit.plan import GroupPlan
+from batonpass.audit.rows import Generation
 from batonpass.laws import LAWS
 
 Row = dict[str, Any]

@@ -8,15 +8,13 @@ from datetime import UTC, date, datetime
 from batonpass.audit.findings import (
     AuditResult,
     Finding,
-    GenerationPoint,
     GroupDay,
     Outcome,
-    OwnershipInterval,
     Pictures,
     Recommendation,
     Severity,
-    WarmupPoint,
 )
+from batonpass.audit.rows import Generation, Interval, Of, Warmup
 
 DAY = date(2026, 11, 20)
 MIDNIGHT_MS = int(datetime(2026, 11, 20, tzinfo=UTC).timestamp() * 1_000)
@@ -107,7 +105,23 @@ FINDINGS = (
 )
 
 
-def ownership() -> tuple[OwnershipInterval, ...]:
+def interval(task: str, member: str, from_ms: int, to_ms: int | None, running_ms: int | None) -> Interval:
+    """Return a stretch in which a member had a task."""
+    return Interval(task, member, 1, from_ms, None if to_ms is None else 2, to_ms, running_ms, 1, True, None, member)
+
+
+def ran(task: str, member: str, from_ms: int, to_ms: int | None = None) -> Interval:
+    """Return a stretch in which a member ran a task from the beginning."""
+    return interval(task, member, from_ms, to_ms, from_ms)
+
+
+def warmup(task: str, member: str, took: tuple[int, int], lag: int | None, outcome: str) -> Warmup:
+    """Return a warmup, which ``took`` from when to when."""
+    from_ms, to_ms = took
+    return Warmup(task, member, 1, from_ms, from_ms, 2, to_ms, to_ms, outcome, lag, True, member)
+
+
+def ownership() -> tuple[Of[Interval], ...]:
     """Return who had which of twelve tasks in the worst hour of a group."""
     chance = random.Random(7)
     found = []
@@ -117,24 +131,18 @@ def ownership() -> tuple[OwnershipInterval, ...]:
         while at < WORST_HOUR_MS + HOUR_MS:
             until = at + chance.randrange(400_000, 2_400_000)
             ends = None if until > WORST_HOUR_MS + HOUR_MS else until
-            restoring = chance.random() < 0.3
-            if restoring:
-                found.append(OwnershipInterval("orders", task, owner, at, at + 60_000, "restoring"))
-            begin = at + 60_000 if restoring else at
-            found.append(OwnershipInterval("orders", task, owner, begin, ends, "running"))
+            runs = at + 60_000 if chance.random() < 0.3 else at
+            found.append(("orders", interval(task, owner, at, ends, runs)))
             if ends is None:
                 break
             at = until + chance.choice([0, 400, 4_000, 90_000])
             owner = f"orders-{chance.randrange(1, 6)}"
-    found.append(OwnershipInterval("orders", "0_7", "orders-2", at_ms(14, 12, 7), at_ms(14, 40), "restoring"))
-    found += [
-        OwnershipInterval("clicks", f"1_{number}", f"clicks-{number % 2}", MIDNIGHT_MS, None, "running")
-        for number in range(6)
-    ]
+    found.append(("orders", interval("0_7", "orders-2", at_ms(14, 12, 7), at_ms(14, 40), None)))
+    found += [("clicks", ran(f"1_{number}", f"clicks-{number % 2}", MIDNIGHT_MS)) for number in range(6)]
     return tuple(found)
 
 
-def warmups() -> tuple[WarmupPoint, ...]:
+def warmups() -> tuple[Of[Warmup], ...]:
     """Return warmups whose duration follows their lag, and some that came to nothing."""
     chance = random.Random(11)
     found = []
@@ -145,11 +153,12 @@ def warmups() -> tuple[WarmupPoint, ...]:
         group = "orders" if number % 3 else "clicks"
         known = None if number % 23 == 0 else lag
         began = MIDNIGHT_MS + number * 500_000
-        found.append(WarmupPoint(group, f"0_{number % 24}", f"{group}-{number % 4}", began, took, known, outcome))
+        one = warmup(f"0_{number % 24}", f"{group}-{number % 4}", (began, began + took), known, outcome)
+        found.append((group, one))
     return tuple(found)
 
 
-def generations() -> tuple[GenerationPoint, ...]:
+def generations() -> tuple[Of[Generation], ...]:
     """Return generations, most of which moved no more than they had to."""
     chance = random.Random(13)
     found = []
@@ -157,7 +166,7 @@ def generations() -> tuple[GenerationPoint, ...]:
         bound = chance.choice([0, 0, 1, 2, 4, 8])
         moves = bound + chance.choice([0, 0, 0, 0, 1, 5])
         group = "orders" if number % 4 else "clicks"
-        found.append(GenerationPoint(group, number + 100, MIDNIGHT_MS + number * 1_400_000, moves, bound))
+        found.append((group, Generation(number + 100, MIDNIGHT_MS + number * 1_400_000, 4, 24, 1.0, moves, bound)))
     return tuple(found)
 
 

@@ -152,13 +152,13 @@ def test_pictures_show_the_worst_hour(audited: Audited) -> None:
     doubled = [one for one in findings_of(audited, "two-owners", "L1") if one.task == "0_0"]
     hour_ms = pictures.worst_hour_ms["two-owners"]
     assert hour_ms <= doubled[0].at[-1] < hour_ms + HOUR_MS
-    assert any(one.group == "two-owners" and one.task == "0_0" for one in pictures.ownership)
+    assert any(group == "two-owners" and one.task == "0_0" for group, one in pictures.ownership)
     assert pictures.worst_hour_ms["calm"] in {MIDNIGHT_MS, MIDNIGHT_MS + HOUR_MS}
-    owned = [one for one in pictures.ownership if one.group == "calm"]
+    owned = [one for group, one in pictures.ownership if group == "calm"]
     assert {one.task for one in owned} == {*(f"0_{n}" for n in range(6)), "1_0", "1_1"}
     assert all(one.to_ms is None or one.to_ms >= one.from_ms for one in owned)
-    assert {one.outcome for one in pictures.warmups} <= {"promoted", "standby", "dropped", "open"}
-    assert [one.number for one in pictures.generations if one.group == "calm"]
+    assert {one.outcome for _, one in pictures.warmups} <= {"promoted", "standby", "dropped", "open"}
+    assert [one.number for group, one in pictures.generations if group == "calm"]
 
 
 def test_what_was_found_is_written_down(audited: Audited) -> None:

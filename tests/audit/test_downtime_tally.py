@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 from tests.audit.small_day import BEGIN_MS, DAY_MS, MINUTE, SCENARIO, Noted
 
-from batonpass.audit.downtime import Gap
 from batonpass.audit.entries import read_entries
 from batonpass.audit.fold import GroupFold
 from batonpass.audit.plan import GroupPlan
+from batonpass.audit.rows import Gap
 from batonpass.codec.records import encode_record
 from batonpass.core.state.ids import GroupId
 from batonpass.core.state.model import Group

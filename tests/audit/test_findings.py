@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from uuid import UUID
@@ -15,10 +16,7 @@ from batonpass.audit.findings import (
     FINDINGS_PER_LAW,
     AuditResult,
     Finding,
-    OwnershipInterval,
-    Pictures,
     Severity,
-    WarmupPoint,
     kept_of,
     readable,
 )
@@ -53,30 +51,19 @@ FIRST, SECOND, OTHER = (str(UUID(int=number)) for number in (1, 2, 3))
 
 
 def found() -> AuditResult:
-    """Return a group in which two runs of one instance had a task, and another group that knows the same id."""
-    owned = (
-        OwnershipInterval("orders", "0_1", FIRST, 0, 10, "running"),
-        OwnershipInterval("orders", "0_1", SECOND, 5, 20, "running"),
-        OwnershipInterval("clicks", "0_1", FIRST, 5, 20, "running"),
-    )
-    warmed = (WarmupPoint("orders", "0_1", OTHER, 0, 10, None, "promoted"),)
-    names = {("orders", FIRST): "pod-1", ("orders", SECOND): "pod-1, run 2"}
+    """Return a group in which two runs of one instance had a task."""
+    names = {"orders": {FIRST: "pod-1", SECOND: "pod-1, run 2"}}
     broken = Finding("orders", "L1", Severity.FATAL, "0_1", SECOND, f"granted while {FIRST} might run it, not {OTHER}")
-    pictures = Pictures(ownership=owned, warmups=warmed, names=names)
-    return AuditResult(date(2026, 11, 18), 0, 1, "x", findings=(broken,), pictures=pictures)
+    elsewhere = replace(broken, group="clicks", member=FIRST)
+    return AuditResult(date(2026, 11, 18), 0, 1, "x", findings=(broken, elsewhere), names=names)
 
 
 def test_names_stand_for_ids() -> None:
-    result = readable(found())
-    assert [one.member for one in result.pictures.ownership] == ["pod-1", "pod-1, run 2", FIRST]
-    assert result.findings[0].member == "pod-1, run 2"
-    assert result.findings[0].detail == f"granted while pod-1 might run it, not {OTHER}"
-
-
-def test_who_has_no_name_keeps_the_id() -> None:
-    result = readable(found())
-    assert result.pictures.warmups[0].member == OTHER
-    assert result.pictures.ownership[2].member == FIRST
+    """Who has no name keeps the id, also where another group knows the same one."""
+    first, elsewhere = readable(found()).findings
+    assert first.member == "pod-1, run 2"
+    assert first.detail == f"granted while pod-1 might run it, not {OTHER}"
+    assert elsewhere.member == FIRST
 
 
 def test_the_console_says_names_and_json_ids(monkeypatch: pytest.MonkeyPatch) -> None:

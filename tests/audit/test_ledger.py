@@ -76,3 +76,12 @@ def test_a_copy_that_comes_after_a_lost_topology_may_have_no_state() -> None:
     assert [one["law"] for one in found(rows)] == ["L7"]
     late = [one | {"seq": one["seq"] + 2, "at_ms": one["at_ms"] + 2_000} for one in rows]
     assert [one["law"] for one in found(late, first=1)] == ["L2"]
+
+
+def test_a_member_whose_id_was_drawn_is_called_by_its_instance_and_run() -> None:
+    """In every row that it is in; a chosen id is readable as it is."""
+    drawn = [f"0f0e0d0c-0000-4000-8000-00000000000{number}" for number in range(3)]
+    rows = [row(0, "joined", member, number=1, word="pod-1") for member in (*drawn[:2], "chosen")]
+    rows += [row(0, "active", member, TASK, token=number) for number, member in enumerate([*drawn, "chosen"])]
+    fold = folded(in_order(*rows), plan_of([]))
+    assert [one.name for one in fold.intervals] == ["pod-1", "pod-1, run 2", drawn[2], "chosen"]

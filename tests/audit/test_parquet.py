@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,14 +15,22 @@ from tests.audit.sample import DAY, clean_result, sample_result
 
 from batonpass.audit import parquet, places
 from batonpass.audit.parquet import write_day, write_result
+from batonpass.audit.rows import FindingRow, batch_of, schema_of
 
-SCHEMA = pa.schema([("group_id", pa.string()), ("task", pa.string()), ("n", pa.int64())])
+
+class Numbered(NamedTuple):
+    """A row."""
+
+    task: str
+    n: int
+
+
 ROWS = [("orders", "0_1", 1), ("clicks", "0_2", 2), ("7", "0_3", 3)]
 
 
 def batches(*rows: tuple[str, str, int]) -> list[pa.RecordBatch]:
     """Return rows, a batch for each."""
-    return [pa.RecordBatch.from_pylist([dict(zip(SCHEMA.names, row, strict=True))], SCHEMA) for row in rows]
+    return [batch_of(Numbered, [(group, Numbered(task, n))]) for group, task, n in rows]
 
 
 def rows_of(path: Path) -> list[tuple[Any, ...]]:
@@ -38,20 +46,20 @@ def names_in(path: Path) -> list[str]:
 def test_a_day_is_replaced_whole(tmp_path: Path) -> None:
     out = tmp_path / "out of here"
     runs = out / "runs"
-    write_day(batches(*ROWS), SCHEMA, str(out), "runs", DAY)
-    write_day(batches(ROWS[0]), SCHEMA, str(out), "runs", DAY.replace(day=21))
-    write_day(batches(*ROWS[1:]), SCHEMA, f"file://{tmp_path}/out%20of%20here/", "runs", DAY)
+    write_day(batches(*ROWS), Numbered, str(out), "runs", DAY)
+    write_day(batches(ROWS[0]), Numbered, str(out), "runs", DAY.replace(day=21))
+    write_day(batches(*ROWS[1:]), Numbered, f"file://{tmp_path}/out%20of%20here/", "runs", DAY)
     assert names_in(runs) == ["day=2026-11-20", "day=2026-11-21"]
     assert rows_of(runs / "day=2026-11-20") == ROWS[1:]
     assert rows_of(runs / "day=2026-11-21") == ROWS[:1]
 
 
 def test_a_day_without_rows_has_its_columns(tmp_path: Path) -> None:
-    write_day([], SCHEMA, str(tmp_path), "runs", DAY)
+    write_day([], Numbered, str(tmp_path), "runs", DAY)
     write_result(clean_result(), str(tmp_path))
     assert pq.read_table(tmp_path / "runs").column_names == ["group_id", "task", "n", "day"]
     findings = pq.read_table(tmp_path / "findings")
-    assert findings.column_names == [*parquet.FINDINGS.names, "day"]
+    assert findings.column_names == [*schema_of(FindingRow).names, "day"]
     assert findings.num_rows == 0
 
 
@@ -81,20 +89,20 @@ def test_what_is_left_of_a_killed_audit_and_of_earlier_versions_is_removed(tmp_p
         (folder / name).touch()
         if not name.endswith("new"):
             os.utime(folder / name, (1.0, 1_000_000_000.0))
-    write_day(batches(*ROWS), SCHEMA, str(tmp_path), "runs", DAY)
+    write_day(batches(*ROWS), Numbered, str(tmp_path), "runs", DAY)
     assert names_in(folder) == [".rows.parquet.new", "others", "rows.parquet"]
 
 
 def test_a_write_that_fails_leaves_the_day_as_it_was(tmp_path: Path) -> None:
     place = tmp_path / "runs" / f"day={DAY}"
-    write_day(batches(*ROWS[:1]), SCHEMA, str(tmp_path), "runs", DAY)
+    write_day(batches(*ROWS[:1]), Numbered, str(tmp_path), "runs", DAY)
 
     def lost() -> Iterator[pa.RecordBatch]:
         yield from batches(*ROWS[1:])
         raise OSError("an executor is gone")
 
     with pytest.raises(OSError, match="an executor is gone"):
-        write_day(lost(), SCHEMA, str(tmp_path), "runs", DAY)
+        write_day(lost(), Numbered, str(tmp_path), "runs", DAY)
     assert rows_of(place) == ROWS[:1]
     assert names_in(place) == ["rows.parquet"]
 

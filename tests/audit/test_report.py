@@ -12,7 +12,17 @@ from typing import Any
 import plotly.graph_objects as go
 import pytest
 from plotly.offline import get_plotlyjs
-from tests.audit.sample import DAY, HOUR_MS, WORST_HOUR_MS, clean_result, sample_result
+from tests.audit.sample import (
+    DAY,
+    HOUR_MS,
+    MIDNIGHT_MS,
+    WORST_HOUR_MS,
+    clean_result,
+    interval,
+    ran,
+    sample_result,
+    warmup,
+)
 
 from batonpass.audit import report
 from batonpass.audit.findings import (
@@ -21,10 +31,8 @@ from batonpass.audit.findings import (
     Finding,
     GroupDay,
     Outcome,
-    OwnershipInterval,
     Pictures,
     Severity,
-    WarmupPoint,
     headline,
     named,
     summary,
@@ -83,7 +91,7 @@ def coloured(value: Any) -> Any:
 def named_so(result: AuditResult, name: str) -> AuditResult:
     """Return a result in which a group, a task, a member and every sentence of others is ``name``."""
     finding = Finding(name, "L1", Severity.FATAL, name, name, name, (1,), (WORST_HOUR_MS + 5,))
-    interval = OwnershipInterval(name, name, name, WORST_HOUR_MS, None, "running")
+    owned = ran(name, name, WORST_HOUR_MS)
     outcome = Outcome({name: name}, 5.0, 1, 0)
     advice = replace(
         result.recommendations[0], group=name, confidence=name, present=outcome, recommended=replace(outcome, moves=2)
@@ -97,9 +105,9 @@ def named_so(result: AuditResult, name: str) -> AuditResult:
         code_version=name,
         pictures=Pictures(
             {name: WORST_HOUR_MS},
-            (interval, interval._replace(member=name + "2", from_ms=WORST_HOUR_MS + 9)),
-            tuple(one._replace(group=name, task=name, member=name) for one in result.pictures.warmups),
-            tuple(one._replace(group=name) for one in result.pictures.generations),
+            ((name, owned), (name, ran(name, name + "2", WORST_HOUR_MS + 9))),
+            tuple((name, one._replace(task=name, member=name, name=name)) for _, one in result.pictures.warmups),
+            tuple((name, one) for _, one in result.pictures.generations),
         ),
     )
 
@@ -276,9 +284,7 @@ def test_it_grows_with_groups_only_so_far() -> None:
     groups = tuple(
         GroupDay(f"g{number}", one.groups[1].measures, one.groups[1].downtime_by_cause) for number in range(1_000)
     )
-    ownership = tuple(
-        interval._replace(group=group.group) for group in groups for interval in one.pictures.ownership[:3]
-    )
+    ownership = tuple((group.group, owned) for group in groups for _, owned in one.pictures.ownership[:3])
     hours = {group.group: WORST_HOUR_MS for group in groups}
     notices = [replace(one.findings[2], group=f"g{number}") for number in range(1_000)]
     findings = (*notices, replace(one.findings[0], group="g777"))
@@ -300,19 +306,17 @@ def test_it_grows_with_groups_only_so_far() -> None:
 
 
 def test_two_owners_at_once_lie_above_one_another() -> None:
-    first = OwnershipInterval("orders", "0_1", "a", 0, 100, "running")
-    second = OwnershipInterval("orders", "0_1", "b", 50, 120, "running")
-    third = OwnershipInterval("orders", "0_1", "a", 120, None, "running")
-    restart = OwnershipInterval("orders", "0_2", "a", 0, 100, "restoring")
-    same = OwnershipInterval("orders", "0_2", "a", 90, 200, "running")
+    first = ran("0_1", "a", 0, 100)
+    second = ran("0_1", "b", 50, 120)
+    third = ran("0_1", "a", 120)
+    restart = interval("0_2", "a", 0, 100, None)
+    same = ran("0_2", "a", 90, 200)
     assert report.clashing([third, second, first, restart, same]) == {second}
 
 
 def test_a_timeline_shows_the_tasks_to_which_most_happened() -> None:
     many = [
-        OwnershipInterval(
-            "orders", f"0_{task}", f"m{number}", WORST_HOUR_MS + number, WORST_HOUR_MS + number + 1, "running"
-        )
+        ran(f"0_{task}", f"m{number}", WORST_HOUR_MS + number, WORST_HOUR_MS + number + 1)
         for task in range(200)
         for number in range(1 + task % 5)
     ]
@@ -328,7 +332,7 @@ def test_a_timeline_shows_the_tasks_to_which_most_happened() -> None:
 
 def test_nothing_is_drawn_beyond_what_was_read() -> None:
     minute = 60_000
-    goes_on = [OwnershipInterval("orders", "0_1", "a", WORST_HOUR_MS + minute, None, "running")]
+    goes_on = [ran("0_1", "a", WORST_HOUR_MS + minute)]
     for read_ms, lasts in ((WORST_HOUR_MS + 16 * minute, 15), (WORST_HOUR_MS + 90 * minute, 59), (None, 59)):
         made, *_ = report.timeline_figure(goes_on, [], WORST_HOUR_MS, read_ms)
         assert made is not None
@@ -337,8 +341,8 @@ def test_nothing_is_drawn_beyond_what_was_read() -> None:
 
 def test_a_warmup_that_became_a_standby_or_goes_on_was_not_wasted() -> None:
     outcomes = ("promoted", "standby", "open", "dropped")
-    points = [WarmupPoint("g", "0_0", "m", 0, 11_000 + n, 3_000, one) for n, one in enumerate(outcomes)]
-    made = report.warmups_figure([*points, WarmupPoint("g", "0_0", "m", 0, 9, None, "dropped")])
+    points = [("g", warmup("0_0", "m", (0, 11_000 + n), 3_000, one)) for n, one in enumerate(outcomes)]
+    made = report.warmups_figure([*points, ("g", warmup("0_0", "m", (0, 9), None, "dropped"))], MIDNIGHT_MS)
     assert made is not None
     assert {one["name"]: len(one["x"]) for one in made["data"]} == {"put to use": 2, "under way": 1, "wasted": 1}
 

@@ -11,7 +11,8 @@ from tests.audit.planted import DAY
 from batonpass.audit import spread
 from batonpass.audit.database import rows
 from batonpass.audit.plan import GroupPlan, plan_day
-from batonpass.audit.spread import PARTS_MOST, DayTables, day_results, name_of, parts_of, rows_of
+from batonpass.audit.rows import Interval, schema_of
+from batonpass.audit.spread import PARTS_MOST, DayTables, batches_of, day_results, name_of, parts_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,11 +40,11 @@ def test_a_day_in_many_tasks_comes_to_the_same(
 def test_a_table_is_sorted_by_group(spark: SparkSession, planted_url: str) -> None:
     tables = DayTables(spark, planted_url, plan_day(partial(rows, planted_url), DAY))
     results = day_results(tables, parts_of(tables.plan.groups), frames=True, replay=False)
-    batches = list(rows_of(results, "interval"))
+    batches = list(batches_of(results, Interval))
     groups = [name for batch in batches for name in batch.column("group_id").to_pylist()]
     assert len(batches) >= len(set(groups)) > 10
     assert groups == sorted(groups)
-    assert all(batch.schema.names == spread.SCHEMAS["interval"].names for batch in batches)
+    assert all(batch.schema.names == schema_of(Interval).names for batch in batches)
 
 
 def groups_of(*sizes: int) -> list[GroupPlan]:

@@ -11,9 +11,9 @@ from tests.audit.streams_day import BEGIN_MS, MINUTE_MS, REBALANCES, TASKS, live
 from batonpass.audit.day_scenario import Sampled
 from batonpass.audit.entries import read_entries
 from batonpass.audit.fold import GroupFold
-from batonpass.audit.measures import Generation
 from batonpass.audit.plan import GroupPlan
 from batonpass.audit.reading import RECORD, LogRow
+from batonpass.audit.rows import Generation
 from batonpass.audit.whatif import INCOMPLETE, day_of, recommendations
 from batonpass.codec.records import StoredRecord
 from batonpass.days.rows import EPOCH, GroupRows

@@ -3,37 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from batonpass.audit.facts import Run
 from batonpass.audit.findings import DowntimeCause
 from batonpass.audit.ledger import Ledger, Task
+from batonpass.audit.rows import Gap
 
 STUCK_MS: Final = 600_000
 """A task that no member is granted for so long is stuck: twice as long as a restarting member's place is kept."""
 
 DEATHS: Final = ("expired", "fenced", "evicted", "replaced", "taken-over")
 """The causes of members that were given up, rather than went by themselves."""
-
-
-class Gap(NamedTuple):
-    """A stretch of the day in which no member ran a task that had been granted before.
-
-    An open one has the end of the day as ``to_ms``, and no ``next_up_seq``. ``unowned_ms``: for how long the task was
-    granted to nobody.
-    """
-
-    task: str
-    cause: str
-    from_ms: int
-    to_ms: int
-    gap_ms: int
-    unowned_ms: int
-    runner: str | None
-    next_runner: str | None
-    why: str | None
-    down_seq: int | None
-    next_up_seq: int | None
 
 
 def gap_after(run: Run, ledger: Ledger, begin_ms: int, end_ms: int) -> Gap | None:

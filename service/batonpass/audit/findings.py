@@ -11,17 +11,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import Final
 
+from batonpass.audit.rows import Generation, Interval, Of, Warmup
 from batonpass.laws import BROKEN, LAWS, NOTICES, require_known
-
-GROUP: Final = "group_id"
-"""The column of a group's name, in every frame and file of the audit."""
 
 FINDINGS_PER_LAW: Final = 50
 """How many findings of one law are kept for a group; the others are counted."""
 
-INTERVALS_PER_GROUP: Final = 2000
+INTERVALS_PER_GROUP: Final = 1000
 POINTS_PER_PICTURE: Final = 2000
 
 
@@ -123,42 +121,6 @@ class Recommendation:
         )
 
 
-class OwnershipInterval(NamedTuple):
-    """A stretch in which a member had a task, and was "restoring" or "running" it (``state``).
-
-    ``to_ms`` of None: it still had it when the day ended.
-    """
-
-    group: str
-    task: str
-    member: str
-    from_ms: int
-    to_ms: int | None
-    state: str
-
-
-class WarmupPoint(NamedTuple):
-    """One warmup: how long it took, and what it had to restore (None: unknown). ``outcome``: promoted or dropped."""
-
-    group: str
-    task: str
-    member: str
-    from_ms: int
-    duration_ms: int
-    lag: int | None
-    outcome: str
-
-
-class GenerationPoint(NamedTuple):
-    """One committed target assignment: the moves it asked for, and the fewest that would have sufficed."""
-
-    group: str
-    number: int
-    at_ms: int
-    moves: int
-    lower_bound: int
-
-
 @dataclass(frozen=True, slots=True)
 class Pictures:
     """Bounded samples for plots.
@@ -168,14 +130,12 @@ class Pictures:
         ownership: the intervals that touch a group's worst hour, at most ``INTERVALS_PER_GROUP`` for each group.
         warmups: at most ``POINTS_PER_PICTURE`` of all groups.
         generations: at most ``POINTS_PER_PICTURE`` of all groups.
-        names: by group and member: what people call each member in these samples and in findings; see ``names_of``.
     """
 
     worst_hour_ms: Mapping[str, int] = field(default_factory=dict)
-    ownership: tuple[OwnershipInterval, ...] = ()
-    warmups: tuple[WarmupPoint, ...] = ()
-    generations: tuple[GenerationPoint, ...] = ()
-    names: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    ownership: tuple[Of[Interval], ...] = ()
+    warmups: tuple[Of[Warmup], ...] = ()
+    generations: tuple[Of[Generation], ...] = ()
 
 
 UNREAD: Final = frozenset({"replay-incomplete", "unknown-beginning", "unreadable-snapshot"})
@@ -201,6 +161,7 @@ class AuditResult:
 
     ``so_far_ms`` is until when records were read (milliseconds since 1970) where the day was under way, else None.
     ``findings`` are cut at ``FINDINGS_PER_LAW`` for each group and law; ``left_out`` counts the others, by law.
+    ``names`` has what people call the members that findings name, by group and id, where their ids were drawn.
     """
 
     day: date
@@ -219,6 +180,7 @@ class AuditResult:
     log_lines: tuple[str, ...] = ()
     so_far_ms: int | None = None
     before: Before = field(default_factory=Before)
+    names: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     @property
     def findings_left_out(self) -> int:
@@ -402,27 +364,11 @@ GIVEN_ID: Final = re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")
 
 
 def readable(result: AuditResult) -> AuditResult:
-    """Return the same with names in place of ids, where ``result.pictures.names`` has one.
+    """Return the same with names in place of ids, where ``result.names`` has one.
 
     Two members of a group never have the same name, so that two owners of a task are still seen as two.
     """
-    names = result.pictures.names
-    if not names:
-        return result
-    by_group: dict[str, dict[str, str]] = {}
-    for (group, member), name in names.items():
-        by_group.setdefault(group, {})[member] = name
-
-    def named(group: str, member: str) -> str:
-        return names.get((group, member), member)
-
-    pictures = replace(
-        result.pictures,
-        ownership=tuple(one._replace(member=named(one.group, one.member)) for one in result.pictures.ownership),
-        warmups=tuple(one._replace(member=named(one.group, one.member)) for one in result.pictures.warmups),
-    )
-    findings = tuple(_with_names(one, by_group.get(one.group, {})) for one in result.findings)
-    return replace(result, pictures=pictures, findings=findings)
+    return replace(result, findings=tuple(_with_names(one, result.names.get(one.group, {})) for one in result.findings))
 
 
 def _with_names(one: Finding, names: Mapping[str, str]) -> Finding:

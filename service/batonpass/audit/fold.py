@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
+from batonpass.audit import rows
 from batonpass.audit.checks import BEHIND, broken, unreadable_snapshot
-from batonpass.audit.downtime import Gap, gap_after
+from batonpass.audit.downtime import gap_after
 from batonpass.audit.entries import Entry
 from batonpass.audit.facts import Fact, Interval, Lag, Noted, Probe, Run, Warmup
 from batonpass.audit.findings import Finding, GroupDay, Kept
 from batonpass.audit.ledger import Ledger
 from batonpass.audit.measures import (
-    Generation,
     Measures,
     WorstHour,
     lag_of,
@@ -21,48 +21,6 @@ from batonpass.audit.measures import (
     stuck_warmup,
 )
 from batonpass.audit.plan import GroupPlan
-
-
-class WarmupRow(NamedTuple):
-    """A warmup; ``lag`` is what it had to restore, ``outcome`` is promoted, standby, dropped or open.
-
-    ``fresh``: the member had no copy of the task before.
-    """
-
-    task: str
-    member: str
-    from_seq: int
-    from_at_ms: int
-    from_ms: int
-    to_seq: int | None
-    to_at_ms: int | None
-    to_ms: int | None
-    outcome: str
-    lag: int | None
-    fresh: bool
-
-
-class IntervalRow(NamedTuple):
-    """A stretch in which a member had the right to run a task; ``to_ms`` is None where it still had it at the end."""
-
-    task: str
-    member: str
-    from_seq: int
-    from_ms: int
-    to_seq: int | None
-    to_ms: int | None
-    running_ms: int | None
-    token: int | None
-    ready: bool | None
-    why: str | None
-
-
-class NameRow(NamedTuple):
-    """What people call a member: its instance id, and which of its runs this is."""
-
-    member: str
-    name: str
-    run: int
 
 
 class GroupFold:
@@ -82,13 +40,13 @@ class GroupFold:
         end_ms: int,
         *,
         lags: Mapping[tuple[str, str], Sequence[Lag]] | None = None,
-        generations: Sequence[Generation] = (),
+        generations: Sequence[rows.Generation] = (),
     ) -> None:
         """Begin. ``lags`` are what samples say of warmups, by task and member; ``generations`` those of the day."""
         self.kept = Kept()
-        self.gaps: list[Gap] = []
-        self.warmups: list[WarmupRow] = []
-        self.intervals: list[IntervalRow] = []
+        self.gaps: list[rows.Gap] = []
+        self.warmups: list[rows.Warmup] = []
+        self.intervals: list[rows.Interval] = []
         self.day: GroupDay | None = None
         self.worst_hour: WorstHour | None = None
         self._behind: list[Finding] = []
@@ -122,11 +80,6 @@ class GroupFold:
         self.day = self._measures.day(len(flapping), self._generations)
         self.worst_hour = self._measures.worst_hour()
 
-    def names(self) -> list[NameRow]:
-        """Return what people call the members that have an instance id; the others have only their member id."""
-        members = self.ledger.members.values()
-        return [NameRow(one.id, one.instance, one.run) for one in members if one.instance is not None]
-
     def _learn(self, fact: Fact) -> None:
         for one in broken(fact, self.ledger):
             if one.law == "L7" and one.detail.endswith(BEHIND):
@@ -159,8 +112,8 @@ class GroupFold:
         self._measures.warmup(one)
         self.kept.add(*stuck_warmup(one, lags, self._group, self._begin_ms, self._end_ms))
         self.warmups.append(
-            WarmupRow(
-                **_ends(began, ended),
+            rows.Warmup(
+                **self._ends(began, ended),
                 from_at_ms=began.at_ms,
                 to_at_ms=ended.at_ms if ended is not None else None,
                 outcome=one.outcome,
@@ -173,8 +126,8 @@ class GroupFold:
         began, ended = one.began, one.ended
         if began.ms < self._end_ms and (ended is None or ended.ms >= self._begin_ms):
             self.intervals.append(
-                IntervalRow(
-                    **_ends(began, ended),
+                rows.Interval(
+                    **self._ends(began, ended),
                     running_ms=one.running_ms,
                     token=began.token,
                     ready=began.ready,
@@ -182,9 +135,14 @@ class GroupFold:
                 )
             )
 
-
-def _ends(began: Entry, ended: Entry | None) -> dict[str, Any]:
-    """Return the columns of a stretch that say of what it is, and from when to when."""
-    to_seq, to_ms = (ended.seq, ended.ms) if ended is not None else (None, None)
-    whose = {"task": began.task or "", "member": began.member or ""}
-    return {**whose, "from_seq": began.seq, "from_ms": began.ms, "to_seq": to_seq, "to_ms": to_ms}
+    def _ends(self, began: Entry, ended: Entry | None) -> dict[str, Any]:
+        """Return the columns of a stretch that say of what it is, and from when to when."""
+        return {
+            "task": began.task or "",
+            "member": began.member or "",
+            "name": self.ledger.name_of(began.member or ""),
+            "from_seq": began.seq,
+            "from_ms": began.ms,
+            "to_seq": ended.seq if ended is not None else None,
+            "to_ms": ended.ms if ended is not None else None,
+        }

@@ -31,6 +31,7 @@ from batonpass.audit.measures import notices
 from batonpass.audit.pictures import pictures
 from batonpass.audit.places import put
 from batonpass.audit.plan import DayPlan, MissingDay, plan_day
+from batonpass.audit.rows import Gap, Interval, Warmup
 from batonpass.audit.session import end_now, followed, opened
 from batonpass.audit.spread import DayTables, GroupResult
 from batonpass.codec.code import code_version
@@ -203,7 +204,7 @@ class _Auditor:
     def result(self, log_lines: list[str]) -> AuditResult:
         """Return everything that is found."""
         frames, groups = self._results_of_groups()
-        days = {one.day.group: one.day for one in groups if one.day is not None}
+        days = {one.group: one.day for one in groups if one.day is not None}
         findings, left_out = self._findings(groups, days)
         out = self._audit.place
         drawn = Pictures() if out is None else self._drawn(frames, findings, groups, out)
@@ -220,6 +221,7 @@ class _Auditor:
             decisions_differing=sum(one.differing for one in groups),
             records_untraced=sum(one.untraced for one in groups),
             pictures=drawn,
+            names={one.group: one.names for one in groups if one.names},
             log_lines=tuple(log_lines),
             so_far_ms=self._plan.so_far_ms,
         )
@@ -255,12 +257,12 @@ class _Auditor:
     ) -> Pictures:
         """Write what grows with the day, and return samples of it for pictures."""
         self._note("drawing")
-        down = {one.day.group: one.worst_hour for one in groups if one.day is not None and one.worst_hour is not None}
-        rows = partial(spread.rows_of, results)
-        drawn = pictures(rows, self._plan, findings, down)
+        down = {one.group: one.worst_hour for one in groups if one.day is not None and one.worst_hour is not None}
+        batches = partial(spread.batches_of, results)
+        drawn = pictures(batches, self._plan, findings, down)
         self._note("writing Parquet")
-        for kind in ("interval", "gap", "warmup"):
-            parquet.write_day(rows(kind), spread.SCHEMAS[kind], out, f"{kind}s", self._plan.day)
+        for table, kind in (("intervals", Interval), ("gaps", Gap), ("warmups", Warmup)):
+            parquet.write_day(batches(kind), kind, out, table, self._plan.day)
         return drawn
 
 

@@ -31,6 +31,7 @@ from batonpass.audit.facts import (
     Warmup,
     Warmups,
 )
+from batonpass.audit.findings import GIVEN_ID
 from batonpass.audit.order import Order
 from batonpass.audit.plan import GroupPlan
 from batonpass.core.state.model import Topology
@@ -232,6 +233,13 @@ class Ledger:
         """Return the name by which a member is recognised after a restart, if it is known."""
         known = self.members.get(member) if member is not None else None
         return known.identity if known is not None else None
+
+    def name_of(self, member: str) -> str:
+        """Return what people call a member whose id was drawn: its instance, and from its second run on which one."""
+        known = self.members.get(member)
+        if known is None or known.instance is None or not GIVEN_ID.fullmatch(member):
+            return member
+        return known.instance if known.run == 1 else f"{known.instance}, run {known.run}"
 
     def has_state(self, task: str) -> bool:
         """Whether a task has state, as far as is known."""

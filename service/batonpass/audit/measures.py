@@ -8,12 +8,13 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from batonpass.audit.downtime import STUCK_MS, Gap, distributions, lifetime_ms
+from batonpass.audit.downtime import STUCK_MS, distributions, lifetime_ms
 from batonpass.audit.entries import NUMBER_MOST, Entry
 from batonpass.audit.facts import Lag, Probe, Warmup
 from batonpass.audit.findings import STILL, DowntimeCause, Finding, GroupDay, Severity, time_of
 from batonpass.audit.ledger import Ledger
 from batonpass.audit.plan import HOUR_MS
+from batonpass.audit.rows import Gap, Generation
 
 NOTICE = Severity.NOTICE
 
@@ -35,18 +36,6 @@ UNBALANCED_SCORE: Final = 2.0
 """A mean difference of load (weight per capacity, most to least) above this is worth a look."""
 
 MINUTE_MS: Final = 60_000
-
-
-class Generation(NamedTuple):
-    """A generation as readers are shown it; ``score`` is how uneven its target was."""
-
-    number: int
-    at_ms: int
-    members: int
-    tasks: int
-    score: float | None
-    moves: int
-    lower_bound: int
 
 
 class WorstHour(NamedTuple):

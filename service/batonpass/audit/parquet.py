@@ -11,43 +11,28 @@ from datetime import date
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
-import pyarrow as pa
-
-from batonpass.audit.findings import GROUP, ordered
+from batonpass.audit.findings import ordered
 from batonpass.audit.places import located, write_table
+from batonpass.audit.rows import Downtime, FindingRow, Measure, Of, batch_of, schema_of
 from batonpass.codec.answers import rfc3339
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from batonpass.audit.findings import AuditResult
 
 NAME_BYTES_MAX: Final = 80
 """Up to this length a group's name is the name of its folder in ``only``, with room for each byte to be escaped."""
 
-_TEXT, _WHOLE, _NUMBER = pa.string(), pa.int64(), pa.float64()
-FINDINGS: Final = pa.schema(
-    [
-        *((name, _TEXT) for name in (GROUP, "law", "severity", "task", "member", "detail")),
-        ("sequences", pa.list_(_WHOLE)),
-        ("at", pa.list_(_TEXT)),
-    ]
-)
-MEASURES: Final = pa.schema([(GROUP, _TEXT), ("measure", _TEXT), ("value", _NUMBER)])
-DOWNTIME: Final = pa.schema(
-    [
-        *((GROUP, _TEXT), ("cause", _TEXT), ("count", _WHOLE)),
-        *((name, _NUMBER) for name in ("p50_ms", "p99_ms", "max_ms", "total_ms")),
-    ]
-)
 
-
-def write_day(batches: Iterable[pa.RecordBatch], schema: pa.Schema, out: str, name: str, day: date) -> None:
-    """Write the rows of one day to ``out/name/day=…``, in place of what is there.
+def write_day(batches: Iterable[pa.RecordBatch], kind: type, out: str, name: str, day: date) -> None:
+    """Write rows of a kind as those of one day, to ``out/name/day=…``, in place of what is there.
 
     Raises:
         OSError: when it cannot be written; what was there stays.
     """
     files, root = located(out)
-    write_table(files, f"{root}/{name}/day={day}", schema, batches)
+    write_table(files, f"{root}/{name}/day={day}", schema_of(kind), batches)
 
 
 def write_result(result: AuditResult, out: str) -> None:
@@ -57,31 +42,27 @@ def write_result(result: AuditResult, out: str) -> None:
         OSError: when they cannot be written.
     """
     measures = [
-        (one.group, name, None if value is None else float(value))
-        for one in result.groups
-        for name, value in one.measures.items()
+        (day.group, Measure(name, None if value is None else float(value)))
+        for day in result.groups
+        for name, value in day.measures.items()
     ]
     downtime = [
-        (one.group, cause, int(of["count"]), *(float(of[name]) for name in ("p50_ms", "p99_ms", "max_ms", "total_ms")))
-        for one in result.groups
-        for cause, of in one.downtime_by_cause.items()
+        (day.group, Downtime(cause=cause, **of | {"count": int(of["count"])}))
+        for day in result.groups
+        for cause, of in day.downtime_by_cause.items()
     ]
     findings = [
-        (
-            *(one.group, one.law, one.severity.value, one.task, one.member, one.detail),
-            *(list(one.sequences), [rfc3339(at) for at in one.at]),
-        )
+        (one.group, FindingRow(one.law, one.severity.value, one.task, one.member, one.detail, one.sequences, at))
         for one in sorted(ordered(result.findings), key=lambda one: one.group)
+        for at in [tuple(map(rfc3339, one.at))]
     ]
-    tables: tuple[tuple[str, list[Any], pa.Schema], ...] = (
-        ("measures", measures, MEASURES),
-        ("downtime", downtime, DOWNTIME),
-        ("findings", findings, FINDINGS),
+    tables: tuple[tuple[str, type, list[Of[Any]]], ...] = (
+        ("measures", Measure, measures),
+        ("downtime", Downtime, downtime),
+        ("findings", FindingRow, findings),
     )
-    for name, rows, schema in tables:
-        columns = list(zip(*rows, strict=True)) or [()] * len(schema)
-        arrays = [pa.array(column, kind) for column, kind in zip(columns, schema.types, strict=True)]
-        write_day([pa.RecordBatch.from_arrays(arrays, schema=schema)], schema, out, name, result.day)
+    for name, kind, rows in tables:
+        write_day([batch_of(kind, rows)], kind, out, name, result.day)
 
 
 def place_of(group: str, out: str) -> str:

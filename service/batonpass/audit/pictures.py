@@ -3,27 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from operator import itemgetter
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from heapq import nsmallest
+from typing import Final
 
 import pyarrow as pa
-from pyarrow import compute as pc
 
-from batonpass.audit.findings import (
-    GIVEN_ID,
-    GROUP,
-    INTERVALS_PER_GROUP,
-    POINTS_PER_PICTURE,
-    Finding,
-    GenerationPoint,
-    OwnershipInterval,
-    Pictures,
-    Severity,
-    WarmupPoint,
-)
+from batonpass.audit.findings import INTERVALS_PER_GROUP, POINTS_PER_PICTURE, Finding, Pictures, Severity
 from batonpass.audit.measures import WorstHour
 from batonpass.audit.plan import HOUR_MS, DayPlan
+from batonpass.audit.rows import GROUP, Generation, Interval, Of, Warmup, rows_in
 
 GROUPS_SHOWN: Final = 20
 """How many groups have samples: those with the most fatal findings first, then those with the most downtime.
@@ -32,11 +21,11 @@ The report draws fewer (``report.GROUPS_PICTURED``).
 """
 
 
-Rows = Callable[[str], Iterable[pa.RecordBatch]]
-"""Returns the rows of a kind, each batch of one group (``spread.rows_of``)."""
+Batches = Callable[[type], Iterable[pa.RecordBatch]]
+"""Returns the rows of a kind, each batch of one group (``spread.batches_of``)."""
 
 
-def pictures(rows: Rows, plan: DayPlan, findings: Sequence[Finding], down: Mapping[str, WorstHour]) -> Pictures:
+def pictures(batches: Batches, plan: DayPlan, findings: Sequence[Finding], down: Mapping[str, WorstHour]) -> Pictures:
     """Return the samples; everything that is collected is bounded.
 
     ``findings`` say which hours matter most, then ``down``, the hour of each group that has the most downtime.
@@ -45,29 +34,14 @@ def pictures(rows: Rows, plan: DayPlan, findings: Sequence[Finding], down: Mappi
     broken = broken_hours(fatal, plan.begin_ms, plan.end_ms)
     others = sorted((-one.down_ms, group, one.begin_ms) for group, one in down.items() if group not in dict(broken))
     worst = dict((broken + [(group, begin_ms) for _, group, begin_ms in others])[:GROUPS_SHOWN])
-    marked = {(one.group, one.task) for one in fatal}
-    owned = _ownership(rows("interval"), plan, worst, marked)
-    warmed = _warmups(rows("warmup"), plan)
-    drawn = {(one.group, one.member) for one in owned} | {(one.group, one.member) for one in warmed}
-    named = {one for one in drawn | set(mentioned(findings)) if GIVEN_ID.fullmatch(one[1])}
-    return Pictures(worst, owned, warmed, _generations(rows("generation")), names_of(rows("name"), named))
-
-
-def mentioned(findings: Sequence[Finding]) -> Iterator[tuple[str, str]]:
-    """Yield the group and id of each member that a finding names, or mentions in its detail by a drawn id."""
-    for one in findings:
-        for member in ([one.member] if one.member else []) + GIVEN_ID.findall(one.detail):
-            yield one.group, member
-
-
-def names_of(known: Iterable[pa.RecordBatch], members: set[tuple[str, str]]) -> dict[tuple[str, str], str]:
-    """Return what people call these members: the instance id, and which of its runs it is from the second one on."""
-    return {
-        (row[GROUP], row["member"]): row["name"] if row["run"] == 1 else f"{row['name']}, run {row['run']}"
-        for batch in known
-        for row in batch.to_pylist()
-        if (row[GROUP], row["member"]) in members
-    }
+    of_worst = (batch for batch in batches(Interval) if batch[GROUP][0].as_py() in worst)
+    owned = _ownership(rows_in(Interval, of_worst), plan, worst, {(one.group, one.task) for one in fatal})
+    moved = nsmallest(
+        POINTS_PER_PICTURE,
+        rows_in(Generation, batches(Generation)),
+        key=lambda one: (-one[1].moves, one[0], one[1].number),
+    )
+    return Pictures(worst, owned, _warmups(rows_in(Warmup, batches(Warmup)), plan), tuple(moved))
 
 
 def broken_hours(fatal: Sequence[Finding], begin_ms: int, end_ms: int) -> list[tuple[str, int]]:
@@ -85,68 +59,29 @@ def broken_hours(fatal: Sequence[Finding], begin_ms: int, end_ms: int) -> list[t
 
 
 def _ownership(
-    intervals: Iterable[pa.RecordBatch], plan: DayPlan, worst: Mapping[str, int], broken: set[tuple[str, str | None]]
-) -> tuple[OwnershipInterval, ...]:
+    intervals: Iterable[Of[Interval]], plan: DayPlan, worst: Mapping[str, int], broken: set[tuple[str, str | None]]
+) -> tuple[Of[Interval], ...]:
     """Return the intervals of the groups' hours; where they are too many, those of ``broken`` tasks come first."""
-    found: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
-    for batch in intervals:
-        group = batch[GROUP][0].as_py()
-        hour = worst.get(group)
-        if hour is not None:
-            ends = pc.fill_null(batch["to_ms"], plan.end_ms)
-            touching = pc.and_(pc.less(batch["from_ms"], hour + HOUR_MS), pc.greater(ends, hour))
-            found[group] += batch.filter(touching).to_pylist()
-    owned: list[OwnershipInterval] = []
-    for group, of_group in sorted(found.items()):
-        of_group.sort(key=lambda row: ((group, row["task"]) not in broken, row["from_ms"], row["task"], row["member"]))
-        shown = sorted(of_group[: INTERVALS_PER_GROUP // 2], key=itemgetter("task", "from_ms"))
-        owned += [one for row in shown for one in _states(row)]
+    found: defaultdict[str, list[Interval]] = defaultdict(list)
+    for group, one in intervals:
+        end_ms = plan.end_ms if one.to_ms is None else one.to_ms
+        if one.from_ms < worst[group] + HOUR_MS and end_ms > worst[group]:
+            found[group].append(one)
+    owned: list[Of[Interval]] = []
+    for group, some in sorted(found.items()):
+        some.sort(key=lambda one: ((group, one.task) not in broken, one.from_ms, one.task, one.member))
+        owned += [(group, one) for one in sorted(some[:INTERVALS_PER_GROUP], key=lambda one: (one.task, one.from_ms))]
     return tuple(owned)
 
 
-def _states(row: Mapping[str, Any]) -> list[OwnershipInterval]:
-    """Return an interval, cut where the member began to run the task."""
-    whose, begin, running, end = (
-        (row[GROUP], row["task"], row["member"]),
-        row["from_ms"],
-        row["running_ms"],
-        row["to_ms"],
-    )
-    if running is None or running <= begin:
-        return [OwnershipInterval(*whose, begin, end, "running" if running is not None else "restoring")]
-    return [
-        OwnershipInterval(*whose, begin, running, "restoring"),
-        OwnershipInterval(*whose, running, end, "running"),
-    ]
-
-
-def _most(tables: Iterable[pa.Table], *order: str) -> list[dict[str, Any]]:
-    """Return the rows with the most of the first column of ``order``; among equals, the first by the others."""
-    keys = [(name, "ascending" if place else "descending") for place, name in enumerate(order)]
-    kept: pa.Table | None = None
-    for one in tables:
-        kept = one if kept is None else pa.concat_tables([kept, one])
-        if kept.num_rows > POINTS_PER_PICTURE:
-            kept = kept.sort_by(keys).slice(0, POINTS_PER_PICTURE)
-    return [] if kept is None else kept.sort_by(keys).to_pylist()
-
-
-def _warmups(warmups: Iterable[pa.RecordBatch], plan: DayPlan) -> tuple[WarmupPoint, ...]:
+def _warmups(warmups: Iterable[Of[Warmup]], plan: DayPlan) -> tuple[Of[Warmup], ...]:
     """Return warmups that reach into the day, those that took longest."""
 
-    def timed() -> Iterator[pa.Table]:
-        for batch in warmups:
-            ends = pc.fill_null(batch["to_ms"], plan.end_ms)
-            took = pc.subtract(ends, batch["from_ms"])
-            yield pa.table(batch).append_column("took", took).filter(pc.greater_equal(ends, plan.begin_ms))
+    def took_most(of: Of[Warmup]) -> tuple[int, str, str, int]:
+        group, one = of
+        end_ms = plan.end_ms if one.to_ms is None else one.to_ms
+        return one.from_ms - end_ms, group, one.task, one.from_seq
 
-    columns = (GROUP, "task", "member", "from_ms", "took", "lag", "outcome")
-    longest = sorted(_most(timed(), "took", GROUP, "task", "from_seq"), key=itemgetter(GROUP, "from_ms", "task"))
-    return tuple(WarmupPoint(*(row[name] for name in columns)) for row in longest)
-
-
-def _generations(generations: Iterable[pa.RecordBatch]) -> tuple[GenerationPoint, ...]:
-    """Return the generations that moved most."""
-    columns = (GROUP, "number", "at_ms", "moves", "lower_bound")
-    most = _most(map(pa.table, generations), "moves", GROUP, "number")
-    return tuple(GenerationPoint(*(row[name] for name in columns)) for row in most)
+    within = (one for one in warmups if one[1].to_ms is None or one[1].to_ms >= plan.begin_ms)
+    longest = nsmallest(POINTS_PER_PICTURE, within, key=took_most)
+    return tuple(sorted(longest, key=lambda of: (of[0], of[1].from_ms, of[1].task)))

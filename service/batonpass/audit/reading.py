@@ -14,8 +14,8 @@ from typing import Final, NamedTuple
 from batonpass.audit.database import Read
 from batonpass.audit.entries import INSTANT_MOST
 from batonpass.audit.facts import Lag
-from batonpass.audit.measures import Generation
 from batonpass.audit.plan import Ask, DayPlan, GroupPlan, quoted
+from batonpass.audit.rows import Generation
 from batonpass.codec.groups import GROUP_VERSION
 
 RECORD, SNAPSHOT, TRACE, HISTORY, GENERATION = range(5)

@@ -28,13 +28,10 @@ from batonpass.audit.findings import (
     AuditResult,
     DowntimeCause,
     Finding,
-    GenerationPoint,
     GroupDay,
     Outcome,
-    OwnershipInterval,
     Recommendation,
     Severity,
-    WarmupPoint,
     amount,
     headline,
     listed,
@@ -44,6 +41,7 @@ from batonpass.audit.findings import (
     untraced,
 )
 from batonpass.audit.plan import HOUR_MS
+from batonpass.audit.rows import Generation, Interval, Of, Warmup
 from batonpass.core.state.durations import DASH, duration
 from batonpass.core.state.ids import subtopology_sort_key
 from batonpass.laws import LAWS, NOTICES, meaning_of
@@ -153,7 +151,7 @@ def _context(result: AuditResult, shown: dict[str, Any]) -> dict[str, Any]:
     drawn = {
         "downtime": downtime_figure(result.groups),
         "moves": moves_figure(pictures.generations),
-        "warmups": warmups_figure(pictures.warmups),
+        "warmups": warmups_figure(pictures.warmups, _end_ms(result)),
     }
     shown |= {place: made for place, made in drawn.items() if made is not None}
     whole = [one for one in result.groups if one.group not in result.unread]
@@ -168,7 +166,7 @@ def _context(result: AuditResult, shown: dict[str, Any]) -> dict[str, Any]:
         "laws": _laws(result),
         "trend": _trend(result, whole),
         "advice": _advice(result),
-        "unknown_lags": sum(1 for one in pictures.warmups if one.lag is None),
+        "unknown_lags": sum(1 for _, one in pictures.warmups if one.lag is None),
         "pictured": _pictured(result, ranked, shown),
         "groups_more": max(0, len(ranked) - GROUPS_PICTURED),
         "ranked": ranked,
@@ -214,23 +212,29 @@ def in_short(result: AuditResult) -> list[str]:
 
 def _not_run(result: AuditResult) -> list[str]:
     """Return for each group which task nobody ran for longest, of those that nobody ran for an hour or at the end."""
-    midnight_ms = int(datetime.combine(result.day + timedelta(days=1), time(), UTC).timestamp() * 1_000)
+    end_ms = _end_ms(result)
     gaps: defaultdict[str, list[tuple[int, str, int, int]]] = defaultdict(list)
     for one in result.findings:
         if one.law == "stuck-task" and one.at:
             still, since_ms = STILL in one.detail, one.at[0]
-            until_ms = (result.so_far_ms or midnight_ms) if still else one.at[-1]
+            until_ms = end_ms if still else one.at[-1]
             if still or until_ms - since_ms >= HOUR_MS:
                 gaps[one.group].append((until_ms - since_ms, str(one.task), since_ms, until_ms))
     said = []
     for group, some in sorted(gaps.items(), key=lambda each: -max(each[1])[0]):
         lasted, task, since_ms, until_ms = max(some)
-        end = "the end of the day" if until_ms == midnight_ms else clock(until_ms)[:8]
+        end = "the end of the day" if until_ms == end_ms and result.so_far_ms is None else clock(until_ms)[:8]
         least = "at least " if result.left_out.get("stuck-task") else ""
         more = f", nor {least}{len(some) - 1} more of its tasks for long" if len(some) > 1 else ""
         said.append(f"Nobody ran {task} of {group} from {clock(since_ms)[:8]} to {end} ({duration(lasted)}){more}.")
     others = len(said) - GROUPS_STUCK
     return said[:GROUPS_STUCK] + [f"So it is with tasks of {amount(others, 'more group')}."] * (others > 0)
+
+
+def _end_ms(result: AuditResult) -> int:
+    """Return until when the day was read."""
+    midnight_ms = int(datetime.combine(result.day + timedelta(days=1), time(), UTC).timestamp() * 1_000)
+    return midnight_ms if result.so_far_ms is None else result.so_far_ms
 
 
 def _of(one: GroupDay, name: str) -> float:
@@ -348,8 +352,8 @@ def _when(some: Sequence[Finding], result: AuditResult) -> str:
 def _pictured(result: AuditResult, ranked: Sequence[GroupDay], shown: dict[str, Any]) -> list[dict[str, Any]]:
     """Return what is shown of the groups that have pictures of their own."""
     intervals = defaultdict(list)
-    for interval in result.pictures.ownership:
-        intervals[interval.group].append(interval)
+    for group, interval in result.pictures.ownership:
+        intervals[group].append(interval)
     advised = {one.group: one for one in result.recommendations}
     made = []
     for number, one in enumerate(ranked[:GROUPS_PICTURED]):
@@ -484,58 +488,56 @@ def _total(group: GroupDay, cause: str) -> float:
     return float(group.downtime_by_cause.get(cause, {}).get("total_ms", 0.0) or 0.0)
 
 
-def moves_figure(generations: Sequence[GenerationPoint]) -> Figure | None:
+def moves_figure(generations: Sequence[Of[Generation]]) -> Figure | None:
     """Return the moves of each generation beside the fewest that would have sufficed; a stem is the excess."""
     if not generations:
         return None
-    ordered = sorted(generations, key=lambda one: (one.at_ms, one.group, one.number))
-    at = [time_of(one.at_ms) for one in ordered]
-    over = [one for one in ordered if one.moves > one.lower_bound]
+    in_time = sorted(generations, key=lambda of: (of[1].at_ms, of[0], of[1].number))
+    found = [one for _, one in in_time]
+    at = [time_of(one.at_ms) for one in found]
+    over = [one for one in found if one.moves > one.lower_bound]
     stems = {
         "x": [at for one in over for at in (time_of(one.at_ms), time_of(one.at_ms), None)],
         "y": [count for one in over for count in (one.lower_bound, one.moves, None)],
         "line": {"color": "--bad", "width": 2},
     }
-    told = [[escape(one.group), one.number, one.moves, one.lower_bound] for one in ordered]
+    told = [[escape(group), one.number, one.moves, one.lower_bound] for group, one in in_time]
     hover = "%{customdata[0]}, generation %{customdata[1]}: %{customdata[2]} moves, at least %{customdata[3]}"
     least = {"color": "--ink", "size": 10, "symbol": "line-ew-open", "line": {"width": 2, "color": "--ink"}}
     data: list[dict[str, Any]] = [
         {"type": "scatter", "mode": "lines", "name": "more than needed", "hoverinfo": "skip", "showlegend": bool(over)}
         | stems,
-        trace(POINTS, "moves", at, [one.moves for one in ordered], told, hover, marker={"color": colour(0), "size": 8}),
-        trace(POINTS, "fewest possible", at, [one.lower_bound for one in ordered], told, hover, marker=least),
+        trace(POINTS, "moves", at, [one.moves for one in found], told, hover, marker={"color": colour(0), "size": 8}),
+        trace(POINTS, "fewest possible", at, [one.lower_bound for one in found], told, hover, marker=least),
     ]
     return figure(data, axis("", type="date"), axis("tasks moved", rangemode="tozero"))
 
 
-def warmups_figure(warmups: Sequence[WarmupPoint]) -> Figure | None:
-    """Return how long warmups took by how much they had to restore, both on logarithmic scales."""
-    known = [one for one in warmups if one.lag is not None]
-    if not known:
-        return None
+def warmups_figure(warmups: Sequence[Of[Warmup]], end_ms: int) -> Figure | None:
+    """Return how long warmups took, until ``end_ms`` at most, by how much they had to restore; both logarithmic."""
     data = []
     for outcomes, name, symbol, shade in WARMUP_OUTCOMES:
-        chosen = [one for one in known if one.outcome in outcomes]
+        # A logarithmic scale has no place for 0.
+        chosen = [
+            (group, one, max(one.lag, 1), max((one.to_ms or end_ms) - one.from_ms, 1))
+            for group, one in warmups
+            if one.lag is not None and one.outcome in outcomes
+        ]
         if chosen:
             told = [
-                [
-                    *map(escape, (one.task, one.group, one.member)),
-                    number(one.lag),
-                    duration(one.duration_ms),
-                    one.outcome,
-                ]
-                for one in chosen
+                [*map(escape, (one.task, group, one.name)), number(one.lag), duration(took_ms), one.outcome]
+                for group, one, _, took_ms in chosen
             ]
             hover = (
                 "%{customdata[0]} of %{customdata[1]} on %{customdata[2]}: %{customdata[3]} records in"
                 " %{customdata[4]}, %{customdata[5]}"
             )
-            # A logarithmic scale has no place for 0.
-            lags, took_s = [max(one.lag or 0, 1) for one in chosen], [max(one.duration_ms, 1) / 1_000 for one in chosen]
+            lags, took_s = [lag for *_, lag, _ in chosen], [took_ms / 1_000 for *_, took_ms in chosen]
             marker = {"color": shade, "size": 8, "symbol": symbol, "opacity": 0.75}
             data.append(trace(POINTS, name, lags, took_s, told, hover, marker=marker, showlegend=True))
     scale = {"type": "log", "tickformat": "~s"}
-    return figure(data, axis("records to restore", **scale), axis("seconds that it took", **scale))
+    made = figure(data, axis("records to restore", **scale), axis("seconds that it took", **scale))
+    return made if data else None
 
 
 def frontier_figure(advice: Recommendation) -> Figure | None:
@@ -577,7 +579,7 @@ def unbeaten(tried: Iterable[Outcome]) -> list[Outcome]:
 
 
 def timeline_figure(
-    intervals: Sequence[OwnershipInterval], findings: Sequence[Finding], begin_ms: int, read_ms: int | None = None
+    intervals: Sequence[Interval], findings: Sequence[Finding], begin_ms: int, read_ms: int | None = None
 ) -> tuple[Figure | None, int, int]:
     """Return which member had which task in the hour from ``begin_ms``, how many tasks are shown, and of how many.
 
@@ -612,21 +614,24 @@ def timeline_figure(
     return made, len(rows), len(happened)
 
 
-def _bars(intervals: Sequence[OwnershipInterval], begin_ms: int, end_ms: int) -> list[dict[str, Any]]:
-    members = sorted({one.member for one in intervals})
+def _bars(intervals: Sequence[Interval], begin_ms: int, end_ms: int) -> list[dict[str, Any]]:
+    """Return a bar for each stretch in which a member restored or ran a task, as far as it lies within the hour."""
+    members = sorted({one.name for one in intervals})
     has_legend = len(members) <= MEMBERS_NAMED
-    parts: dict[tuple[bool, str, str], list[OwnershipInterval]] = defaultdict(list)
     second = clashing(intervals)
+    parts: dict[tuple[bool, str, str], list[tuple[str, int, int | None]]] = defaultdict(list)
     for one in intervals:
-        parts[one in second, one.member, one.state].append(one)
+        for state, from_ms, to_ms in one.states():
+            if from_ms < end_ms and (to_ms is None or to_ms > begin_ms):
+                parts[one in second, one.name, state].append((one.task, from_ms, to_ms))
     data, named = [], set()
-    for is_second, member, state in sorted(parts, key=lambda part: (part[0], part[1], part[2] != "running", part[2])):
+    for is_second, member, state in sorted(parts, key=lambda part: (part[0], part[1], part[2] != "running")):
         chosen = parts[is_second, member, state]
-        clipped = [(max(one.from_ms, begin_ms), min(one.to_ms or end_ms, end_ms)) for one in chosen]
+        clipped = [(max(from_ms, begin_ms), min(to_ms or end_ms, end_ms)) for _, from_ms, to_ms in chosen]
         pattern = {"shape": "/" if state == "restoring" else "", "fillmode": "overlay", "solidity": 0.35, "size": 6}
         line = {"color": "--paper", "width": 1}
-        told = [[escape(member), state, time_of(one.from_ms)[11:], _until(one)] for one in chosen]
-        lasted, tasks = [end - begin for begin, end in clipped], [escape(one.task) for one in chosen]
+        told = [[escape(member), state, time_of(from_ms)[11:], _until(to_ms)] for _, from_ms, to_ms in chosen]
+        lasted, tasks = [end - begin for begin, end in clipped], [escape(task) for task, *_ in chosen]
         hover = "%{y} on %{customdata[0]}: %{customdata[1]} from %{customdata[2]} %{customdata[3]}"
         marker = {"color": colour(members.index(member)), "line": line, "pattern": pattern}
         drawn = trace(BARS, escape(member), lasted, tasks, told, hover, marker=marker) | {
@@ -642,9 +647,9 @@ def _bars(intervals: Sequence[OwnershipInterval], begin_ms: int, end_ms: int) ->
     return data
 
 
-def clashing(intervals: Iterable[OwnershipInterval]) -> frozenset[OwnershipInterval]:
+def clashing(intervals: Iterable[Interval]) -> frozenset[Interval]:
     """Return the intervals that begin while another member has the task."""
-    found: set[OwnershipInterval] = set()
+    found: set[Interval] = set()
     latest: dict[str, tuple[float, str]] = {}
     for one in sorted(intervals, key=lambda o: (o.task, o.from_ms, o.member)):
         until, owner = latest.get(one.task, (0.0, ""))
@@ -656,8 +661,8 @@ def clashing(intervals: Iterable[OwnershipInterval]) -> frozenset[OwnershipInter
     return frozenset(found)
 
 
-def _until(one: OwnershipInterval) -> str:
-    return "until the end of what was read" if one.to_ms is None else f"to {time_of(one.to_ms)[11:]}"
+def _until(to_ms: int | None) -> str:
+    return "until the end of what was read" if to_ms is None else f"to {time_of(to_ms)[11:]}"
 
 
 def _in_order(task: str) -> tuple[tuple[int, int, str], int, str]:

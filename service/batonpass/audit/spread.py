@@ -5,10 +5,9 @@ Nothing is exchanged. What is found comes back as bytes, a row for up to ``ROWS_
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from types import NoneType
-from typing import TYPE_CHECKING, Any, Final, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import pyarrow as pa
@@ -16,12 +15,11 @@ from pyspark.sql import functions as f
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from batonpass.audit.database import Read, Row, reading, rows
-from batonpass.audit.downtime import Gap
 from batonpass.audit.entries import read_entries, read_standing
-from batonpass.audit.findings import GROUP, Finding, GroupDay, amount
-from batonpass.audit.fold import GroupFold, IntervalRow, NameRow, WarmupRow
+from batonpass.audit.findings import GIVEN_ID, Finding, GroupDay, amount
+from batonpass.audit.fold import GroupFold
 from batonpass.audit.group_replay import GroupReplay
-from batonpass.audit.measures import Generation, WorstHour
+from batonpass.audit.measures import WorstHour
 from batonpass.audit.reading import (
     GENERATION,
     HISTORY,
@@ -32,6 +30,7 @@ from batonpass.audit.reading import (
     log_rows,
     warmup_lags,
 )
+from batonpass.audit.rows import GROUP, Gap, Generation, Interval, Warmup, batch_of, schema_of
 from batonpass.codec.code import code_version
 from batonpass.codec.records import StoredRecord
 
@@ -62,43 +61,26 @@ class GroupResult(msgspec.Struct, frozen=True):
     """What one group's day came to.
 
     Attributes:
+        group: its name.
         day: its measures; None for the remains of a deleted group.
         found: the first findings of each law, those of the replay too.
         left_out: how many more there are, by law.
         worst_hour: the one with the most downtime, if any.
+        names: what people call the members that are found to do something, by id, where that differs.
         replayed, differing, untraced: see ``GroupReplay``; 0 without a replay.
     """
 
+    group: str
     day: GroupDay | None
     found: list[Finding]
     left_out: dict[str, int]
     worst_hour: WorstHour | None
+    names: dict[str, str]
     replayed: int = 0
     differing: int = 0
     untraced: int = 0
 
 
-FRAMES: Final[Mapping[str, type]] = {
-    "gap": Gap,
-    "warmup": WarmupRow,
-    "interval": IntervalRow,
-    "name": NameRow,
-    "generation": Generation,
-}
-"""The kinds of results that grow with the day, each with its columns."""
-
-_TYPES: Final = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
-
-
-def _schema(row: type) -> pa.Schema:
-    """Return the columns of rows of a kind: their group, and their own."""
-    fields = [(GROUP, pa.string())]
-    for name, hint in get_type_hints(row).items():
-        fields.append((name, _TYPES[next((one for one in get_args(hint) if one is not NoneType), hint)]))
-    return pa.schema(fields)
-
-
-SCHEMAS: Final = {name: _schema(row) for name, row in FRAMES.items()}
 RESULT: Final = "result"
 RESULTS: Final = pa.schema([(GROUP, pa.string()), ("kind", pa.string()), ("content", pa.binary())])
 """The group; the kind of what was found; and a batch of it in Arrow's bytes. Of the kind ``RESULT`` is what the group
@@ -163,23 +145,22 @@ class AuditGroups:
         fold.end(lawful=replay is not None and replay.is_lawful)
         yield from self._frames(one, fold, 1)
         if self.frames:
-            yield from _batches(one, "name", fold.names())
-            yield from _batches(one, "generation", shown)
+            yield from _batches(one, Generation, shown)
         yield _result(one, fold, replay)
 
     def _frames(self, one: GroupPlan, fold: GroupFold, least: int) -> Iterator[pa.RecordBatch]:
         """Yield and forget what has been found and grows with the day, where there is enough of it."""
-        for name, found in (("gap", fold.gaps), ("warmup", fold.warmups), ("interval", fold.intervals)):
+        for kind, found in ((Gap, fold.gaps), (Warmup, fold.warmups), (Interval, fold.intervals)):
             if len(found) >= least:
                 if self.frames:
-                    yield from _batches(one, name, found)
+                    yield from _batches(one, kind, found)
                 found.clear()
 
 
-def _batches(one: GroupPlan, kind: str, rows: Sequence[Any]) -> Iterator[pa.RecordBatch]:
+def _batches(one: GroupPlan, kind: type, rows: Sequence[Any]) -> Iterator[pa.RecordBatch]:
     if rows:
-        batch = pa.RecordBatch.from_pylist([{GROUP: one.group, **row._asdict()} for row in rows], SCHEMAS[kind])
-        yield _found(one, kind, batch.serialize().to_pybytes())
+        batch = batch_of(kind, ((one.group, row) for row in rows))
+        yield _found(one, kind.__name__, batch.serialize().to_pybytes())
 
 
 def _result(one: GroupPlan, fold: GroupFold, replay: GroupReplay | None) -> pa.RecordBatch:
@@ -187,7 +168,9 @@ def _result(one: GroupPlan, fold: GroupFold, replay: GroupReplay | None) -> pa.R
     if replay is not None:
         found, left_out = [*found, *replay.kept.first()], left_out + replay.kept.left_out
         counts = replay.replayed, replay.differing, replay.untraced
-    result = GroupResult(fold.day, found, left_out, fold.worst_hour, *counts)
+    mentioned = {member for finding in found for member in GIVEN_ID.findall(f"{finding.member} {finding.detail}")}
+    names = {member: name for member in sorted(mentioned) if (name := fold.ledger.name_of(member)) != member}
+    result = GroupResult(one.group, fold.day, found, left_out, fold.worst_hour, names, *counts)
     return _found(one, RESULT, msgspec.json.encode(result))
 
 
@@ -204,10 +187,11 @@ def group_results(results: DataFrame) -> list[GroupResult]:
     return [_decoder.decode(content) for content in found.to_pylist()]
 
 
-def rows_of(results: DataFrame, kind: str) -> Iterator[pa.RecordBatch]:
+def batches_of(results: DataFrame, kind: type) -> Iterator[pa.RecordBatch]:
     """Yield the rows of one kind, sorted by group, each batch of one group; the driver holds a part of them at once."""
-    for row in results.where(f.col("kind") == kind).sort(GROUP).toLocalIterator():
-        yield pa.ipc.read_record_batch(pa.py_buffer(row["content"]), SCHEMAS[kind])
+    schema = schema_of(kind)
+    for row in results.where(f.col("kind") == kind.__name__).sort(GROUP).toLocalIterator():
+        yield pa.ipc.read_record_batch(pa.py_buffer(row["content"]), schema)
 
 
 SPARK_RESULTS: Final = from_arrow_schema(RESULTS)

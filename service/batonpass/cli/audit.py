@@ -399,7 +399,7 @@ def _show_json(result: AuditResult) -> None:
     counts = {name: getattr(result, name) for name in ("fatal", "notices", "findings_left_out")}
     body = asdict(result) | counts
     body["findings"] = [asdict(one) for one in ordered(result.findings)]
-    del body["pictures"], body["before"]
+    del body["pictures"], body["before"], body["names"]
     say(json.dumps(body, default=str))
 
 
