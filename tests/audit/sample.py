@@ -177,7 +177,7 @@ def recommendation() -> Recommendation:
     for warmups_max in (1, 2, 4, 8):
         for lag in (1_000, 10_000, 100_000):
             for standbys in (0, 1):
-                downtime = 260_000 / warmups_max * (1 + lag / 200_000) / (1 + 4 * standbys)
+                downtime = int(260_000 / warmups_max * (1 + lag / 200_000) / (1 + 4 * standbys))
                 copied = int(4e9 * (1 + 2.5 * standbys) * (1 + warmups_max / 20))
                 chosen = {
                     "max_warmup_replicas": warmups_max,

@@ -7,6 +7,7 @@ import pytest
 from tests.audit.small_day import BEGIN_MS, DAY_MS, MINUTE, NAMES, SCENARIO, Noted, lived
 
 from batonpass.audit.day_scenario import DayScenario, NoDayScenario, Restore, Sampled, _restore_speed, day_scenario
+from batonpass.audit.findings import Outcome
 from batonpass.audit.trials import attempt, present
 from batonpass.core.state import records as r
 from batonpass.core.state.ids import GroupId, MemberId, TaskId
@@ -66,6 +67,7 @@ def test_playing_the_scenario_comes_to_the_same_as_the_day() -> None:
     """Where two placements are equally good, the played day may take the other one: hence one move of tolerance."""
     day = scenario_of(noted())
     trial = attempt(day.scenario, present(day.scenario))
+    assert isinstance(trial, Outcome)
     assert abs(trial.moves - day.lived.moves) <= 1
     assert day.lived.downtime_ms > 60_000
     assert abs(trial.downtime_ms - day.lived.downtime_ms) < 0.15 * day.lived.downtime_ms
@@ -78,6 +80,7 @@ def test_without_samples_the_speed_is_learnt_from_how_long_copies_took() -> None
     assert any("comes from how long copies took" in one for one in day.left_out)
     # That somebody came back without its disk only samples tell: what it ran need not move then.
     trial = attempt(day.scenario, present(day.scenario))
+    assert isinstance(trial, Outcome)
     assert 0 < trial.moves <= day.lived.moves
     assert abs(trial.downtime_ms - day.lived.downtime_ms) < 0.25 * day.lived.downtime_ms
 

@@ -73,8 +73,8 @@ def test_the_console_says_names_and_json_ids(monkeypatch: pytest.MonkeyPatch) ->
     assert shown.exit_code == 1, shown.stderr
     assert f"pod-1, run 2 granted while pod-1 might run it, not {OTHER}" in " ".join(shown.stdout.split())
     body = json.loads(CliRunner().invoke(app, [*wanted, "--json"]).stdout)
-    assert body["findings"][0]["member"] == SECOND
-    assert FIRST in body["findings"][0]["detail"]
+    assert body["findings"][1]["member"] == SECOND
+    assert FIRST in body["findings"][1]["detail"]
 
 
 def test_every_notice_is_in_the_table_of_the_document() -> None:

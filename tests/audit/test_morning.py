@@ -15,6 +15,7 @@ from batonpass.audit import job, report, whatif
 from batonpass.audit.findings import STILL, AuditResult, Finding, GroupDay, Severity, headline
 from batonpass.audit.job import Audit
 from batonpass.audit.whatif import Tried
+from batonpass.audit_words import advised
 from batonpass.cli import app
 from batonpass.cli import audits as cli_audits
 
@@ -179,22 +180,24 @@ def test_nothing_is_recommended_where_the_log_of_the_day_is_not_proven(monkeypat
 
 
 def test_a_recommendation_says_that_both_sides_are_simulated() -> None:
-    (said,) = report._advice(day_with(recommendations=(recommendation(),)))
-    assert "In the simulation of the day, downtime goes from 2 min 16 s to 14 s" in said["change"]
+    (said,) = advised({"orders": asdict(recommendation())})
+    assert "In the simulation of the day, downtime goes from 2 min 16 s to 14 s" in said.sentence
 
 
 def test_what_is_recommended_for_several_groups_is_said_once() -> None:
     one = recommendation()
     same, keep = replace(one, group="clicks", confidence="sure"), replace(one, group="quiet", recommended=one.present)
-    first, last = report._advice(day_with(recommendations=(keep, one, same)))
-    assert (first["groups"], last["groups"], last["change"]) == ("orders and clicks", "quiet", None)
-    assert "downtime goes from 4 min 33 s to 27 s" in first["change"]
+    first, last = advised({each.group: asdict(each) for each in (keep, one, same)})
+    assert (first.groups, last.groups, last.change) == ("orders and clicks", "quiet", "")
+    assert "downtime goes from 4 min 33 s to 27 s" in first.expected
     text = report.as_html(day_with(recommendations=(keep, one, same)))
     assert text.count("Change max_warmup_replicas from 2 to 4") == 1
     assert "clicks: sure" in text
-    lines = cli_audits.advised({each.group: asdict(each) for each in (keep, one, same)})
-    assert [line.split(":")[0].strip() for line in lines] == ["quiet", "orders, clicks", "orders", "clicks"]
-    assert "max_warmup_replicas 2 -> 4" in lines[1]
+    lines = cli_audits.advice({each.group: asdict(each) for each in (keep, one, same)})
+    assert [line.split(":")[0].strip() for line in lines] == [
+        f"Change {first.change}. In the simulation of the day, {first.expected}.",
+        *("orders", "clicks", "Keep the settings of quiet", "quiet"),
+    ]
 
 
 def test_the_advice_to_pause_has_the_command_and_what_it_holds() -> None:

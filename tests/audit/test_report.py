@@ -24,6 +24,7 @@ from tests.audit.sample import (
     warmup,
 )
 
+from batonpass import audit_words
 from batonpass.audit import report
 from batonpass.audit.findings import (
     AuditResult,
@@ -92,7 +93,7 @@ def named_so(result: AuditResult, name: str) -> AuditResult:
     """Return a result in which a group, a task, a member and every sentence of others is ``name``."""
     finding = Finding(name, "L1", Severity.FATAL, name, name, name, (1,), (WORST_HOUR_MS + 5,))
     owned = ran(name, name, WORST_HOUR_MS)
-    outcome = Outcome({name: name}, 5.0, 1, 0)
+    outcome = Outcome({name: name}, 5, 1, 0)
     advice = replace(
         result.recommendations[0], group=name, confidence=name, present=outcome, recommended=replace(outcome, moves=2)
     )
@@ -100,7 +101,7 @@ def named_so(result: AuditResult, name: str) -> AuditResult:
         result,
         groups=(replace(result.groups[1], group=name),),
         findings=(finding,),
-        recommendations=(advice, replace(advice, recommended=Outcome({name: "other"}, 4.0, 1, 0))),
+        recommendations=(advice, replace(advice, recommended=Outcome({name: "other"}, 4, 1, 0))),
         log_lines=(name,),
         code_version=name,
         pictures=Pictures(
@@ -356,14 +357,14 @@ def test_the_frontier_is_what_nothing_beats() -> None:
 @pytest.mark.parametrize(
     ("text", "wanted"),
     [
-        (report.share(1), "100 %"),
-        (report.share(0.99938), "99.94 %"),
-        (report.share(0.5), "50.0 %"),
-        (report.share(0.999_999), "99.9999 %"),
-        (report.share(0.999_999_4), "99.99994 %"),
-        (report.share(1 - 1e-15), "> 99.9999999 %"),
-        (report.number(21_480.0), "21,480"),
-        (report.number(1.2345), "1.23"),
+        (audit_words.share(1), "100 %"),
+        (audit_words.share(0.99938), "99.94 %"),
+        (audit_words.share(0.5), "50.0 %"),
+        (audit_words.share(0.999_999), "99.9999 %"),
+        (audit_words.share(0.999_999_4), "99.99994 %"),
+        (audit_words.share(1 - 1e-15), "> 99.9999999 %"),
+        (audit_words.number(21_480.0), "21,480"),
+        (audit_words.number(1.2345), "1.23"),
     ],
 )
 def test_figures_are_written_for_people(text: str, wanted: str) -> None:

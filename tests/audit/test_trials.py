@@ -5,8 +5,8 @@ from dataclasses import replace
 import msgspec
 
 from batonpass.audit.day_scenario import DayScenario
-from batonpass.audit.findings import GroupDay
-from batonpass.audit.trials import TUNED, Trial, Value, choose, grid, present, recommendation
+from batonpass.audit.findings import GroupDay, Outcome, Value
+from batonpass.audit.trials import TUNED, choose, grid, present, recommendation
 from batonpass.audit.whatif import recommendations, worth_trying
 from batonpass.core.state.policy import parse_config
 from batonpass.simulate.scenario.model import Act, Scenario, SimulatedSubtopology, Step, Worker
@@ -24,9 +24,9 @@ CRASHED = replace(SCENARIO, steps=(Step(1_000, Act.CRASH, "a"),))
 NOW = present(SCENARIO)
 
 
-def trial(downtime_ms: int, moves: int = 10, size: int = 1_000, **changed: Value) -> Trial:
+def trial(downtime_ms: int, moves: int = 10, size: int = 1_000, **changed: Value) -> Outcome:
     """Return what settings came to that differ from the present ones in these."""
-    return Trial({**NOW, **changed}, downtime_ms, moves, size)
+    return Outcome({**NOW, **changed}, downtime_ms, moves, size)
 
 
 def lived_day(downtime_ms: int, moves: int = 10, *gaps: str) -> DayScenario:
@@ -182,7 +182,7 @@ def test_settings_far_off_are_tried_against_the_defaults() -> None:
 
 
 def test_a_recommendation_shows_everything_that_was_tried() -> None:
-    trials = [trial(60_000), trial(1_000, num_standby_replicas=2), replace(trial(0), refused="no")]
+    trials = [trial(60_000), trial(1_000, num_standby_replicas=2)]
     found = recommendation("g", lived_day(60_000), trials)
     assert (found.present.downtime_ms, found.recommended.downtime_ms) == (60_000.0, 1_000.0)
     assert found.recommended.settings["num_standby_replicas"] == 2
@@ -195,14 +195,18 @@ def test_a_recommendation_shows_everything_that_was_tried() -> None:
 
 def test_groups_without_a_recommendation_have_a_reason() -> None:
     days: dict[str, DayScenario | str] = {"b": lived_day(60_000), "a": lived_day(60_000), "c": "record 7 is missing"}
-    tried = {"b": [trial(60_000), trial(5_000, max_warmup_replicas=8)], "a": [replace(trial(0), refused="no")]}
+    tried: dict[str, list[Outcome | str]] = {
+        "b": [trial(60_000), "not allowed", trial(5_000, max_warmup_replicas=8)],
+        "a": ["no", trial(1)],
+    }
     (found,), left_out, late = recommendations(days, tried, {"d": "too large"})
     assert [(one.group, one.detail) for one in left_out] == [
         ("a", "other settings were not tried: simulated with the present settings, no"),
         ("c", "other settings were not tried: record 7 is missing"),
         ("d", "other settings were not tried: too large"),
     ]
-    assert (found.group, found.recommended.downtime_ms, late) == ("b", 5_000.0, 0)
+    assert (found.group, found.recommended.downtime_ms, late) == ("b", 5_000, 0)
+    assert len(found.grid) == 2
 
 
 def test_the_worst_groups_are_tried() -> None:

@@ -78,7 +78,7 @@ def test_no_trial_is_begun_when_the_time_is_over(rows: GroupRows) -> None:
     day = day_from(log(rows))
     assert isinstance(day, DayScenario)
     wanted = (day.scenario, grid(day.scenario)[0])
-    assert play_trial(0, wanted).refused == NO_TIME
+    assert play_trial(0, wanted) == NO_TIME
     assert play_trial(math.inf, wanted) == attempt(*wanted)
 
 

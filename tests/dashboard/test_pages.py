@@ -282,11 +282,11 @@ async def test_an_audit_shows_its_findings_with_their_evidence(operator: httpx.A
         "at most one member runs a task",
         "two members ran &lt;orders_1&gt; at once",
         "records 7, 8",
-        "99.900 %",
+        "99.9 %",
     ):
         assert words in text
     assert "<code>/var/lib/reports/2026-11-19.html</code>" in text
-    assert "num_standby_replicas" in text
+    assert "Change num_standby_replicas from" in text
 
 
 async def test_an_outage_is_shown_with_what_goes_on(canned: Canned, operator: httpx.AsyncClient) -> None:

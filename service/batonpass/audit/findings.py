@@ -14,6 +14,7 @@ from enum import StrEnum
 from typing import Final
 
 from batonpass.audit.rows import Generation, Interval, Of, Warmup
+from batonpass.audit_words import amount, listed
 from batonpass.laws import BROKEN, LAWS, NOTICES, require_known
 
 FINDINGS_PER_LAW: Final = 50
@@ -79,18 +80,26 @@ class GroupDay:
     downtime_by_cause: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
 
+Value = int | float | str | bool | None
+"""The value of a setting."""
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """What a day costs under some settings. ``settings`` are by Kafka's names, as a group's config has them.
 
-    ``waiting_ms`` is how long tasks ran on a member other than their target, summed over all.
+    ``waiting_ms`` is how long tasks ran on a member other than their target, summed over all; ``silence_ms`` is the
+    part of the downtime that was spent waiting for the sessions of dead members to end. ``missed`` steps of the day
+    could not be taken.
     """
 
-    settings: Mapping[str, int | float | str | bool | None]
-    downtime_ms: float
+    settings: Mapping[str, Value]
+    downtime_ms: int
     moves: int
     bytes: int
-    waiting_ms: float = 0.0
+    waiting_ms: int = 0
+    silence_ms: int = 0
+    missed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,16 +118,6 @@ class Recommendation:
     recommended: Outcome
     confidence: str
     grid: tuple[Outcome, ...] = ()
-
-    @property
-    def changes(self) -> str:
-        """Which settings to change, in words; empty: none."""
-        now = self.present.settings
-        return ", ".join(
-            f"{name} from {now.get(name, '')} to {better}"
-            for name, better in sorted(self.recommended.settings.items())
-            if now.get(name) != better
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,16 +341,6 @@ def time_of(ms: int) -> str:
         return f"{datetime.fromtimestamp(ms // 1_000, UTC):%Y-%m-%d %H:%M:%S}.{ms % 1_000:03}"
     except (OverflowError, ValueError):
         return "an unknown time"
-
-
-def amount(count: int, one: str) -> str:
-    """Return a number of things, in words that fit it: "1 group", "1,204 records", "no notices"."""
-    return f"1 {one}" if count == 1 else f"{f'{count:,}' if count else 'no'} {one}s"
-
-
-def listed(names: Sequence[str]) -> str:
-    """Return names in a row: "a, b and c"."""
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def in_order(laws: Counter[str]) -> list[str]:

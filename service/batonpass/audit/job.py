@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pyspark import StorageLevel
 
@@ -20,10 +19,7 @@ from batonpass.audit.database import rows
 from batonpass.audit.export import NotOver, export_day
 from batonpass.audit.findings import (
     AuditResult,
-    Finding,
-    GroupDay,
     Pictures,
-    amount,
     kept_of,
     without_consequences,
 )
@@ -33,11 +29,9 @@ from batonpass.audit.places import put
 from batonpass.audit.plan import DayPlan, MissingDay, plan_day
 from batonpass.audit.rows import Gap, Interval, Warmup
 from batonpass.audit.session import end_now, followed, opened
-from batonpass.audit.spread import DayTables, GroupResult
+from batonpass.audit.spread import DayTables
+from batonpass.audit_words import amount
 from batonpass.codec.code import code_version
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 __all__ = ["Audit", "MissingDay", "run"]
 
@@ -126,7 +120,7 @@ def run(audit: Audit, tell: Tell = lambda _: None, hear: Callable[[AuditResult],
         with runs.stoppable(partial(end_now, tables.spark)):
             for lost in noted.lost_days:
                 note(f"an audit of {lost} ended without a word; it is marked as broken")
-            result = _Auditor(tables, audit, note).result(log_lines)
+            result = _verdict(tables, audit, note, log_lines)
             if audit.keep:
                 result = replace(result, before=runs.before(audit.database_url, audit.day))
             out = audit.place
@@ -188,82 +182,57 @@ def _begin(audit: Audit, plan: DayPlan, stack: ExitStack, note: Tell) -> DayTabl
     return DayTables(session, audit.database_url, plan)
 
 
-class _Auditor:
-    """Audits one day: each method is a step of it."""
+def _verdict(tables: DayTables, audit: Audit, tell: Tell, log_lines: Sequence[str]) -> AuditResult:
+    """Return everything that is found. What grows with the day is written to Parquet, if anywhere."""
+    plan, started_ms, out = tables.plan, int(time.time() * 1_000), audit.place
 
-    def __init__(self, tables: DayTables, audit: Audit, note: Tell) -> None:
-        self._started_ms = int(time.time() * 1_000)
-        self._session, self._plan, self._tables = tables.spark, tables.plan, tables
-        self._audit, self._tell = audit, note
-
-    def _note(self, line: str) -> None:
+    def note(line: str) -> None:
         """Tell what is done next, on Spark's pages too."""
-        self._session.sparkContext.setJobDescription(line)
-        self._tell(line)
+        tables.spark.sparkContext.setJobDescription(line)
+        tell(line)
 
-    def result(self, log_lines: list[str]) -> AuditResult:
-        """Return everything that is found."""
-        frames, groups = self._results_of_groups()
-        days = {one.group: one.day for one in groups if one.day is not None}
-        findings, left_out = self._findings(groups, days)
-        out = self._audit.place
-        drawn = Pictures() if out is None else self._drawn(frames, findings, groups, out)
-        return AuditResult(
-            day=self._plan.day,
-            started_at_ms=self._started_ms,
-            finished_at_ms=int(time.time() * 1_000),
-            code_version=code_version(),
-            groups=tuple(day for _, day in sorted(days.items())),
-            findings=findings,
-            left_out=left_out,
-            records=sum(int(day.measures["records"] or 0) for day in days.values()),
-            decisions_replayed=sum(one.replayed for one in groups),
-            decisions_differing=sum(one.differing for one in groups),
-            records_untraced=sum(one.untraced for one in groups),
-            pictures=drawn,
-            names={one.group: one.names for one in groups if one.names},
-            log_lines=tuple(log_lines),
-            so_far_ms=self._plan.so_far_ms,
-        )
-
-    def _results_of_groups(self) -> tuple[DataFrame, list[GroupResult]]:
-        """Return the results of the day: all as a frame, and what each group came to."""
-        again = ", deciding it again" if self._audit.replay else ""
-        self._note(f"following every task, holding the day to the laws{again}")
-        has_frames = self._audit.place is not None
-        parts = spread.parts_of(self._plan.groups)
-        results = spread.day_results(self._tables, parts, frames=has_frames, replay=self._audit.replay)
-        with followed(self._session, self._tell, list(map(spread.name_of, parts))):
-            if has_frames:
-                # Results are computed once and kept, in memory or on the executors' disks. If an executor is lost, its
-                # parts are read and computed again. PySpark's plain MEMORY_AND_DISK serializes every row, twice the
-                # work of keeping it.
-                results = results.persist(StorageLevel.MEMORY_AND_DISK_DESER)
-            return results, spread.group_results(results)
-
-    def _findings(
-        self, groups: Sequence[GroupResult], days: Mapping[str, GroupDay]
-    ) -> tuple[tuple[Finding, ...], Counter[str]]:
-        """Return the findings that are kept, and by law how many were left out."""
-        ends = [*log_ends(self._plan), *beyond_heads(self._tables.rows, self._plan)]
-        every = [*ends, *(one for group in groups for one in group.found), *notices(days, self._audit.objective)]
-        findings, left_out = kept_of(without_consequences(every))
-        for one in groups:
-            left_out.update(one.left_out)
-        return findings, left_out
-
-    def _drawn(
-        self, results: DataFrame, findings: tuple[Finding, ...], groups: Sequence[GroupResult], out: str
-    ) -> Pictures:
-        """Write what grows with the day, and return samples of it for pictures."""
-        self._note("drawing")
-        down = {one.group: one.worst_hour for one in groups if one.day is not None and one.worst_hour is not None}
+    note(f"following every task, holding the day to the laws{', deciding it again' if audit.replay else ''}")
+    parts = spread.parts_of(plan.groups)
+    results = spread.day_results(tables, parts, frames=out is not None, replay=audit.replay)
+    with followed(tables.spark, tell, list(map(spread.name_of, parts))):
+        if out is not None:
+            # Results are computed once and kept, in memory or on the executors' disks. If an executor is lost, its
+            # parts are read and computed again. PySpark's plain MEMORY_AND_DISK serializes every row, twice the
+            # work of keeping it.
+            results = results.persist(StorageLevel.MEMORY_AND_DISK_DESER)
+        groups = spread.group_results(results)
+    days = {one.group: one.day for one in groups if one.day is not None}
+    ends = [*log_ends(plan), *beyond_heads(tables.rows, plan)]
+    every = [*ends, *(one for group in groups for one in group.found), *notices(days, audit.objective)]
+    findings, left_out = kept_of(without_consequences(every))
+    for one in groups:
+        left_out.update(one.left_out)
+    drawn = Pictures()
+    if out is not None:
+        note("drawing")
         batches = partial(spread.batches_of, results)
-        drawn = pictures(batches, self._plan, findings, down)
-        self._note("writing Parquet")
+        down = {one.group: one.worst_hour for one in groups if one.worst_hour is not None}
+        drawn = pictures(batches, plan, findings, down)
+        note("writing Parquet")
         for table, kind in (("intervals", Interval), ("gaps", Gap), ("warmups", Warmup)):
-            parquet.write_day(batches(kind), kind, out, table, self._plan.day)
-        return drawn
+            parquet.write_day(batches(kind), kind, out, table, plan.day)
+    return AuditResult(
+        day=plan.day,
+        started_at_ms=started_ms,
+        finished_at_ms=int(time.time() * 1_000),
+        code_version=code_version(),
+        groups=tuple(day for _, day in sorted(days.items())),
+        findings=findings,
+        left_out=left_out,
+        records=sum(int(day.measures["records"] or 0) for day in days.values()),
+        decisions_replayed=sum(one.replayed for one in groups),
+        decisions_differing=sum(one.differing for one in groups),
+        records_untraced=sum(one.untraced for one in groups),
+        pictures=drawn,
+        names={one.group: one.names for one in groups if one.names},
+        log_lines=tuple(log_lines),
+        so_far_ms=plan.so_far_ms,
+    )
 
 
 if __name__ == "__main__":

@@ -47,7 +47,7 @@ def write_result(result: AuditResult, out: str) -> None:
         for name, value in day.measures.items()
     ]
     downtime = [
-        (day.group, Downtime(cause=cause, **of | {"count": int(of["count"])}))
+        (day.group, Downtime(cause, int(of["count"]), *(of[name] for name in Downtime._fields[2:])))
         for day in result.groups
         for cause, of in day.downtime_by_cause.items()
     ]

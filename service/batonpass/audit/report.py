@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from datetime import UTC, date, datetime, time, timedelta
 from html import escape
 from importlib.resources import files
@@ -32,9 +33,7 @@ from batonpass.audit.findings import (
     Outcome,
     Recommendation,
     Severity,
-    amount,
     headline,
-    listed,
     ordered,
     readable,
     time_of,
@@ -42,32 +41,10 @@ from batonpass.audit.findings import (
 )
 from batonpass.audit.plan import HOUR_MS
 from batonpass.audit.rows import Generation, Interval, Of, Warmup
-from batonpass.core.state.durations import DASH, duration
+from batonpass.audit_words import MEASURES, advised, amount, listed, measured, number, share
+from batonpass.core.state.durations import duration
 from batonpass.core.state.ids import subtopology_sort_key
 from batonpass.laws import LAWS, NOTICES, meaning_of
-
-
-def share(value: float | None) -> str:
-    """Return a share as a percentage with as many nines as it has: `99.9 %`, `99.9994 %`; 1 alone is `100 %`."""
-    if value is None:
-        return DASH
-    if value >= 1:
-        return "100 %"
-    for digits in range(1, 8):
-        said = f"{value * 100:.{digits}f}"
-        # A share below 1 is never shown as 100 %, and two figures after the nines are enough.
-        if float(said) < 100 and len(said.partition(".")[2].lstrip("9")) >= 1:
-            return f"{said.removesuffix('0') if said.endswith('90') else said} %"
-    return "> 99.9999999 %"
-
-
-def number(value: float | None) -> str:
-    """Return a number: whole ones with separators, others with three figures."""
-    if value is None:
-        return DASH
-    if isinstance(value, int) or float(value).is_integer():
-        return f"{int(value):,}"
-    return f"{value:.3g}"
 
 
 def clock(at_ms: int) -> str:
@@ -97,32 +74,16 @@ ALIKE_SHOWN: Final = 20
 """How many findings are listed in a card."""
 
 EVIDENCE_SHOWN: Final = 8
-Columns = Mapping[str, tuple[str, Callable[[Any], str]]]
-"""Measures by name: how a column is headed, and how its values are written."""
 
-COSTS: Final[Columns] = {
-    "availability": ("available", share),
-    "downtime_ms": ("downtime", duration),
-    "longest_unowned_ms": ("longest without an owner", duration),
-    "handovers": ("handovers", number),
-    "failovers": ("failovers", number),
-    "cold_starts": ("cold starts", number),
-    "members_max": ("members", number),
-    "tasks_max": ("tasks", number),
-    "records": ("records", number),
-}
-WORK: Final[Columns] = {
-    "moves": ("moves", number),
-    "lower_bound": ("fewest possible", number),
-    "warmups": ("warmups", number),
-    "wasted_warmups": ("wasted", number),
-    "probes": ("probes", number),
-    "futile_probes": ("futile", number),
-    "flapping_members": ("flapping members", number),
-    "balance_mean": ("imbalance, mean", number),
-    "balance_worst": ("worst", number),
-    "generations": ("generations", number),
-}
+COSTS: Final = (
+    *("availability", "downtime_ms", "longest_unowned_ms", "handovers", "failovers", "cold_starts", "members_max"),
+    *("tasks_max", "records"),
+)
+WORK: Final = (
+    *("moves", "lower_bound", "warmups", "wasted_warmups", "probes", "futile_probes", "flapping_members"),
+    *("balance_mean", "balance_worst", "generations"),
+)
+"""The measures in the two tables of all groups."""
 
 
 def as_html(result: AuditResult) -> str:
@@ -130,7 +91,7 @@ def as_html(result: AuditResult) -> str:
     result = readable(result)
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters |= {
-        "duration": duration, "share": share, "number": number, "clock": clock,
+        "duration": duration, "number": number, "clock": clock, "measured": measured,
     }  # fmt: skip
     environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
     template = (files("batonpass.audit") / "report.html.j2").read_text(encoding="utf-8")
@@ -165,7 +126,9 @@ def _context(result: AuditResult, shown: dict[str, Any]) -> dict[str, Any]:
         "tiles": _tiles(whole),
         "laws": _laws(result),
         "trend": _trend(result, whole),
-        "advice": _advice(result),
+        "advice": advised({one.group: asdict(one) for one in result.recommendations}),
+        "tried": {one.group: len(one.grid) for one in result.recommendations},
+        "words": MEASURES,
         "unknown_lags": sum(1 for _, one in pictures.warmups if one.lag is None),
         "pictured": _pictured(result, ranked, shown),
         "groups_more": max(0, len(ranked) - GROUPS_PICTURED),
@@ -354,55 +317,23 @@ def _pictured(result: AuditResult, ranked: Sequence[GroupDay], shown: dict[str, 
     intervals = defaultdict(list)
     for group, interval in result.pictures.ownership:
         intervals[group].append(interval)
-    advised = {one.group: one for one in result.recommendations}
+    tried = {one.group: one for one in result.recommendations}
     made = []
-    for number, one in enumerate(ranked[:GROUPS_PICTURED]):
-        begin_ms, advice = result.pictures.worst_hour_ms.get(one.group), advised.get(one.group)
-        part: dict[str, Any] = {"group": one.group, "number": number, "timeline": None, "frontier": None}
+    for place, one in enumerate(ranked[:GROUPS_PICTURED]):
+        begin_ms, advice = result.pictures.worst_hour_ms.get(one.group), tried.get(one.group)
+        part: dict[str, Any] = {"group": one.group, "number": place, "timeline": None, "frontier": None}
         if begin_ms is not None:
             of_group = [finding for finding in result.findings if finding.group == one.group]
             drawn, tasks, there = timeline_figure(intervals[one.group], of_group, begin_ms, result.so_far_ms)
             if drawn is not None:
-                part |= {"timeline": f"timeline-{number}", "tasks": tasks, "tasks_there": there, "hour": begin_ms}
+                part |= {"timeline": f"timeline-{place}", "tasks": tasks, "tasks_there": there, "hour": begin_ms}
                 shown[part["timeline"]] = drawn
         if advice is not None and (drawn := frontier_figure(advice)) is not None:
-            part["frontier"] = f"frontier-{number}"
+            part["frontier"] = f"frontier-{place}"
             shown[part["frontier"]] = drawn
         if part["timeline"] or part["frontier"]:
             made.append(part)
     return made
-
-
-def _advice(result: AuditResult) -> list[dict[str, Any]]:
-    """Return what to change, once for all groups for which that is the same, and how sure that is of each."""
-    alike: defaultdict[str, list[Recommendation]] = defaultdict(list)
-    for one in result.recommendations:
-        alike[one.changes].append(one)
-    return [
-        {
-            "groups": listed([one.group for one in some]),
-            "change": f"Change {changes}. In the simulation of the day, {_expected(some)}." if changes else None,
-            "sure": [(one.group, one.confidence, len(one.grid)) for one in some],
-        }
-        for changes, some in sorted(alike.items(), key=lambda each: not each[0])
-    ]
-
-
-def _expected(some: Sequence[Recommendation]) -> str:
-    """Return what to expect of a change, summed over groups."""
-    said = []
-    for name, what, write in (
-        ("downtime_ms", "downtime", duration),
-        ("waiting_ms", "the time of tasks away from their target", duration),
-        ("moves", "the number of moves", number),
-        ("bytes", "what is copied", decimal),
-    ):
-        was, better = (
-            write(sum(getattr(one, name) for one in side))
-            for side in zip(*((one.present, one.recommended) for one in some), strict=True)
-        )
-        said += [f"{what} goes from {was} to {better}"] * (was != better)
-    return ", ".join(said) or "that costs nothing"
 
 
 Figure = dict[str, Any]

@@ -114,7 +114,7 @@ class Downtime(NamedTuple):
     """How the lengths of a group's gaps of one cause are distributed."""
 
     cause: str
-    count: int
+    count: int  # type: ignore[assignment]  # the column's name, which a tuple has as well
     p50_ms: float
     p99_ms: float
     max_ms: float

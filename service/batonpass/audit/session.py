@@ -20,8 +20,8 @@ from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 import batonpass
-from batonpass.audit.findings import amount
 from batonpass.audit.runs import beating
+from batonpass.audit_words import amount
 from batonpass.child_environment import child_environment
 from batonpass.core.state.durations import duration
 

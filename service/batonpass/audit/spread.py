@@ -16,7 +16,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from batonpass.audit.database import Read, Row, reading, rows
 from batonpass.audit.entries import read_entries, read_standing
-from batonpass.audit.findings import GIVEN_ID, Finding, GroupDay, amount
+from batonpass.audit.findings import GIVEN_ID, Finding, GroupDay
 from batonpass.audit.fold import GroupFold
 from batonpass.audit.group_replay import GroupReplay
 from batonpass.audit.measures import WorstHour
@@ -31,6 +31,7 @@ from batonpass.audit.reading import (
     warmup_lags,
 )
 from batonpass.audit.rows import GROUP, Gap, Generation, Interval, Warmup, batch_of, schema_of
+from batonpass.audit_words import amount
 from batonpass.codec.code import code_version
 from batonpass.codec.records import StoredRecord
 

@@ -6,11 +6,12 @@ All of it is pure and deterministic.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 from batonpass.audit.day_scenario import DayScenario
-from batonpass.audit.findings import Outcome, Recommendation, amount
+from batonpass.audit.findings import Outcome, Recommendation, Value
+from batonpass.audit_words import amount
 from batonpass.core.state.durations import duration
 from batonpass.core.state.errors import InvalidConfig
 from batonpass.core.state.ids import GroupId
@@ -20,8 +21,6 @@ from batonpass.simulate.group import NeverAtRest
 from batonpass.simulate.scenario.model import Act, Scenario
 from batonpass.simulate.scenario.play import LEAD_MS, play
 from batonpass.simulate.scenario.tally import Counted, Tally
-
-Value = int | float | str | bool | None
 
 TUNED: Final = (
     *("max_warmup_replicas", "acceptable_recovery_lag", "num_standby_replicas", "rejoin_grace_ms"),
@@ -69,29 +68,6 @@ class Needed(NamedTuple):
     downtime_ms: float
     waiting_ms: float
     work: float
-
-
-@dataclass(frozen=True, slots=True)
-class Trial:
-    """Results of one set of settings. ``missed`` steps could not be taken; ``refused``: why the day was not played.
-
-    ``waiting_ms`` is how long tasks ran on a member other than their target; ``silence_ms`` is the part of the downtime
-    that was spent waiting for the sessions of dead members to end.
-    """
-
-    settings: Mapping[str, Value]
-    downtime_ms: int = 0
-    moves: int = 0
-    bytes: int = 0
-    missed: int = 0
-    refused: str = ""
-    waiting_ms: int = 0
-    silence_ms: int = 0
-
-    @property
-    def outcome(self) -> Outcome:
-        """The trial as it is reported."""
-        return Outcome(self.settings, float(self.downtime_ms), self.moves, self.bytes, float(self.waiting_ms))
 
 
 def present(scenario: Scenario) -> dict[str, Value]:
@@ -142,43 +118,28 @@ def _is_allowed(config: GroupConfig, wanted: Mapping[str, Value]) -> bool:
     return True
 
 
-def attempt(scenario: Scenario, settings: Mapping[str, Value]) -> Trial:
-    """Play a day under other settings, and count its results in the same way as those of the real day."""
+def attempt(scenario: Scenario, settings: Mapping[str, Value]) -> Outcome | str:
+    """Play a day under other settings, and count its results as those of the real day; a text: why that cannot be."""
     tried = replace(scenario, config={**scenario.config, **settings})
     end_ms = LEAD_MS + (scenario.until_ms or 0)
     tally = Tally(Group(GroupId(scenario.group)), begin_ms=LEAD_MS, end_ms=end_ms)
     try:
         played = play(tried, observer=tally)
     except (NeverAtRest, InvalidConfig) as error:
-        return Trial(settings, refused=str(error)[:200])
+        return str(error)[:200]
     counted = tally.counted()
     restored = played.outcome.restored_records * scenario.record_bytes
-    return Trial(
-        settings,
-        downtime_ms=counted.downtime_ms,
-        moves=counted.moves,
-        bytes=restored,
-        missed=len(played.missed),
-        waiting_ms=counted.waiting_ms,
-        silence_ms=counted.silence_ms,
-    )
+    cost = counted.downtime_ms, counted.moves, restored, counted.waiting_ms, counted.silence_ms
+    return Outcome(settings, *cost, len(played.missed))
 
 
-def recommendation(group: str, day: DayScenario, trials: Sequence[Trial]) -> Recommendation:
-    """Return what to set; ``trials`` begin with that of the present settings, which was played."""
-    now = trials[0]
-    played = [one for one in trials if not one.refused]
-    best = choose(played, day.lived)
-    return Recommendation(
-        group=group,
-        present=now.outcome,
-        recommended=best.outcome,
-        confidence=" ".join(_sentences(day, now, best)),
-        grid=tuple(one.outcome for one in played),
-    )
+def recommendation(group: str, day: DayScenario, trials: Sequence[Outcome]) -> Recommendation:
+    """Return what to set; ``trials`` begin with that of the present settings."""
+    now, best = trials[0], choose(trials, day.lived)
+    return Recommendation(group, now, best, " ".join(_sentences(day, now, best)), tuple(trials))
 
 
-def choose(trials: Sequence[Trial], lived: Counted | None = None) -> Trial:
+def choose(trials: Sequence[Outcome], lived: Counted | None = None) -> Outcome:
     """Return the trial to recommend, of several that begin with the present settings; ``lived`` is the real day.
 
     The least downtime wins if it is worth a change. A trial with more standbys wins only if it leaves less than half of
@@ -200,7 +161,7 @@ def choose(trials: Sequence[Trial], lived: Counted | None = None) -> Trial:
     return best
 
 
-def _needed(now: Trial, lived: Counted | None) -> Needed:
+def _needed(now: Outcome, lived: Counted | None) -> Needed:
     off_ms, off_waiting_ms, off_work = 0, 0, 0.0
     if lived is not None:
         off_ms, off_waiting_ms = abs(now.downtime_ms - lived.downtime_ms), abs(now.waiting_ms - lived.waiting_ms)
@@ -213,12 +174,12 @@ def _needed(now: Trial, lived: Counted | None) -> Needed:
     )
 
 
-def _avoidable_ms(one: Trial) -> int:
+def _avoidable_ms(one: Outcome) -> int:
     """Return the downtime that settings of the grid can do something about."""
     return one.downtime_ms - one.silence_ms
 
 
-def _best_of(trials: Sequence[Trial], now: Trial, needed: Needed) -> Trial:
+def _best_of(trials: Sequence[Outcome], now: Outcome, needed: Needed) -> Outcome:
     least = min(one.downtime_ms for one in trials)
     room = SAME_SHARE * now.downtime_ms
     near = [one for one in trials if one.downtime_ms <= least + room]
@@ -236,11 +197,11 @@ def _best_of(trials: Sequence[Trial], now: Trial, needed: Needed) -> Trial:
     return cheapest if left < 1 - needed.work else now
 
 
-def _is_no_dearer(one: Trial, now: Trial) -> bool:
+def _is_no_dearer(one: Outcome, now: Outcome) -> bool:
     return one.bytes <= (1 + SAME_SHARE) * now.bytes and one.moves <= now.moves
 
 
-def _cost(one: Trial, now: Trial) -> tuple[int, int, int, int, int, str]:
+def _cost(one: Outcome, now: Outcome) -> tuple[int, int, int, int, int, str]:
     changed = sum(one.settings[name] != now.settings[name] for name in TUNED)
     restored = round(TENTHS * one.bytes / now.bytes) if now.bytes else one.bytes
     waiting = round(TENTHS * one.waiting_ms / max(now.waiting_ms, SOONER_MS))
@@ -248,13 +209,13 @@ def _cost(one: Trial, now: Trial) -> tuple[int, int, int, int, int, str]:
     return _standbys(one), restored, waiting, one.moves, changed, named
 
 
-def _standbys(one: Trial) -> int:
+def _standbys(one: Outcome) -> int:
     count = one.settings["num_standby_replicas"]
     assert isinstance(count, int)  # noqa: S101 - a setting that is always a number
     return count
 
 
-def _sentences(day: DayScenario, now: Trial, best: Trial) -> list[str]:
+def _sentences(day: DayScenario, now: Outcome, best: Outcome) -> list[str]:
     """Say how sure the recommendation is, and what else it costs."""
     lived = day.lived
     what = "the day so far" if day.so_far else "the day"
@@ -289,7 +250,7 @@ def _sentences(day: DayScenario, now: Trial, best: Trial) -> list[str]:
     return told
 
 
-def _how_sure(day: DayScenario, now: Trial, *, by_waiting: bool) -> str:
+def _how_sure(day: DayScenario, now: Outcome, *, by_waiting: bool) -> str:
     """Say how well the simulation of the present settings agrees with the day, in what the recommendation rests on."""
     pairs = {"moves": (now.moves, day.lived.moves, 1)}
     pairs["downtime"] = (now.downtime_ms, day.lived.downtime_ms, BETTER_MS)

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 from batonpass.audit.database import reading
 from batonpass.audit.day_scenario import DayScenario, NoDayScenario, Sampled, day_scenario
 from batonpass.audit.entries import DAMAGE, read_group, read_record
-from batonpass.audit.findings import Finding, GroupDay, Recommendation, Severity
+from batonpass.audit.findings import Finding, GroupDay, Outcome, Recommendation, Severity, Value
 from batonpass.audit.plan import DAY_MS, DayPlan, GroupPlan, quoted
 from batonpass.audit.reading import COPIES, SNAPSHOT, WHOLE_LAG, LogRow, log_rows
 from batonpass.audit.session import followed
-from batonpass.audit.trials import Trial, Value, attempt, grid, recommendation
+from batonpass.audit.trials import attempt, grid, recommendation
 from batonpass.codec.records import StoredRecord
 from batonpass.core.state import records as r
 from batonpass.core.state.ids import GroupId
@@ -59,6 +59,8 @@ NO_TIME: Final = "no time was left"
 
 Day = DayScenario | str
 """A group's day as it can be played again, or why it cannot."""
+Trial = Outcome | str
+"""What a day came to under some settings, or why it was not played."""
 
 
 _Given = TypeVar("_Given")
@@ -158,11 +160,11 @@ def recommendations(days: Mapping[str, Day], tried: Mapping[str, Sequence[Trial]
     for group, day in sorted(days.items()):
         if not isinstance(day, DayScenario):
             why_not[group] = day
-        elif tried[group][0].refused:
-            why_not[group] = f"simulated with the present settings, {tried[group][0].refused}"
+        elif isinstance(now := tried[group][0], str):
+            why_not[group] = f"simulated with the present settings, {now}"
         else:
-            found.append(recommendation(group, day, tried[group]))
-    late = sum(one.refused == NO_TIME for trials in tried.values() for one in trials)
+            found.append(recommendation(group, day, [one for one in tried[group] if isinstance(one, Outcome)]))
+    late = sum(one == NO_TIME for trials in tried.values() for one in trials)
     return Tried(tuple(found), tuple(not_tried(group, why) for group, why in sorted(why_not.items())), late)
 
 
@@ -212,4 +214,4 @@ def day_of(group: str, rows: Iterable[LogRow], sampled: Sampled, *, begin_ms: in
 def play_trial(until_s: float, wanted: tuple[Scenario, Mapping[str, Value]]) -> Trial:
     """Play a group's day under other settings; after ``until_s``, in seconds since 1970, none is begun any more."""
     scenario, settings = wanted
-    return Trial(settings, refused=NO_TIME) if time.time() >= until_s else attempt(scenario, settings)
+    return NO_TIME if time.time() >= until_s else attempt(scenario, settings)

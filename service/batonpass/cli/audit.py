@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
 import typer
 from rich.text import Text
 
+from batonpass.audit_words import amount
 from batonpass.child_environment import is_nameless
-from batonpass.cli.audits import FINDING, MEASURES, advised, finding_row, measures_row
+from batonpass.cli.audits import FINDING, MEASURES, advice, finding_row, measures_row
 from batonpass.cli.client_context import failing_well, table
 from batonpass.cli.exits import Exit, Failure
 from batonpass.cli.folder import UpFolder, running_here
@@ -404,12 +405,12 @@ def _show_json(result: AuditResult) -> None:
 
 
 def _show_advice(result: AuditResult) -> None:
-    for line in advised({one.group: asdict(one) for one in result.recommendations[:SHOWN]}):
+    for line in advice({one.group: asdict(one) for one in result.recommendations[:SHOWN]}):
         screen().say(line)
 
 
 def _show(result: AuditResult, wanted: Audit) -> None:
-    from batonpass.audit.findings import amount, named, ordered, readable, summary  # noqa: PLC0415
+    from batonpass.audit.findings import named, ordered, readable, summary  # noqa: PLC0415
 
     out = screen()
     out.say(f"{named(result)}: {summary(result)}")

@@ -7,11 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
+from batonpass.audit_words import advised, measured
 from batonpass.cli.client_context import ClientContext, client_command
 from batonpass.cli.spans import ago
 from batonpass.client import path
-from batonpass.core.state.durations import duration
-from batonpass.dashboard.view_models.audits import STATE, settings_differ
+from batonpass.dashboard.view_models.audits import STATE
 
 Limit = Annotated[int, typer.Option("--limit", min=1, max=1_000, help="How many days to list, or findings of a day.")]
 NO_AUDIT = "No day has been audited. `batonpass audit --day DAY` audits one."
@@ -65,7 +65,7 @@ async def show(context: ClientContext, day: str, limit: int) -> None:
         context.say(f"{more} more findings; a higher --limit shows more of them.")
     if body["measures"]:
         context.table("group", *MEASURES, rows=[measures_row(group, of) for group, of in body["measures"].items()])
-    for line in advised(body["recommendations"]):
+    for line in advice(body["recommendations"]):
         context.say(line)
 
 
@@ -96,39 +96,16 @@ def finding_row(finding: Mapping[str, Any], sequences: Sequence[int]) -> list[An
 
 def measures_row(group: str, measures: Mapping[str, float | None]) -> list[Any]:
     """Return the measures of a group as a row: its name, and the columns of ``MEASURES``."""
-    return [group, *(_told(name, measures.get(name)) for name in MEASURES)]
+    return [group, *(_shown(name, measures.get(name)) for name in MEASURES)]
 
 
-def advised(advice: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Return what an audit recommends by group, one sentence a line; groups with the same changes share one."""
-    alike: dict[str, list[str]] = {}
-    for group, one in advice.items():
-        changes = ", ".join(f"{name} {now} -> {then}" for name, now, then in settings_differ(one))
-        alike.setdefault(changes, []).append(group)
-    lines = []
-    for words, groups in alike.items():
-        expected = _expected([advice[group] for group in groups])
-        said = f"{words}. Simulated: {expected}." if words else "keep the settings as they are."
-        sure = [str(advice[group]["confidence"]) for group in groups]
-        lines.append(f"{', '.join(groups)}: {said}" + (f" {sure[0]}" if len(groups) == 1 else ""))
-        if len(groups) > 1:
-            lines += [f"  {group}: {how}" for group, how in zip(groups, sure, strict=True)]
-    return lines
-
-
-def _expected(some: Sequence[Mapping[str, Any]]) -> str:
-    """Return what to expect of a change, summed over groups; what one of them does not know is left out."""
-    said = []
-    for name, what, write in (
-        ("downtime_ms", "downtime", lambda ms: duration(ms, "-")),
-        ("moves", "moves", str),
-        ("bytes", "bytes", "{:,}".format),
-        ("waiting_ms", "tasks away from where they belong", duration),
-    ):
-        was, better = ([one[side].get(name) for one in some] for side in ("present", "recommended"))
-        if None not in (*was, *better):
-            said.append(f"{what} {write(sum(was))} -> {write(sum(better))}")
-    return ", ".join(said)
+def advice(recommendations: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return what an audit recommends, and how sure that is, one sentence a line."""
+    return [
+        line
+        for one in advised(recommendations)
+        for line in (one.sentence, *(f"  {group}: {how}" for group, how in one.sure.items()))
+    ]
 
 
 def _row(one: dict[str, Any]) -> list[Any]:
@@ -143,7 +120,6 @@ def _row(one: dict[str, Any]) -> list[Any]:
     ]
 
 
-def _told(name: str, value: float | None) -> float | str | None:
-    if value is not None and name == "availability":
-        return f"{value:.4%}"
-    return duration(value, "-") if name.endswith("_ms") else value
+def _shown(name: str, value: float | None) -> float | str | None:
+    """Return the value of a measure; a number stays one, so that its column is aligned."""
+    return measured(name, value) if value is not None and (name == "availability" or name.endswith("_ms")) else value

@@ -6,6 +6,7 @@ from typing import Final
 
 from starlette.responses import Response
 
+from batonpass.audit_words import advised
 from batonpass.client import Refused, path
 from batonpass.dashboard.request_context import RequestContext
 from batonpass.dashboard.view_models import audits
@@ -50,5 +51,7 @@ async def show_audit(context: RequestContext) -> Response:
         findings=audits.findings_of(one["findings"], group),
         measures=[(name, audits.measures_of(one["measures"][name])) for name in chosen],
         downtime={name: one["downtime_by_cause"].get(name, {}) for name in chosen},
-        advice=[(name, one["recommendations"][name]) for name in chosen if name in one["recommendations"]],
+        advice={
+            name: advised({name: one["recommendations"][name]})[0] for name in chosen if name in one["recommendations"]
+        },
     )
