@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import timedelta
+from itertools import pairwise
 from typing import Any, Final
 
 from tests.audit.planted import HOUR_MS, MIDNIGHT, MINUTE_MS, folded
@@ -413,6 +414,55 @@ def _expired(payload: Any) -> bool:
     return bool(payload["cause"] == "expired")
 
 
+def swap_in_decision(day: GroupRows) -> None:
+    """Have two records of one decision stand in each other's place."""
+    decided = {row["version"] for _, row in rows(day, "assignment_events")} | {day.version}
+    found = [one for one in rows(day, "record_log") if one[1]["at"] >= MIDNIGHT + timedelta(minutes=2)]
+    pairs = [
+        (one, other)
+        for one, other in pairwise(found)
+        if one[1]["seq"] not in decided and one[1]["kind"] == other[1]["kind"] == "picture-changed"
+    ]
+    (first, row), (second, other) = pairs[len(pairs) // 2]
+    put(day, "record_log", first, payload=other["payload"])
+    put(day, "record_log", second, payload=row["payload"])
+
+
+def begin_with_token(day: GroupRows) -> None:
+    """Have the day begin with a snapshot in which a token is higher."""
+    go_on_from_snapshot(day)
+    *row, packed = day.tables["snapshots"][0]
+    stored = json.loads(zlib.decompress(packed))
+    raise_token(stored["group"])
+    day.tables["snapshots"] = [(*row, zlib.compress(json.dumps(stored).encode()))]
+
+
+def empty_snapshot(day: GroupRows) -> None:
+    """Have a snapshot without a byte."""
+    snapshot()(day)
+    day.tables["snapshots"] = [(*day.tables["snapshots"][0][:-1], b"")]
+
+
+def more_released(payload: Any) -> Any:
+    """Return a confirmation of a changelog that is longer."""
+    return payload | {"final": [[name, end + 1] for name, end in payload["final"]]}
+
+
+def _has_final(payload: Any) -> bool:
+    return bool(payload["final"])
+
+
+def append_deletion(day: GroupRows) -> None:
+    """Have the last word of the log be that the group was deleted."""
+    at = day.tables["record_log"][-1][3]
+    ms = int(at.timestamp() * 1_000)
+    day.version += 1
+    payload = {"at_ms": ms, "lease_end_ms": ms}
+    day.tables["record_log"].append(
+        (day.group_id, day.version, day.coordinator_epoch, at, "group-deleted", 1, json.dumps(payload))
+    )
+
+
 _REPORT: Final = {"kind": "active-reported"}
 _L2: Final = frozenset({"L2"})
 _UNREAD: Final = frozenset({"replay-incomplete"})
@@ -583,5 +633,34 @@ COLUMN_PLANTS: Final[Mapping[str, Plant]] = {
     "generation-decide": Plant(generation(decide_ms=77.0), "", traced=True),
     "samples-gone": Plant(all_gone("samples"), ""),
     "others-gone": Plant(all_gone("members", "events", "commands"), ""),
+    "history-heard": Plant(in_table("assignment_events", {"kind": "gone"}, heard_at=MIDNIGHT), "L2", "heard_ms"),
+    "history-heard-traced": Plant(
+        in_table("assignment_events", {"kind": "gone"}, heard_at=MIDNIGHT), "L2", "heard_ms", traced=True
+    ),
+    "released-more": Plant(in_payload_where({"kind": "task-released"}, more_released, _has_final), ""),
+    "released-more-traced": Plant(
+        in_payload_where({"kind": "task-released"}, more_released, _has_final), "L10", "final", traced=True
+    ),
+    "record-with-more": Plant(in_payload_where({"kind": "task-released"}, lambda one: one | {"more": 1}), ""),
+    "records-swapped": Plant(swap_in_decision, ""),
+    "records-swapped-traced": Plant(swap_in_decision, "L10", "", traced=True),
+    "trace-of-another": Plant(in_table("traces", {}, group_id="a-stranger"), "L10", "there is no trace", traced=True),
+    "snapshot-begun-with-token": Plant(begin_with_token, "L1", "its token is", times=2, traced=True),
+    "snapshot-begun-with-token-untraced": Plant(begin_with_token, "L1", "which is not above", times=2),
+    "snapshot-empty": Plant(empty_snapshot, "unreadable-snapshot", ""),
+    "version-nought": Plant(
+        in_table("record_log", {"kind": "task-released"}, version=0), "L2", "version 0", also=_UNREAD
+    ),
+    "generation-version-earlier": Plant(generation(version=lambda was: was - 1), "L2", "as shown"),
+    "place-of-another": Plant(
+        in_payload_where({"kind": "place-inherited"}, lambda one: one | {"heir": "late.1"}),
+        *("L2", "score"),
+        times=2,
+        also=frozenset({"L9"}),
+    ),
+    "away-longer": Plant(
+        in_payload_where({"kind": "member-away"}, lambda one: one | {"until_ms": one["until_ms"] + HOUR_MS}), ""
+    ),
+    "deleted-at-last": Plant(append_deletion, "L2", "its history lacks", times=None, also=frozenset({"stuck-task"})),
     "owner-of-head": Plant(lambda _: None, "", sql="update group_heads set owner = 'x' where group_id = :name"),
 }

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from batonpass.audit.findings import AuditResult
+    from batonpass.days.rows import GroupRows
     from batonpass.postgres.embedded import EmbeddedPostgres
 
 
@@ -31,20 +33,29 @@ def spark() -> Iterator[SparkSession]:
         yield session
 
 
-@pytest.fixture(scope="session")
-def planted_url(server: EmbeddedPostgres) -> Iterator[str]:
-    """The URL of a database with the day of `planted`; tests leave its records as they are."""
-    name = f"planted{next(numbers)}"
+@contextmanager
+def filled(server: EmbeddedPostgres, groups: Iterable[GroupRows], statements: Iterable[str] = ()) -> Iterator[str]:
+    """Lend the URL of a database with the day of some groups, after some statements."""
+    name = f"audited{next(numbers)}"
     url = beside(server.url, name)
 
     async def fill() -> None:
         await run_sql(server.url, f"create database {name}")
         await upgrade(url)
-        await planted.write_day(url, planted.whole_day())
+        await planted.write_day(url, list(groups))
+        for one in statements:
+            await run_sql(url, one)
 
     asyncio.run(fill())
     yield url
     asyncio.run(run_sql(server.url, f"drop database {name} with (force)"))
+
+
+@pytest.fixture(scope="session")
+def planted_url(server: EmbeddedPostgres) -> Iterator[str]:
+    """The URL of a database with the day of `planted`; tests leave its records as they are."""
+    with filled(server, planted.whole_day()) as url:
+        yield url
 
 
 EVERY = {**PLANTS, **COLUMN_PLANTS}
@@ -54,20 +65,9 @@ EVERY = {**PLANTS, **COLUMN_PLANTS}
 @pytest.fixture(scope="session")
 def plants_url(server: EmbeddedPostgres) -> Iterator[str]:
     """The URL of a database with all plants; tests leave its records as they are."""
-    name = f"plants{next(numbers)}"
-    url = beside(server.url, name)
-
-    async def fill() -> None:
-        await run_sql(server.url, f"create database {name}")
-        await upgrade(url)
-        await planted.write_day(url, list(planted_days(EVERY)))
-        for group, plant in EVERY.items():
-            if plant.sql:
-                await run_sql(url, plant.sql.replace(":name", f"'{group}'"))
-
-    asyncio.run(fill())
-    yield url
-    asyncio.run(run_sql(server.url, f"drop database {name} with (force)"))
+    damage = [plant.sql.replace(":name", f"'{group}'") for group, plant in EVERY.items() if plant.sql]
+    with filled(server, planted_days(EVERY), damage) as url:
+        yield url
 
 
 class Audited(NamedTuple):

@@ -108,7 +108,7 @@ def _comparable_change(row: ChangeRow, *, exactly: bool) -> ChangeRow:
         return row
     # The cause for which a member goes is in the record.
     why = row.change.why if row.change.kind == "gone" else ""
-    return row._replace(change=row.change._replace(why=why, at_ms=0, heard_ms=None))
+    return row._replace(change=row.change._replace(why=why, at_ms=0))
 
 
 def _change_in_words(change: Change) -> str:

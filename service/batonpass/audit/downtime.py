@@ -9,6 +9,7 @@ from batonpass.audit.facts import Run
 from batonpass.audit.findings import DowntimeCause
 from batonpass.audit.ledger import Ledger, Task
 from batonpass.audit.rows import Gap
+from batonpass.percentiles import nearest_rank
 
 STUCK_MS: Final = 600_000
 """A task that no member is granted for so long is stuck: twice as long as a restarting member's place is kept."""
@@ -87,9 +88,8 @@ def distributions(lengths: Mapping[str, Iterable[int]]) -> dict[str, dict[str, f
 
 
 def _distribution(lengths: Sequence[int]) -> dict[str, float]:
-    count = len(lengths)
-    p50, p99 = (lengths[-(-percent * count // 100) - 1] for percent in (50, 99))
-    values = {"count": count, "p50_ms": p50, "p99_ms": p99, "max_ms": lengths[-1], "total_ms": sum(lengths)}
+    p50, p99 = nearest_rank(lengths, 50), nearest_rank(lengths, 99)
+    values = {"count": len(lengths), "p50_ms": p50, "p99_ms": p99, "max_ms": lengths[-1], "total_ms": sum(lengths)}
     return {name: float(value) for name, value in values.items()}
 
 
