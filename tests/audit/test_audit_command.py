@@ -157,7 +157,7 @@ def test_a_missing_extra_is_named() -> None:
 
 PRINT = """
 import sys
-from batonpass.cli.audit import unless_gone
+from batonpass.cli.auditing import unless_gone
 from batonpass.terminal import say, screen
 sys.stdin.read()
 unless_gone(lambda: {print}("a verdict" * 100_000))

@@ -67,7 +67,7 @@ def test_names_stand_for_ids() -> None:
 
 
 def test_the_console_says_names_and_json_ids(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("batonpass.cli.audit._carried_out", lambda _wanted, show: (show(found()), found())[1])
+    monkeypatch.setattr("batonpass.cli.auditing._carried_out", lambda _wanted, show: (show(found()), found())[1])
     wanted = ["--day", "2026-11-18", "--database-url", "postgresql://nobody@127.0.0.1:9/nothing"]
     shown = CliRunner().invoke(app, wanted)
     assert shown.exit_code == 1, shown.stderr
