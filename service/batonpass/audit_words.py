@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from rich.filesize import decimal
-
 from batonpass.core.state.durations import DASH, duration
 
 MEASURES: Final[Mapping[str, str]] = {
@@ -112,6 +110,8 @@ def advised(recommendations: Mapping[str, Mapping[str, Any]]) -> list[Advice]:
 
 def _expected(some: Sequence[Mapping[str, Any]]) -> str:
     """Return what to expect of a change, summed over groups; what one of them does not know is left out."""
+    from rich.filesize import decimal  # noqa: PLC0415 - Spark's executors import this module, and lack rich
+
     said = []
     for name, what, write in (
         ("downtime_ms", "downtime", duration),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import sys
@@ -102,6 +103,24 @@ def test_a_part_that_takes_long_is_named_while_it_does(
         spark.range(0, 3, 1, 3).mapInArrow(work, "id long").collect()
     named = [one for one in lines if "under way" in one]
     assert [one.rpartition(" ")[0] for one in named] == ["group large: under way for 1", "group large: under way for 2"]
+
+
+IMPORTED = """
+import sys
+import batonpass.audit.spread, batonpass.audit.whatif
+print(*{name.partition(".")[0] for name in sys.modules})
+"""
+
+
+def test_executors_need_no_other_packages_than_are_named() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "audit-run.md").read_text(encoding="utf-8")
+    _, _, named = page.partition("The Python of the executors needs")
+    packages = {one.replace("-", "_") for one in re.findall(r"`([a-z-]+)`", named.partition(", which")[0])}
+    found = subprocess.run([sys.executable, "-c", IMPORTED], capture_output=True, text=True, check=True).stdout.split()
+    ours = {one for one in found if not one.startswith("_") and one not in sys.stdlib_module_names}
+    of_these = {"batonpass", "pyspark", "py4j", "adbc_driver_manager", "cython_runtime", "typing_extensions"}
+    assert packages >= {"ortools", "msgspec"}
+    assert ours - packages - of_these == set()
 
 
 @pytest.mark.needs("spark")
