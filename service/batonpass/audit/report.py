@@ -162,7 +162,7 @@ def in_short(result: AuditResult) -> list[str]:
         said.append(
             "Begin with L2: where it is broken, the rest is not proven until it is known who or what changed rows."
         )
-    said += _not_run(result)
+    said += [*_over(result), *_not_run(result)]
     if result.unread:
         said.append(f"No sum on this page has {amount(len(result.unread), 'group')} that could not be read whole.")
     if result.decisions_replayed:
@@ -171,6 +171,16 @@ def in_short(result: AuditResult) -> list[str]:
         differing = f"{amount(result.decisions_differing, 'outcome')} differed"
         said.append(f"{again} made again by the same core: {same or differing}.")
     return [*said, *untraced(result)]
+
+
+def _over(result: AuditResult) -> list[str]:
+    """Return since when no law was broken any more, if that is known of every finding and group."""
+    fatal = [one for one in result.findings if one.severity is Severity.FATAL]
+    is_known = all(one.at and STILL not in one.detail and one.group not in result.unread for one in fatal)
+    if not fatal or not is_known or any(result.left_out.get(one.law) for one in fatal):
+        return []
+    last_ms, end = max(one.at[-1] for one in fatal), "the day ended" if result.so_far_ms is None else "it was read"
+    return [f"No law was broken after {clock(last_ms)[:8]}, for {duration(_end_ms(result) - last_ms)} until {end}."]
 
 
 def _not_run(result: AuditResult) -> list[str]:
