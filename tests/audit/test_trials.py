@@ -47,10 +47,21 @@ def test_the_present_settings_come_first() -> None:
 
 def test_the_grid_respects_the_group() -> None:
     config: dict[str, object] = {"max_warmup_replicas": "10%", "num_standby_replicas": 1}
-    two = replace(SCENARIO, workers=SCENARIO.workers[:2], present=("a", "b"), config=config)
+    two = replace(CRASHED, workers=SCENARIO.workers[:2], present=("a", "b"), config=config)
     tried = grid(two)
     assert {one["num_standby_replicas"] for one in tried} == {0, 1}
     assert {one["max_warmup_replicas"] for one in tried} == {"10%", 4, 8, 1, 2}
+
+
+def test_a_day_on_which_nobody_died_says_nothing_against_standbys() -> None:
+    """What they save shows when a member dies."""
+    assert min(int(one["num_standby_replicas"] or 0) for one in grid(SCENARIO)) == NOW["num_standby_replicas"]
+    assert min(int(one["num_standby_replicas"] or 0) for one in grid(CRASHED)) == 0
+
+
+def test_where_there_is_no_work_none_can_be_saved() -> None:
+    now = trial(0, 0, 0)
+    assert choose([now, trial(0, 0, 0, num_standby_replicas=0)]) is now
 
 
 def test_the_least_downtime_wins() -> None:

@@ -79,7 +79,8 @@ def present(scenario: Scenario) -> dict[str, Value]:
 def grid(scenario: Scenario) -> tuple[dict[str, Value], ...]:
     """Return the settings to try, the present ones first: each changed by itself, the likely pairs, the defaults.
 
-    How long a member that went is waited for is changed only if one went.
+    How long a member that went is waited for is changed only if one went. Fewer standbys are tried only if a member
+    died: another day says nothing of what they are for.
     """
     config = parse_config(scenario.config)
     stateful = sum(subtopology.partitions for subtopology in scenario.subtopologies if subtopology.stateful)
@@ -103,9 +104,11 @@ def grid(scenario: Scenario) -> tuple[dict[str, Value], ...]:
     one_by_one += [*({name: value} for name, value in defaults.items()), defaults]
     now = present(scenario)
     tried: list[dict[str, Value]] = [now]
+    has_died = any(step.act is Act.CRASH for step in scenario.steps)
     for change in one_by_one:
         wanted = {**now, **change}
-        if wanted not in tried and _is_allowed(config, wanted):
+        is_fair = has_died or int(wanted["num_standby_replicas"] or 0) >= standbys
+        if is_fair and wanted not in tried and _is_allowed(config, wanted):
             tried.append(wanted)
     return tuple(tried)
 
@@ -193,7 +196,8 @@ def _best_of(trials: Sequence[Outcome], now: Outcome, needed: Needed) -> Outcome
     if now.waiting_ms - soonest.waiting_ms >= needed.waiting_ms:
         return soonest
     cheapest = min((now, *same), key=lambda one: _cost(one, now))
-    left = min(cheapest.bytes / max(1, now.bytes), cheapest.moves / max(1, now.moves))
+    # Where there is no work, none can be saved.
+    left = min(one / of if of else 1.0 for one, of in ((cheapest.bytes, now.bytes), (cheapest.moves, now.moves)))
     return cheapest if left < 1 - needed.work else now
 
 
