@@ -12,7 +12,7 @@ from tests.days.small_day import DAY, SMALL
 from typer.testing import CliRunner, Result
 
 from batonpass.cli.simulate import app
-from batonpass.days.generate import VARIANTS_MAX, Hear, Wish, Written, generate, generate_scenario
+from batonpass.days.generate import VARIANTS_MAX, Hear, Wish, Written, generate
 from batonpass.days.rows import COLUMNS
 from batonpass.days.writing import GroupsThere, refuse_existing
 from batonpass.postgres.connect import connect
@@ -72,8 +72,8 @@ async def test_more_groups_than_days_are_copies(database_url: str, monkeypatch: 
 
 async def test_a_scenario_can_be_written(database_url: str) -> None:
     done: list[str] = []
-    wish = Wish(DAY, sample_every=0)
-    await asyncio.to_thread(generate_scenario, database_url, SMALL, wish, hear=heard_in(done))
+    wish = Wish(DAY, sample_every=0, scenario=SMALL)
+    await asyncio.to_thread(generate, database_url, wish, hear=heard_in(done))
     assert done == ["small"]
     engine = connect(database_url)
     with pytest.raises(GroupsThere, match="small"):

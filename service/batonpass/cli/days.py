@@ -7,18 +7,17 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import BrokenExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import typer
 
 from batonpass.cli.database import failing_on_database, upgrade_schema, without_password
 from batonpass.cli.exits import Exit, Failure
 from batonpass.cli.progress import progress
-from batonpass.days.generate import Drawing, Hear, Wish, Written, generate, generate_scenario
+from batonpass.days.generate import Drawing, Hear, Wish, Written, generate
 from batonpass.days.plant import OF_DRAWN_DAYS, Fault
 from batonpass.days.writing import GroupsThere
 from batonpass.simulate.scenario.drawing import EVENTS_OF_A_DAY
-from batonpass.simulate.scenario.model import Scenario
 from batonpass.terminal import say, say_on_stderr
 
 __all__ = ["EVENTS_OF_A_DAY", "Wish", "fill", "parse_faults"]
@@ -81,7 +80,7 @@ def parse_faults(names: list[str], *, is_drawn: bool) -> tuple[Fault, ...]:
     return faults
 
 
-def fill(url: str, wish: Wish, scenario: Scenario | None, *, as_json: bool) -> None:
+def fill(url: str, wish: Wish, *, as_json: bool) -> None:
     """Write days into a database, show the progress, and print what was written.
 
     Raises:
@@ -91,13 +90,13 @@ def fill(url: str, wish: Wish, scenario: Scenario | None, *, as_json: bool) -> N
     done, started = Sum(), time.monotonic()
     try:
         with _progress(wish, done) as hear:
-            _write(url, wish, scenario, hear)
+            _write(url, wish, hear)
     except KeyboardInterrupt:
         whole = f"{done.groups} of {wish.group_count} groups were written completely, and nothing of the others"
         raise Failure(Exit.INTERRUPTED, f"interrupted: {whole}.") from None
     seconds = round(time.monotonic() - started, 1)
     # What a drawn day misses was chosen by the draw; what a scenario's day misses was asked for by its author.
-    missed = [] if scenario is None else list(done.missed)
+    missed = [] if wish.scenario is None else list(done.missed)
     if as_json:
         say(json.dumps({"day": wish.day.isoformat(), **done.counts(), "missed": missed, "seconds": seconds}))
         return
@@ -130,13 +129,10 @@ def _progress(wish: Wish, done: Sum) -> Iterator[Hear]:
         yield hear
 
 
-def _write(url: str, wish: Wish, scenario: Scenario | None, hear: Hear) -> None:
+def _write(url: str, wish: Wish, hear: Hear) -> None:
     try:
         with failing_on_database(url):
-            if scenario is None:
-                generate(url, wish, hear=hear)
-            else:
-                generate_scenario(url, scenario, replace(wish, events=0), hear=hear)
+            generate(url, wish, hear=hear)
     except GroupsThere as error:
         some = ", ".join(error.groups[:5]) + (f" and {len(error.groups) - 5} more" if len(error.groups) > 5 else "")
         raise Failure(

@@ -198,8 +198,9 @@ def _fill(
     day, events, plant = said
     events = events or days.EVENTS_OF_A_DAY * (wanted["groups"] or 1)
     faults = days.parse_faults(plant, is_drawn=path is None)
-    wish = days.Wish(day=day_named(day), events=events, faults=faults, **wanted)
-    days.fill(url, wish, None if path is None else read(path), as_json=json_output)
+    played = None if path is None else read(path)
+    wish = days.Wish(day=day_named(day), events=events, faults=faults, scenario=played, **wanted)
+    days.fill(url, wish, as_json=json_output)
 
 
 def _worlds(

@@ -37,6 +37,7 @@ TOLD_EVERY_S: Final = 1.0
 class Wish:
     """What is to be written: a day of ``groups`` groups with about ``events`` changes in all, from ``seed`` on.
 
+    With a ``scenario`` each group has that day, from midnight (UTC) on; ``events``, ``seed`` and ``prefix`` are moot.
     ``faults`` are planted into the first group. ``sample_every`` is in minutes; 0: no samples.
     """
 
@@ -47,6 +48,7 @@ class Wish:
     prefix: str = "simulated"
     faults: tuple[Fault, ...] = ()
     sample_every: int = 1
+    scenario: Scenario | None = None
 
     @property
     def group_count(self) -> int:
@@ -86,7 +88,7 @@ class _Part:
 
 
 def generate(url: str, wish: Wish, *, hear: Hear, workers: int | None = None) -> None:
-    """Write days drawn from seeds; ``hear`` is called for each group that is written, and for days under way.
+    """Write the days that are wished for; ``hear`` is called for each group that is written, and for days under way.
 
     A group's rows depend on its seed alone, not on how many processes there are. Only positions in the feed of events,
     which all groups share, are given out in the order in which groups are written.
@@ -96,37 +98,31 @@ def generate(url: str, wish: Wish, *, hear: Hear, workers: int | None = None) ->
         GroupsThere: when groups of these names exist; nothing was written.
         StoreUnavailable: when the database cannot be reached; groups that were written stay.
     """
-    _write_all(url, list(_parts(wish)), wish, hear=hear, workers=workers)
-
-
-def generate_scenario(url: str, scenario: Scenario, wish: Wish, *, hear: Hear) -> None:
-    """Write one scenario as a day, which begins at midnight (UTC); errors are those of ``generate``."""
-    count = wish.groups or 1
-    names = (
-        (scenario.group,) if count == 1 else tuple(f"{scenario.group}-{number:04}" for number in range(1, count + 1))
-    )
-    _write_all(url, [_Part(scenario, names, wish.faults)], wish, hear=hear, workers=1)
+    parts = list(_parts(wish))
+    asyncio.run(_prepare(url, [name for part in parts for name in part.groups], wish.day))
+    workers = min(len(parts), workers or os.cpu_count() or 1)
+    carry_out(partial(_write_part, url, wish), parts, heard=hear, workers=workers)
 
 
 def _parts(wish: Wish) -> Iterator[_Part]:
-    names = [f"{wish.prefix}-{number:04}" for number in range(1, wish.group_count + 1)]
-    events = max(1, wish.events // len(names))
+    one = wish.scenario
+    if one is not None:
+        count = wish.groups or 1
+        names = (one.group,) if count == 1 else tuple(f"{one.group}-{number:04}" for number in range(1, count + 1))
+        yield _Part(one, names, wish.faults)
+        return
+    drawn = [f"{wish.prefix}-{number:04}" for number in range(1, wish.group_count + 1)]
+    events = max(1, wish.events // len(drawn))
     if events > EVENTS_OF_A_GROUP_MAX:
         most, least = EVENTS_OF_A_GROUP_MAX, ceil(wish.events / EVENTS_OF_A_GROUP_MAX)
         raise ValueError(
             f"a group has at most {most:,} changes a day; for {wish.events:,} ask for {least} groups or more"
         )
-    variants = min(VARIANTS_MAX, len(names))
+    variants = min(VARIANTS_MAX, len(drawn))
     for variant in range(variants):
         faults = wish.faults if variant == 0 else ()
-        groups = tuple(names[variant::variants])
+        groups = tuple(drawn[variant::variants])
         yield _Part(draw_day(wish.seed + variant, events=events, oddities=oddities_of(faults)), groups, faults)
-
-
-def _write_all(url: str, parts: Sequence[_Part], wish: Wish, *, hear: Hear, workers: int | None) -> None:
-    asyncio.run(_prepare(url, [name for part in parts for name in part.groups], wish.day))
-    workers = min(len(parts), workers or os.cpu_count() or 1)
-    carry_out(partial(_write_part, url, wish), parts, heard=hear, workers=workers)
 
 
 async def _prepare(url: str, groups: Sequence[str], day: date) -> None:
