@@ -209,7 +209,7 @@ OF_AN_OWNER: dict[str, list[tuple[World, MemberId | None, Why | Held]]] = {
             World(
                 state=RESTORING,
                 own_lag=BEHIND,
-                copies={B: READY, C: READY},
+                copies={C: READY},
                 progress_ms=LONG_AGO,
                 task={"since_ms": LONG_AGO, "handover": Handover(previous_owner=C)},
             ),
@@ -280,6 +280,7 @@ OF_NOBODY: dict[str, list[tuple[World, MemberId | None, Why | Held]]] = {
     ],
     "a copy is ready, tailed or, once a target is placed, on disk": [
         (FREE._replace(copies={C: READY}, group={"storm_since_ms": 1}), C, Why.FAILOVER),
+        (FREE._replace(copies={B: 9, C: READY}, task={"handover": Handover(previous_owner=C)}), B, Why.FAILOVER),
         (FREE._replace(copies={C: READY}, task={"target": Target()}), C, Why.FAILOVER),
         (FREE._replace(copies={}, on_disk={C: READY}), C, Why.FAILOVER),
         (FREE._replace(a={"drain": LEAVING}, copies={A: READY, C: READY}), C, Why.FAILOVER),

@@ -54,7 +54,8 @@ deadline of a drain, such members, and those that are distrusted, come after the
 | no copy is of use | the target, which restores cold |
 | no copy is of use, and there is no target because placement failed | the members without a limit, in turn |
 
-Of several ready copies the previous owner's comes first, then the target's; those on members that drain come last. In
+Of several ready copies the target's comes first, so that the task does not move twice, then the previous owner's; those
+on members that drain come last. In
 the second table a member that is not there comes after every other choice: a next owner gives way to a ready copy, a
 ready copy to one that is behind or to the target, and a target to the next placement or the least loaded member. A next
 owner that has no state, and drains or is not there, gives way to any other member. A member past the deadline of its
@@ -398,7 +399,7 @@ def _target_or_wait(view: View, task: Task) -> Choice:
 def _best_ready(
     view: View, task: Task, *, excluding: tuple[MemberId | None, ...] = (), on_disk: bool = True
 ) -> Choice | None:
-    """Return the best caught-up copy: the previous owner's, the target's, then the one with the least lag.
+    """Return the best caught-up copy: the target's, the previous owner's, then the one with the least lag.
 
     Members that are not there come last, and only for a task without an owner; before them members that drain. Before
     those come members on which it, or other tasks, failed lately, and before these the members that have to confirm
@@ -416,7 +417,7 @@ def _best_ready(
             failed = _is_bad_for(view, task, member_id)
             waits = any(task_id != task.id for task_id in member.revoking)
             availability = view.availability(member_id)
-            order = (availability, failed, waits, not is_previous_owner, not is_target, copy.lag or 0)
+            order = (availability, failed, waits, not is_target, not is_previous_owner, copy.lag or 0)
             ready.append((order, member_id))
     if not ready:
         return None
