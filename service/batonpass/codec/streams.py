@@ -14,7 +14,7 @@ from batonpass.core.state.errors import InvalidRequest
 from batonpass.core.state.ids import GroupId, InstanceId, TaskId, split_task_id
 from batonpass.core.state.inputs import OtherAssignment, StreamsProcess, StreamsRebalance
 from batonpass.core.state.model import ActiveState, Subtopology, Topology
-from batonpass.core.state.policy import KAFKA_NAME_CHARS_MAX, TAG_KEY_CHARS_MAX
+from batonpass.core.state.policy import KAFKA_NAME_CHARS_MAX, OF_AN_APPLICATION, TAG_KEY_CHARS_MAX
 from batonpass.core.state.replies import StreamsAdvice
 from batonpass.core.state.soft import TaskReport
 
@@ -87,13 +87,6 @@ class StreamsBody(StreamsNamesBody, forbid_unknown_fields=True):
 
 
 _STREAMS: Final = Shape(StreamsBody, lenient=True)
-_SETTINGS: Final[tuple[str, ...]] = (
-    "acceptable_recovery_lag",
-    "max_warmup_replicas",
-    "num_standby_replicas",
-    "rack_aware_tags",
-)
-"""The settings of a group that an application has too, and sends at each rebalance. All others are the group's own."""
 
 
 def read_rebalance(body: bytes) -> StreamsRebalance:
@@ -122,7 +115,7 @@ def read_rebalance(body: bytes) -> StreamsRebalance:
         other = OtherAssignment(said.other.assignor or "Kafka's assignor", actives)
     if faults:
         raise refusal(faults)
-    config = {name: said.config[name] for name in _SETTINGS if name in said.config} | _names(said)
+    config = {name: said.config[name] for name in OF_AN_APPLICATION if name in said.config} | _names(said)
     return StreamsRebalance(topology, config, tuple(map(_process, said.members)), other)
 
 

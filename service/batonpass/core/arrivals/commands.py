@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from batonpass.core.arrivals.answers import Taken, no_such_task, refusal
 from batonpass.core.arrivals.kept_out import instance_named
 from batonpass.core.handover.decision_draft import DecisionDraft
@@ -30,8 +32,8 @@ from batonpass.core.state.inputs import (
     ResumeRequest,
     TrustRequest,
 )
-from batonpass.core.state.model import Pause, Topology
-from batonpass.core.state.policy import GroupConfig, Policy, parse_config
+from batonpass.core.state.model import Group, Pause, Topology
+from batonpass.core.state.policy import OF_AN_APPLICATION, WHOSE_GROUP, GroupConfig, Policy, parse_config
 from batonpass.core.state.records import (
     ConfigChanged,
     GroupDeclared,
@@ -47,6 +49,8 @@ from batonpass.core.state.records import (
 )
 from batonpass.core.state.replies import Declared, Done, Reply
 from batonpass.core.state.topology import next_topology, with_partitions
+
+_SAID_BY_LEADER: Final = "the leader of a Kafka Streams application says this at each rebalance; leave it out"
 
 
 def declare(draft: DecisionDraft, item: GroupDeclaration) -> Reply:
@@ -64,7 +68,7 @@ def declare(draft: DecisionDraft, item: GroupDeclaration) -> Reply:
             return PreconditionRequired(f"group {group.id!r} exists; send If-Match with its ETag to change it")
         if item.if_match != group.revision:
             return PreconditionFailed(f"group {group.id!r} has changed since; read it again and send its present ETag")
-        topology = group.topology if item.topology is None else next_topology(group.topology, item.topology)
+        topology = _topology_said(item, group)
         config = _config_said(item, group.config)
         require_size(draft, topology)
     except ProtocolError as refused:
@@ -94,16 +98,32 @@ def _create(draft: DecisionDraft, item: GroupDeclaration) -> Reply:
 def _config_said(item: GroupDeclaration, before: GroupConfig) -> GroupConfig:
     """Return the config with what a caller changes of it.
 
+    A caller may clear whose group it is, for the application's next rebalance to say it anew.
+
     Raises:
         InvalidConfig: naming every setting that is wrong, or for the leader of a Kafka Streams application to say.
     """
     config = before if item.config is None else parse_config(item.config, before)
-    why = "the leader of a Kafka Streams application says this at each rebalance; leave it out"
-    own = ("kafka_streams", "other_assignor")
-    faults = [(f"config.{name}", why) for name in own if getattr(config, name) != getattr(before, name)]
+    own = ("kafka_streams", "other_assignor", *WHOSE_GROUP, *(OF_AN_APPLICATION if before.kafka_streams else ()))
+    changed = [name for name in own if getattr(config, name) != getattr(before, name)]
+    faults = [
+        (f"config.{name}", _SAID_BY_LEADER) for name in changed if name not in WHOSE_GROUP or getattr(config, name)
+    ]
     if faults:
-        raise InvalidConfig(f"the config is refused: {faults[0][0]}: {why}", errors=faults)
+        raise InvalidConfig(f"the config is refused: {faults[0][0]}: {_SAID_BY_LEADER}", errors=faults)
     return config
+
+
+def _topology_said(item: GroupDeclaration, group: Group) -> Topology:
+    """Return the topology with what a caller changes of it.
+
+    Raises:
+        InvalidTopology: if it cannot follow the present one, or is that of a Kafka Streams application.
+    """
+    topology = group.topology if item.topology is None else next_topology(group.topology, item.topology)
+    if group.config.kafka_streams and topology != group.topology:
+        raise InvalidTopology(f"the topology is refused: {_SAID_BY_LEADER}", errors=[("topology", _SAID_BY_LEADER)])
+    return topology
 
 
 def require_size(draft: DecisionDraft, topology: Topology) -> None:

@@ -110,6 +110,17 @@ RANGES: Final[Mapping[str, tuple[float, float]]] = {
 }
 """The lowest and the highest accepted value of every numeric field. Shares lie within 0% and 100%."""
 
+OF_AN_APPLICATION: Final = (
+    "acceptable_recovery_lag",
+    "max_warmup_replicas",
+    "num_standby_replicas",
+    "rack_aware_tags",
+)
+"""The settings of a group that a Kafka Streams application has too: its leader says them at each rebalance."""
+
+WHOSE_GROUP: Final = ("application_id", "cluster_id")
+"""The settings that keep a group from being taken for another application's."""
+
 KAFKA_NAME_CHARS_MAX: Final = 255
 RACK_TAGS_MAX: Final = 5
 """KIP-708 allows at most five tag keys."""
