@@ -18,7 +18,21 @@ from batonpass.invariants.moves import is_caught_up_copy
 
 def done_in_vain(transition: Transition) -> list[str]:
     """Return everything in a decision that this module looks for."""
-    return stopped_in_vain(transition) + left_at_deadline(transition) + given_to_who_is_not_there(transition)
+    found = stopped_in_vain(transition) + left_at_deadline(transition) + given_to_who_is_not_there(transition)
+    return found + given_and_taken(transition)
+
+
+def given_and_taken(transition: Transition) -> list[str]:
+    """Return the tasks whose active one decision gives to a member and takes from it again."""
+    given: set[tuple[TaskId, MemberId]] = set()
+    found: list[str] = []
+    for record in transition.records:
+        if isinstance(record, r.AssignmentChanged):
+            taken = [task_id for task_id in (*record.revoked, *record.demoted) if (task_id, record.member_id) in given]
+            found += [f"{task_id} on {record.member_id}, which has just been given it" for task_id in taken]
+            active = [task_id for task_id, grant in record.granted.items() if grant.role is Role.ACTIVE]
+            given.update((task_id, record.member_id) for task_id in active)
+    return found
 
 
 def is_there(transition: Transition, member_id: MemberId) -> bool:
@@ -82,8 +96,10 @@ def stopped_in_vain(transition: Transition) -> list[str]:
         for task_id, task in before.tasks.items()
         if task.owner is None
         and task.handover.next_owner is not None
+        and task.handover.next_owner == after.tasks[task_id].handover.next_owner
         and not _has_a_limit(transition, task.handover.next_owner)
     }
+    ended = {task_id for one in transition.records if isinstance(one, r.TasksEnded) for task_id in one.tasks}
     found: list[str] = []
     for record in transition.records:
         match record:
@@ -96,7 +112,7 @@ def stopped_in_vain(transition: Transition) -> list[str]:
                 is_to_get = {task: one for task, one in is_to_get.items() if one != record.member_id}
             case r.AssignmentChanged():
                 for task_id in (*record.revoked, *record.demoted):
-                    if not _is_willing(transition, record.member_id, task_id):
+                    if task_id in ended or not _is_willing(transition, record.member_id, task_id):
                         continue
                     taker = after.tasks[task_id].handover.next_owner
                     if taker is not None and transition.now_ms < after.grants_from_ms:

@@ -1,8 +1,7 @@
 """Groups of Kafka Streams applications: what the leader of a rebalance is answered, and what becomes of the answer."""
 
-import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import pytest
 from tests.core.described import describe_group
@@ -13,6 +12,7 @@ from batonpass.core.state.errors import (
     GroupNotEmpty,
     InvalidConfig,
     InvalidRequest,
+    InvalidTopology,
     ProtocolError,
     TooLarge,
     UnknownGroup,
@@ -38,7 +38,7 @@ from batonpass.core.state.inputs import (
     Tick,
 )
 from batonpass.core.state.model import ActiveState, PauseScope, Subtopology, Task, Topology
-from batonpass.core.state.policy import GroupConfig, Policy
+from batonpass.core.state.policy import WHOSE_GROUP, GroupConfig, Policy
 from batonpass.core.state.replies import Declared, Done, DrainProgress, StreamsAdvice
 from batonpass.core.state.soft import Refused, Soft, TaskReport
 from batonpass.explain.group import explain_group
@@ -457,6 +457,83 @@ def test_pins_hold() -> None:
     assert "0_0" in roles(advice, "b")["warmup"]
 
 
+def test_a_task_whose_next_owner_drains_goes_to_its_new_target_and_not_back_in_between() -> None:
+    leader = Leader(1, num_standby_replicas=2)
+    for _ in range(2):
+        leader.ask(process("a", {"0_0": RUNS}), process("b", {"0_0": 0}), process("c", {"0_0": 0}))
+    leader.scene.do(PinRequest(TaskId("0_0"), MemberId("b")))
+    advice = leader.ask(process("a", {"0_0": RUNS}), process("b", {"0_0": 0}), process("c", {"0_0": 0}))
+    assert roles(advice, "b") == {"active": ["0_0"]}
+    leader.scene.do(PinRequest(TaskId("0_0"), MemberId("c")))
+    leader.scene.do(DrainRequest(MemberId("b")))
+    advice = leader.ask(process("a", {"0_0": 0}), process("b", {"0_0": 0}), process("c", {"0_0": 0}))
+    assert roles(advice, "c") == {"active": ["0_0"]}
+    assert leader.scene.task("0_0").owner == "c"
+
+
+def test_what_a_rebalance_gives_it_does_not_take_for_a_better_copy() -> None:
+    """The next owner of a task that nobody ran has fallen behind meanwhile."""
+    leader = Leader(1, num_standby_replicas=2)
+    advice = leader.ask(restores("a", 90_000), process("b", {"0_0": 0}), process("c", {"0_0": 50_000}))
+    assert roles(advice, "b") == {"active": ["0_0"]}
+    a, c = process("a", {"0_0": 50_000}), process("c", {"0_0": 0})
+    advice = leader.ask(a, process("b", {"0_0": 200}), c)
+    assert roles(advice, "b") == {"active": ["0_0"]}
+    assert roles(leader.ask(a, restores("b", 210), c), "c") == {"active": ["0_0"]}
+
+
+def restores(name: str, lag: int) -> StreamsProcess:
+    """Return a process that restores the first task."""
+    return replace(process(name), tasks={TaskId("0_0"): TaskReport("active", ActiveState.RESTORING, lag)})
+
+
+def test_what_restores_when_the_group_begins_is_looked_at_again() -> None:
+    leader = Leader(1)
+    advice = leader.ask(restores("a", 90_000))
+    assert (advice.at_rest, advice.follow_up_ms) == (False, 2_000)
+    assert leader.scene.task("0_0").state is ActiveState.RESTORING
+    assert leader.ask(process("a", {"0_0": RUNS})).at_rest
+
+
+def test_what_is_adopted_is_no_new_copy_when_it_is_handed_over_at_once() -> None:
+    """One that is kept out runs more than there are slots, and each of its tasks has a copy that is ready."""
+    leader = Leader(num_standby_replicas=1, max_warmup_replicas=1)
+    b = process("b", dict.fromkeys(ALL, 0))
+    for _ in range(2):
+        leader.ask(process("a", ALL), b)
+    leader.scene.do(Eviction(MemberId("a"), until_undone=True))
+    leader.config["num_standby_replicas"] = 0
+    advice = leader.ask(process("a", ALL), b)
+    assert (roles(advice, "a"), roles(advice, "b")) == ({}, {"active": [*ALL]})
+
+
+def test_what_kafka_gives_to_a_third_process_may_go_back_to_the_one_that_gave_it_up() -> None:
+    leader = Leader(1, num_standby_replicas=2)
+    b, c = process("b", {"0_0": 0}), process("c", {"0_0": 50_000})
+    for _ in range(2):
+        leader.ask(process("a", {"0_0": RUNS}), b, c)
+    leader.scene.do(PinRequest(TaskId("0_0"), MemberId("b")))
+    assert roles(leader.ask(process("a", {"0_0": RUNS}), b, c), "b") == {"active": ["0_0"]}
+    leader.scene.do(PinRequest(TaskId("0_0"), MemberId("a")))
+    assert roles(leader.ask(process("a", {"0_0": 0}), b, restores("c", 60_000)), "a") == {"active": ["0_0"]}
+
+
+def test_a_target_that_had_to_respect_what_was_under_way_is_placed_anew_in_the_next_rebalance() -> None:
+    """All goes to b, which is not to have all any more. It gets what it was to get, and then others get their share."""
+    leader = Leader(num_standby_replicas=2)
+    copies = dict.fromkeys(ALL, 0)
+    leader.ask(process("a", ALL))
+    leader.scene.do(DrainRequest(MemberId("a")))
+    for _ in range(2):
+        leader.ask(process("a", ALL), process("b", copies))
+    leader.scene.do(DrainReversal(MemberId("a")))
+    advice = leader.ask(process("a", copies), process("b", copies), process("c", copies))
+    assert (roles(advice, "b"), advice.follow_up_ms) == ({"active": [*ALL]}, 1_000)
+    leader.ask(process("a", copies), process("b", ALL), process("c", copies))
+    advice = leader.ask(process("a", copies), process("b", ALL), process("c", copies))
+    assert sorted(len(of["active"]) for of in advice.assignment.values()) == [1, 1, 2]
+
+
 def test_stateless_tasks_start_at_once() -> None:
     scene = Scene()
     shape = Topology(1, (Subtopology("0", 2, stateful=False),))
@@ -802,24 +879,54 @@ def test_an_application_that_is_refused_at_a_group_of_members_that_heartbeat_is_
     assert "nother application" not in explanation(leader)
 
 
-def test_what_only_the_leader_says_is_not_set_by_a_caller() -> None:
-    """Protocol 14.3: what a group is, and who decides."""
+OF_THE_LEADER: Mapping[str, object] = {
+    "kafka_streams": False,
+    "other_assignor": "Mine",
+    "application_id": "returns",
+    "cluster_id": "c-2",
+    "acceptable_recovery_lag": 7,
+    "max_warmup_replicas": "50%",
+    "num_standby_replicas": 3,
+    "rack_aware_tags": ["rack"],
+}
+
+
+@pytest.mark.parametrize("name", OF_THE_LEADER)
+def test_what_only_the_leader_says_is_not_set_by_a_caller(name: str) -> None:
+    """Protocol 14.3: what a group is, whose it is, who decides, and what the application has for settings."""
+    leader = Leader()
+    leader.scene.ok(leader.named("totals", "c-1"), StreamsAdvice)
+    scene, before = leader.scene, leader.scene.group
+    refused = scene.change(None, **{name: OF_THE_LEADER[name]})
+    assert isinstance(refused, InvalidConfig)
+    assert [path for path, _ in refused.errors] == [f"config.{name}"]
+    assert scene.group is before
+    # Who reads a group and sends it back, with a setting of their own, changes only that.
+    told = {name: getattr(before.config, name)}
+    assert isinstance(scene.change(before.topology, drain_timeout_ms=60_000, **told), Declared)
+    assert scene.group.config == replace(before.config, drain_timeout_ms=60_000)
+
+
+@pytest.mark.parametrize("shape", [topology(5), topology(3), topology(4, epoch=2), topology(4, stateless=1)])
+def test_nor_are_the_tasks(shape: Topology) -> None:
+    """Those of the next rebalance would be others again."""
     leader = Leader()
     leader.ask(process("a", ALL))
-    scene, heartbeats = leader.scene, Scene()
-    heartbeats.declare()
-    for one in (scene, heartbeats):
-        before = one.group
-        for setting in ({"other_assignor": "Mine"}, {"kafka_streams": not before.config.kafka_streams}):
-            refused = one.change(None, **setting)
-            assert isinstance(refused, InvalidConfig)
-            assert [path for path, _ in refused.errors] == [f"config.{name}" for name in setting]
-            assert one.group is before
-        # Who reads a group and sends it back, with a setting of their own, changes only that.
-        told = {"kafka_streams": before.config.kafka_streams, "other_assignor": before.config.other_assignor}
-        assert isinstance(one.change(None, drain_timeout_ms=60_000, **told), Declared)
-    new = GroupDeclaration(GroupId("new"), topology(), {"kafka_streams": True})
-    Scene("new").refused(new, InvalidConfig)
+    before = leader.scene.group
+    refused = leader.scene.change(shape)
+    assert isinstance(refused, InvalidTopology)
+    assert leader.scene.group is before
+
+
+@pytest.mark.parametrize(
+    "setting", [{"kafka_streams": True}, *({name: "x"} for name in ("other_assignor", *WHOSE_GROUP))]
+)
+def test_a_caller_makes_no_group_of_an_application(setting: Mapping[str, object]) -> None:
+    Scene("new").refused(GroupDeclaration(GroupId("new"), topology(), setting), InvalidConfig)
+    scene = Scene()
+    scene.declare()
+    assert isinstance(scene.change(None, **setting), InvalidConfig)
+    assert isinstance(scene.change(None, num_standby_replicas=1, rack_aware_tags=["zone"]), Declared)
 
 
 def test_an_application_without_a_task_is_none_that_is_refused() -> None:
@@ -1069,121 +1176,6 @@ def test_time_alone_changes_nothing(item: Tick | Started) -> None:
     assert leader.scene.group is before
     assert leader.scene.last is not None
     assert leader.scene.last.wake_at_ms is None
-
-
-@dataclass
-class Application:
-    """A Kafka Streams application in a few lines: what its processes run and have, and what a rebalance does to it."""
-
-    luck: random.Random
-    tasks: int
-    running: dict[str, str] = field(default_factory=dict)
-    copies: dict[str, dict[str, int]] = field(default_factory=dict)
-    """Per process, what it has of tasks that it does not run, and how far that is behind."""
-    tailed: dict[str, set[str]] = field(default_factory=dict)
-    """Per process, the copies that it keeps tailing."""
-    threads: dict[str, int] = field(default_factory=dict)
-    """The processes that have more than one."""
-
-    def report(self) -> list[StreamsProcess]:
-        """Return what the leader says of everybody."""
-        return [
-            process(
-                name,
-                {**copies, **{task: RUNS for task, owner in self.running.items() if owner == name}},
-                threads=self.threads.get(name, 1),
-            )
-            for name, copies in sorted(self.copies.items())
-        ]
-
-    def obey(self, advice: StreamsAdvice) -> None:
-        """Take the assignment: what somebody else still runs is revoked first, and given in the next rebalance."""
-        wanted = {task: str(name) for name, of in advice.assignment.items() for task in of["active"]}
-        assert sorted(wanted) == sorted(f"0_{number}" for number in range(self.tasks))
-        assert sum(len(of["active"]) for of in advice.assignment.values()) == self.tasks
-        for task, name in wanted.items():
-            owner = self.running.get(task)
-            if owner is not None and owner != name:
-                del self.running[task]
-                self.copies[owner][task] = 0
-            elif owner is None:
-                self.running[task] = name
-                self.copies[name].pop(task, None)
-        for name, of in advice.assignment.items():
-            assert not {*of["standby"], *of["warmup"]} & {*of["active"]}
-            self.tailed[str(name)] = {*of["standby"], *of["warmup"]}
-
-    def pass_time(self) -> None:
-        """Let copies that are tailed come closer, and all others fall behind."""
-        for name, copies in self.copies.items():
-            for task in self.tailed.get(name, set()):
-                if self.running.get(task) != name:
-                    copies[task] = max(0, copies.get(task, 100_000) - 40_000)
-            for task in copies.keys() - self.tailed.get(name, set()):
-                copies[task] += 500
-
-    def resize(self, tasks: int) -> None:
-        """Let the application have so many tasks; of what it has no longer, nothing is reported."""
-        self.tasks = tasks
-        left = {f"0_{number}" for number in range(tasks)}
-        self.running = {task: owner for task, owner in self.running.items() if task in left}
-        for name, copies in self.copies.items():
-            self.copies[name] = {task: lag for task, lag in copies.items() if task in left}
-        self.tailed = {name: tailed & left for name, tailed in self.tailed.items()}
-
-    def trouble(self) -> None:
-        """Let something happen: a process comes, goes, comes back, or Kafka decides something by itself."""
-        kind = self.luck.choice(["join", "join", "kill", "own", "none"])
-        if kind == "join" and len(self.copies) < 5:
-            kept = {f"0_{n}": self.luck.choice([0, 50, 5_000]) for n in range(self.tasks) if self.luck.random() < 0.3}
-            name = f"p{self.luck.randrange(6)}"
-            if name not in self.copies:
-                self.copies[name] = kept
-        elif kind == "kill" and len(self.copies) > 1:
-            name = self.luck.choice(sorted(self.copies))
-            del self.copies[name]
-            self.tailed.pop(name, None)
-            self.running = {task: owner for task, owner in self.running.items() if owner != name}
-        elif kind == "own":
-            for task in self.luck.sample(range(self.tasks), k=min(2, self.tasks)):
-                name = self.luck.choice(sorted(self.copies))
-                self.running[f"0_{task}"] = name
-                self.copies[name].pop(f"0_{task}", None)
-
-
-@pytest.mark.no_cover
-@pytest.mark.parametrize("seed", range(60))
-def test_any_application_comes_to_rest_balanced_whatever_happened_to_it(seed: int) -> None:
-    luck = random.Random(seed)
-    app = Application(luck, tasks=luck.randrange(1, 9))
-    app.copies["p9"] = {}
-    leader = Leader(app.tasks, num_standby_replicas=luck.randrange(3), max_warmup_replicas=luck.choice([1, 2, 10]))
-    for _ in range(25):
-        app.trouble()
-        if luck.random() < 0.2:
-            app.resize(luck.randrange(1, 9))
-            leader.tasks = app.tasks
-        if luck.random() < 0.2:
-            app.threads["p9"] = luck.randrange(1, 4)
-        advice = leader.ask(*app.report())
-        if luck.random() < 0.8:
-            app.obey(advice)
-        app.pass_time()
-    app.threads.clear()
-    app.copies["p8"] = {f"0_{number}": luck.choice([0, 50, 5_000]) for number in range(app.tasks)}
-    advice = leader.ask(*app.report())
-    patience_ms = 300_000
-    while not advice.at_rest or advice.follow_up_ms is not None:
-        app.obey(advice)
-        app.pass_time()
-        assert advice.follow_up_ms is not None, f"no rest, and no rebalance to come: {advice}"
-        patience_ms -= advice.follow_up_ms
-        assert patience_ms > 0, f"no rest: {advice}"
-        leader.scene.now_ms += advice.follow_up_ms - ASKS_EVERY_MS
-        advice = leader.ask(*app.report())
-    loads = [len(of["active"]) for of in advice.assignment.values()]
-    assert max(loads) - min(loads) <= 1
-    assert leader.ask(*app.report()).moves == 0
 
 
 def test_a_member_has_the_name_of_its_process_and_each_run_a_number() -> None:

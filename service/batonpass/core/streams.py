@@ -44,7 +44,7 @@ from batonpass.core.state.ids import InstanceId, MemberId, TaskId
 from batonpass.core.state.inputs import Heartbeat, Join, OtherAssignment, RefusedRebalance, StreamsRebalance
 from batonpass.core.state.model import ActiveState, Cause, Group, Member, Role, Task, Topology
 from batonpass.core.state.pmap import PMap
-from batonpass.core.state.policy import GroupConfig, parse_config, within_ranges
+from batonpass.core.state.policy import WHOSE_GROUP, GroupConfig, parse_config, within_ranges
 from batonpass.core.state.records import (
     ActiveReported,
     AssignmentChanged,
@@ -103,6 +103,8 @@ def rebalance(draft: DecisionDraft, item: StreamsRebalance) -> Reply:
         if give_way(draft):
             place_now(draft)
             _take_steps(draft)
+        # What restores is begun last: no copy takes over in this rebalance what this rebalance gives.
+        draft.record(*_started(draft, ActiveState.RESTORING))
     return _answer(draft, item)
 
 
@@ -129,7 +131,7 @@ def _of_another(group: Group, said: Mapping[str, object]) -> InvalidRequest | No
     if group.declared and not group.config.kafka_streams:
         message = f"group {group.id!r} is one of members that heartbeat; name another group for the application"
         return InvalidRequest(message, errors=[("path.group", message)])
-    for name in ("application_id", "cluster_id") if group.declared else ():
+    for name in WHOSE_GROUP if group.declared else ():
         known = getattr(group.config, name)
         if known and said.get(name) and known != said[name]:
             message = (
@@ -271,6 +273,14 @@ def _adopt(draft: DecisionDraft, item: StreamsRebalance) -> None:
     draft.record(
         *(TasksAdopted(member_id, tokens, (), draft.now_ms) for member_id, tokens in sorted(adopted.items())), *released
     )
+    draft.record(
+        *(
+            ActiveReported(task_id, member_id, ActiveState.RESTORING, draft.now_ms)
+            for member_id, tokens in sorted(adopted.items())
+            for task_id in sorted(tokens)
+            if (known_of := draft.soft.report_of(member_id, task_id)) and known_of.report.state is ActiveState.RESTORING
+        )
+    )
 
 
 def _explain_other(draft: DecisionDraft, other: OtherAssignment) -> None:
@@ -299,27 +309,33 @@ def _take_steps(draft: DecisionDraft) -> None:
     while len(draft.records) != before:
         before = len(draft.records)
         take_step(draft)
-        draft.record(*_carried_out(draft))
+        draft.record(*_released(draft), *_started(draft, ActiveState.RUNNING))
 
 
-def _carried_out(draft: DecisionDraft) -> list[Record]:
-    """Return what this rebalance does at once: revoked copies go, and granted tasks start."""
+def _released(draft: DecisionDraft) -> list[Record]:
+    """Return the copies that members give up: they go at once.
+
+    What a member gives up as a copy it may still run: it was the owner until the step before.
+    """
     group = draft.group
-    done: list[Record] = [
+    return [
         TaskReleased(task_id, member.id, at_ms=draft.now_ms)
         for member in sorted(group.members.values(), key=lambda member: member.id)
         for task_id, revocation in sorted(member.revoking.items())
-        # What it gives up as a copy it may still run: it was the owner until the step before.
         if not revocation.active and member.id not in dict(group.tasks[task_id].handover.unreleased)
     ]
-    for task_id in sorted(group.unsettled):
-        task = group.tasks[task_id]
-        if task.owner is not None and task.state is ActiveState.GRANTED:
-            index = group.table.index_of.get(task_id)
-            runs = task.ready_grant or (index is not None and not group.table.stateful[index])
-            state = ActiveState.RUNNING if runs else ActiveState.RESTORING
-            done.append(ActiveReported(task_id, task.owner, state, draft.now_ms))
-    return done
+
+
+def _started(draft: DecisionDraft, state: ActiveState) -> list[Record]:
+    """Return the granted tasks that start in this rebalance, in this state: what is ready, or has no state, runs."""
+    table, granted = draft.group.table, draft.group.tasks.pick(sorted(draft.group.unsettled))
+    runs = state is ActiveState.RUNNING
+    return [
+        ActiveReported(task.id, task.owner, state, draft.now_ms)
+        for task in granted
+        if task.owner is not None and task.state is ActiveState.GRANTED
+        if runs is (task.ready_grant or not table.stateful[table.index_of[task.id]])
+    ]
 
 
 def _answer(draft: DecisionDraft, item: StreamsRebalance) -> StreamsAdvice:
@@ -411,6 +427,8 @@ def _follow_up(draft: DecisionDraft, view: View) -> tuple[int | None, bool]:
     waits = [_restored_in_ms(view, task, member_id) for task in tasks for member_id in _restoring(view, task)]
     if any(task.warmups or task.handover.next_owner or task.target.owner not in (None, task.owner) for task in tasks):
         waits.append(interval_ms)
+    if draft.soft.target_is_provisional and any(isinstance(record, ActiveReported) for record in draft.records):
+        waits.append(SOONEST_MS)  # What the target had to respect is over, now that tasks have begun.
     waits += [max(SOONEST_MS, at_ms - now_ms) for at_ms in hold_ends_ms(draft)]
     return (min(*waits, interval_ms) if waits else None), False
 

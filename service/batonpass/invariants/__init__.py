@@ -61,7 +61,7 @@ def _of_step(transition: Transition) -> Iterator[Violation]:
         member = after.members.get(member_id)
         if member is not None:
             yield from check_member(after, member, touched)
-    yield from check_budgets(transition)
+    yield from check_budgets(transition, ledger)
     yield from check_capacity(transition)
 
 

@@ -49,7 +49,7 @@ class Transition:
 class Ledger:
     """The rights of the tasks and members that the records name, after each record."""
 
-    __slots__ = ("before", "grants", "members", "owners", "revoking", "tasks", "unreleased")
+    __slots__ = ("adopted", "before", "grants", "members", "owners", "revoking", "tasks", "unreleased")
 
     def __init__(self, before: Group, reads: int = 0) -> None:
         """Begin with a group, of whose tasks as many as ``reads`` will be looked at."""
@@ -60,6 +60,7 @@ class Ledger:
         self.grants: defaultdict[MemberId, dict[TaskId, Grant | None]] = defaultdict(dict)
         self.revoking: defaultdict[MemberId, dict[TaskId, Revocation | None]] = defaultdict(dict)
         self.members: dict[MemberId, Member | None] = {}
+        self.adopted: dict[TaskId, MemberId] = {}
 
     def member(self, member_id: MemberId) -> Member | None:
         """Return the member: its epoch and whether it is suspected are as the records say. None once it is gone."""
@@ -167,7 +168,7 @@ class Ledger:
                 self._change(holder, epoch=self._epoch(holder) + 1)
                 self._take_away(holder, task_id, Revocation(self._epoch(holder), at_ms, active=True))
             self.unreleased_of(task_id).pop(member_id, None)
-            self.owners[task_id] = member_id
+            self.owners[task_id] = self.adopted[task_id] = member_id
             self.revoking[member_id][task_id] = None
             self.grants[member_id][task_id] = Grant(Role.ACTIVE, epoch, at_ms, token)
 

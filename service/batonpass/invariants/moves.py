@@ -33,7 +33,7 @@ def check_interruptions(transition: Transition, ledger: Ledger, record: r.Assign
             yield Violation("L6", "revoked, but it does not hold the task", task_id, member.id)
         elif held.role is Role.ACTIVE:
             if not member.suspected:
-                yield from _check_handover(transition, member, task)
+                yield from _check_handover(transition, ledger, member, task)
         elif member.id in (task.target.owner, *task.target.standbys) and not _has_reason_to_drop(
             transition, task, member.id
         ):
@@ -46,12 +46,14 @@ def _has_reason_to_drop(transition: Transition, task: Task, member_id: MemberId)
     return stalled or _reported_lost(transition, member_id, task.id)
 
 
-def _check_handover(transition: Transition, owner: Member, task: Task) -> Iterator[Violation]:
+def _check_handover(transition: Transition, ledger: Ledger, owner: Member, task: Task) -> Iterator[Violation]:
     """Check that an owner loses its active only to a caught-up copy.
 
-    A lost state, or the end of a drain's deadline, needs no such copy. The caller leaves suspected owners out.
+    A lost state, or the end of a drain's deadline, needs no such copy. The caller leaves suspected owners out. If the
+    owner was adopted just now, it is none of those that were to have the task before.
     """
-    before, after, soft = transition.before.tasks.get(task.id), transition.after, transition.soft_after
+    before = None if task.id in ledger.adopted else transition.before.tasks.get(task.id)
+    after, soft = transition.after, transition.soft_after
     measured = soft.report_of(owner.id, task.id)
     state = before.state if before is not None and before.owner == owner.id else task.state
     if measured is not None and measured.report.state is not None:
@@ -155,9 +157,9 @@ def _behind(positions: Positions, ends: dict[str, int]) -> int | None:
     return sum(max(0, ends[topic] - offset) for topic, offset in positions)
 
 
-def check_budgets(transition: Transition) -> Iterator[Violation]:
+def check_budgets(transition: Transition, ledger: Ledger) -> Iterator[Violation]:
     """Yield where a step made copies beyond a budget. Copies may stay when a budget is lowered or an owner is lost."""
-    new, after = _new_copies(transition), transition.after
+    new, after = _new_copies(transition, ledger), transition.after
     task_ids = set().union(*new.values())
     tasks = after.tasks.for_reads(len(task_ids))
     grown = [task_id for task_id in sorted(task_ids) if task_id in tasks and _grew(transition, tasks[task_id])]
@@ -262,13 +264,17 @@ def _bytes_to_be(transition: Transition, member: Member) -> int:
     return sum(max(there.get(task, 0), sizes.get(task, 0)) for task in {*there, *sizes})
 
 
-def _new_copies(transition: Transition) -> dict[MemberId, set[TaskId]]:
-    """Return, by member, the tasks that this step gave it a standby or a warmup of, and that it held in no role."""
+def _new_copies(transition: Transition, ledger: Ledger) -> dict[MemberId, set[TaskId]]:
+    """Return, by member, the tasks that this step gave it a copy of, and that it neither held nor ran by itself."""
     new: defaultdict[MemberId, set[TaskId]] = defaultdict(set)
     for record in transition.records:
         if isinstance(record, r.AssignmentChanged):
             member = transition.before.members.get(record.member_id)
-            copies = {task_id for task_id, grant in record.granted.items() if grant.role is not _ACTIVE}
+            copies = {
+                task_id
+                for task_id, grant in record.granted.items()
+                if grant.role is not _ACTIVE and ledger.adopted.get(task_id) != record.member_id
+            }
             new[record.member_id] |= copies if member is None else copies.difference(member.assignment)
     return new
 
