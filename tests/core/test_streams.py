@@ -365,6 +365,22 @@ def test_what_a_hold_keeps_back_is_asked_for_when_it_ends(
     assert roles(advice, "b") != {}
 
 
+def test_a_hold_goes_on_over_a_restart_of_the_coordinator() -> None:
+    leader = Leader()
+    leader.ask(process("a", ALL))
+    leader.scene.ok(StoreRecovered(), Done)
+    until_ms = leader.scene.group.grants_from_ms
+    for _ in range(2):
+        leader.scene.soft = Soft()
+        leader.scene.do(Started())
+        asked_ms = leader.scene.now_ms
+        advice = leader.ask(process("a", ALL), process("b"))
+        assert roles(advice, "b") == {}
+        assert asked_ms + (advice.follow_up_ms or 0) == leader.scene.group.grants_from_ms >= until_ms
+    leader.scene.now_ms = leader.scene.group.grants_from_ms
+    assert roles(leader.ask(process("a", ALL), process("b")), "b") != {}
+
+
 def test_what_a_pause_holds_is_asked_for_when_the_pause_ends() -> None:
     leader = Leader()
     leader.ask(process("a", ALL))
@@ -376,6 +392,27 @@ def test_what_a_pause_holds_is_asked_for_when_the_pause_ends() -> None:
     assert roles(leader.ask(process("a", ALL), process("b")), "b") != {}
     leader.scene.do(PauseRequest(PauseScope.ALL, "release"))
     assert leader.ask(process("a", ALL)).follow_up_ms is None, "nobody knows when it ends"
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_what_is_to_move_at_the_deadline_of_a_drain_is_asked_for_then(*, restarts: bool) -> None:
+    """The best copy takes over, ready or not; nobody else would look at that instant."""
+    leader = Leader(1)
+    leader.ask(process("a", {"0_0": RUNS}), process("b"))
+    leader.scene.do(DrainRequest(MemberId("a"), deadline_ms=30_000))
+    over_ms = leader.scene.now_ms + 30_000
+    advice = leader.ask(process("a", {"0_0": RUNS}), process("b", {"0_0": 9_000_000}))
+    for lag in (9_000_000, 8_999_000):
+        if restarts:
+            leader.scene.soft = Soft()
+            leader.scene.do(Started())
+        advice = leader.ask(process("a", {"0_0": RUNS}), process("b", {"0_0": lag}))
+    assert roles(advice, "b") == {"warmup": ["0_0"]}
+    assert advice.follow_up_ms is not None
+    assert leader.scene.now_ms - ASKS_EVERY_MS + advice.follow_up_ms <= over_ms
+    leader.scene.now_ms = over_ms
+    advice = leader.ask(process("a", {"0_0": RUNS}), process("b", {"0_0": 8_000_000}))
+    assert roles(advice, "b") == {"active": ["0_0"]}
 
 
 def test_a_process_that_is_kept_out_for_a_time_is_asked_for_when_that_is_over() -> None:
@@ -601,6 +638,17 @@ def test_settings_are_what_kafka_takes_them_for_within_what_a_group_can_use() ->
     assert leader.scene.group.config.num_standby_replicas == 0
 
 
+@pytest.mark.parametrize("value", [-(2**31), -1, 0, 1, 2**31 - 1, 2**80])
+@pytest.mark.parametrize("name", ["max_warmup_replicas", "num_standby_replicas", "acceptable_recovery_lag"])
+def test_no_number_that_kafka_takes_keeps_an_application_from_its_rest(name: str, value: int) -> None:
+    leader = Leader(**{name: value})
+    leader.ask(process("a", ALL))
+    leader.ask(process("a", ALL), process("b"))
+    for _ in range(3):
+        advice = leader.ask(process("a", ALL), process("b", dict.fromkeys(ALL, 0)))
+    assert roles(advice, "b")["active"]
+
+
 def asks(scene: Scene, parts: tuple[Subtopology, ...], *processes: StreamsProcess, **config: object) -> StreamsAdvice:
     """Return what a leader is answered whose application has these subtopologies; two seconds pass."""
     advice = scene.ok(StreamsRebalance(Topology(1, parts), config, processes), StreamsAdvice)
@@ -758,6 +806,31 @@ def test_a_drain_holds_for_a_process_whatever_it_changes(
     leader.scene.do(DrainReversal(MemberId("b")))
     advice = leader.ask(process("a", {"0_0": RUNS, "0_1": RUNS}), changed(process("b")))
     assert roles(advice, "b")
+
+
+@pytest.mark.parametrize("said_of", ["pod-b", "u2"])
+def test_an_instance_that_is_kept_out_has_nothing_whatever_it_changes_how_often_and_under_which_name(
+    said_of: str,
+) -> None:
+    """By the name of its process, or by its id; its threads are raised twice, it restarts, and is evicted."""
+    leader = Leader(2)
+
+    def asked(b: Mapping[str, int | str], threads: int, endpoint: str | None = None) -> StreamsAdvice:
+        a = replace(process("u1", {"0_0": RUNS, "0_1": 0 if "0_1" in b else RUNS}), name="pod-a")
+        return leader.ask(a, replace(process("u2", b, threads=threads), name="pod-b", endpoint=endpoint))
+
+    asked({"0_1": RUNS}, 1)
+    leader.scene.ok(DrainRequest(MemberId(said_of), until_undone=True), DrainProgress)
+    for _ in range(2):
+        asked({"0_1": RUNS}, 2)
+    for threads, endpoint in ((2, None), (8, "h:1"), (32, "h:2")):
+        assert roles(asked({}, threads, endpoint), "u2") == {}
+    leader.ask(replace(process("u1", {"0_0": RUNS, "0_1": RUNS}), name="pod-a"))
+    assert roles(asked({}, 64), "u2") == {}
+    leader.scene.do(Eviction(MemberId("pod-b.2")))
+    assert roles(asked({}, 64), "u2") == {}
+    leader.scene.do(DrainReversal(MemberId(said_of)))
+    assert roles(asked({}, 64), "u2") != {}
 
 
 def test_a_drain_is_over_when_its_process_is_gone() -> None:
@@ -1099,6 +1172,21 @@ def test_an_application_that_has_moved_takes_its_group_along_when_the_setting_is
     leader.scene.ok(GroupDeletion(force=True), Done)
     leader.scene.ok(leader.named("returns", "c-3"), StreamsAdvice)
     assert leader.scene.group.config.application_id == "returns"
+
+
+def test_a_group_that_is_deleted_while_its_application_runs_begins_where_that_runs() -> None:
+    """Nothing moves, nobody waits for a lease, and what the next rebalance says is kept anew."""
+    leader = Leader()
+    for one in (leader.named("totals", "c-1"), leader.named("returns", "c-2")):
+        a, b = process("a", {"0_0": RUNS, "0_1": RUNS}), process("b", {"0_2": RUNS, "0_3": RUNS})
+        advice = leader.scene.ok(replace(one, processes=(a, b)), StreamsAdvice)
+        assert (roles(advice, "a"), roles(advice, "b")) == (
+            {"active": ["0_0", "0_1"]},
+            {"active": ["0_2", "0_3"]},
+        )
+        assert (advice.at_rest, advice.follow_up_ms, advice.moves) == (True, None, 0)
+        assert leader.scene.group.config.application_id == one.config["application_id"]
+        leader.scene.ok(GroupDeletion(force=True), Done)
 
 
 def test_another_application_is_said_to_be_refused_while_it_asks_and_takes_nothing_from_the_first() -> None:

@@ -18,20 +18,19 @@ from batonpass.core.arrivals.kept_out import run_named
 from batonpass.core.arrivals.report_bounds import invalid_numbers
 from batonpass.core.handover.decision_draft import DecisionDraft
 from batonpass.core.handover.probing import probe_sooner, schedule_probe
-from batonpass.core.handover.room import has_limits
 from batonpass.core.handover.step import take_step
 from batonpass.core.handover.turns import give_way
 from batonpass.core.state import inputs as i
 from batonpass.core.state.errors import InvalidRequest, ProtocolError, StaleMemberEpoch, UnknownGroup
 from batonpass.core.state.ids import TaskId
-from batonpass.core.state.model import ActiveState, Group, Member
+from batonpass.core.state.model import Group, Member
 from batonpass.core.state.policy import Policy
 from batonpass.core.state.reasons import NoChange, Reason
 from batonpass.core.state.records import Record
 from batonpass.core.state.replies import Done, DrainProgress, Reply
 from batonpass.core.state.soft import Soft
 from batonpass.core.target.load import balance_by_load
-from batonpass.core.target.reach import is_nothing_under_way
+from batonpass.core.target.reach import is_to_rest
 from batonpass.core.target.retarget import place_now
 from batonpass.core.wakeups import next_wake_ms
 from batonpass.placement.flow import Solver, minimum_flow
@@ -166,7 +165,7 @@ def _advance_group(draft: DecisionDraft, inputs: Sequence[i.Input], concerned: s
     if _is_due(draft) or is_probe or any(isinstance(item, i.ProbeRequest) for item in inputs):
         # Placement goes first: the step below moves towards the target that it sets.
         place_now(draft)
-    elif draft.soft.target_is_provisional and group.placement_due_ms is None and _is_to_rest(group):
+    elif draft.soft.target_is_provisional and group.placement_due_ms is None and is_to_rest(group):
         # The target had to respect a temporary condition. Place anew before the group rests on it, and before copies
         # are dropped for it.
         place_now(draft)
@@ -178,14 +177,6 @@ def _advance_group(draft: DecisionDraft, inputs: Sequence[i.Input], concerned: s
     schedule_probe(draft)
     if not draft.records:
         draft.explain(NoChange.UNCHANGED)
-
-
-def _is_to_rest(group: Group) -> bool:
-    """Say whether the group would rest now: only copies are missing, or full members block all that is left."""
-    unsettled = group.tasks.pick(group.unsettled)
-    if all(task.owner == task.target.owner and task.state is ActiveState.RUNNING for task in unsettled):
-        return True
-    return is_nothing_under_way(group) and has_limits(group)
 
 
 def _is_due(draft: DecisionDraft) -> bool:

@@ -35,6 +35,7 @@ from batonpass.core.handover.decision_draft import DecisionDraft
 from batonpass.core.handover.lag import level_in_ms
 from batonpass.core.handover.planner import plan_step
 from batonpass.core.handover.probing import is_at_rest
+from batonpass.core.handover.reconcile import reconcile
 from batonpass.core.handover.step import take_step
 from batonpass.core.handover.turns import give_way
 from batonpass.core.handover.view import View
@@ -62,6 +63,7 @@ from batonpass.core.state.records import (
 from batonpass.core.state.replies import Done, Reply, StreamsAdvice
 from batonpass.core.state.soft import Refused, TaskReport
 from batonpass.core.state.topology import ended_tasks, reported_topology
+from batonpass.core.target.reach import is_to_rest
 from batonpass.core.target.retarget import place_now
 from batonpass.core.wakeups import hold_ends_ms
 
@@ -105,6 +107,8 @@ def rebalance(draft: DecisionDraft, item: StreamsRebalance) -> Reply:
             _take_steps(draft)
         # What restores is begun last: no copy takes over in this rebalance what this rebalance gives.
         draft.record(*_started(draft, ActiveState.RESTORING))
+        if draft.soft.target_is_provisional and is_to_rest(draft.group):
+            place_now(draft)
     return _answer(draft, item)
 
 
@@ -342,6 +346,9 @@ def _answer(draft: DecisionDraft, item: StreamsRebalance) -> StreamsAdvice:
     view = draft.view()
     step = plan_step(view)
     delay_ms, is_for_everybody = _follow_up(draft, view)
+    if item.other is None and not is_for_everybody and reconcile(view, step.task_plans):
+        # The target is another one now that this rebalance has ended what it had to respect.
+        delay_ms = SOONEST_MS
     at_ms = None if delay_ms is None else draft.now_ms + delay_ms
     if at_ms != draft.group.next_probe_ms:
         draft.record(ProbeScheduled(at_ms))
@@ -427,8 +434,6 @@ def _follow_up(draft: DecisionDraft, view: View) -> tuple[int | None, bool]:
     waits = [_restored_in_ms(view, task, member_id) for task in tasks for member_id in _restoring(view, task)]
     if any(task.warmups or task.handover.next_owner or task.target.owner not in (None, task.owner) for task in tasks):
         waits.append(interval_ms)
-    if draft.soft.target_is_provisional and any(isinstance(record, ActiveReported) for record in draft.records):
-        waits.append(SOONEST_MS)  # What the target had to respect is over, now that tasks have begun.
     waits += [max(SOONEST_MS, at_ms - now_ms) for at_ms in hold_ends_ms(draft)]
     return (min(*waits, interval_ms) if waits else None), False
 

@@ -128,11 +128,14 @@ def all_instants(draft: DecisionDraft) -> list[int]:
 
 
 def hold_ends_ms(draft: DecisionDraft) -> list[int]:
-    """Return the instants after now at which something that holds moves, or limits the target, ends by itself."""
-    stalls = (
-        stall.until_ms for task in draft.group.tasks.pick(draft.group.moving_tasks()) for stall in task.marks.stalls
-    )
-    return _from_now_on(draft, chain(_of_holds(draft.group), stalls, _of_all(draft)))
+    """Return the instants after now at which something that holds moves, or limits the target, ends by itself.
+
+    At the deadline of a drain nothing does.
+    """
+    group = draft.group
+    stalls = (stall.until_ms for task in group.tasks.pick(group.moving_tasks()) for stall in task.marks.stalls)
+    deadlines = (one.drain.deadline_ms for one in group.members.values() if one.drain is not None and one.actives)
+    return _from_now_on(draft, chain(_of_holds(group), stalls, deadlines, _of_all(draft)))
 
 
 def _instants(draft: DecisionDraft, members: Collection[Member], tasks: Iterable[Task]) -> _Instants:

@@ -46,6 +46,14 @@ def is_nothing_under_way(group: Group) -> bool:
     return all(_is_nothing_under_way_for(group.tasks[task_id]) for task_id in group.moving_tasks())
 
 
+def is_to_rest(group: Group) -> bool:
+    """Say whether the group would rest now: only copies are missing, or full members block all that is left."""
+    unsettled = group.tasks.pick(group.unsettled)
+    if all(task.owner == task.target.owner and task.state is ActiveState.RUNNING for task in unsettled):
+        return True
+    return is_nothing_under_way(group) and has_limits(group)
+
+
 def _is_nothing_under_way_for(task: Task) -> bool:
     if task.handover.unreleased or task.warmups or task.handover.previous_owner is not None:
         return False
