@@ -20,17 +20,6 @@ WARM_MOVES: Final = 50
 CRASH_MS: Final = 3_000
 EAGER_TIMES: Final = 50
 
-SCENARIOS: Final = {
-    "scale-out": "3-to-4",
-    "rolling-restart-no-standby": "rolling-restart",
-    "crash": "kill",
-    "replaced-pod": "replaced-pod",
-}
-"""Measurements of Kafka Streams that correspond to a phase, by their names in ``kafka_streams.json``.
-
-``make compare-streams`` wrote that file; docs/compare.md has its settings.
-"""
-
 
 @dataclass(frozen=True, slots=True)
 class Bar:
@@ -90,15 +79,12 @@ def rows(figures: RunFigures) -> list[list[str]]:
 
 
 def kafka_streams(phase: str) -> str:
-    """Return the results of Kafka's own assignor, if the phase was measured with it: moves, silence in ms, rest."""
-    runs = json.loads(Path(__file__).with_name("kafka_streams.json").read_text())["runs"]
-    for run in runs:
-        if (run["scenario"], run["arm"]) == (SCENARIOS.get(phase), "kafka") and "failed" not in run:
-            silences = run["silence_ms"]
-            of = silences["lost"] if silences["lost"]["tasks"] else silences["moved"]
-            rest = f"no rest in {run['watched_s']:.0f} s" if run["rest_s"] is None else f"{run['rest_s']:.0f} s"
-            return f"{run['moved']} moved for {run['needed']}; {of['p50']:,} / {of['max']:,}; {rest}"
-    return ""
+    """Return what Kafka's own assignor did in a phase: moves, silence in ms, rest; "" if it was not measured there.
+
+    ``make compare-streams`` wrote that file; docs/compare.md has its settings.
+    """
+    measured = json.loads(Path(__file__).with_name("kafka_streams.json").read_text())
+    return str(measured.get(phase, ""))
 
 
 def spread_words(values: Sequence[int]) -> str:

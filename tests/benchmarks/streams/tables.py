@@ -9,11 +9,10 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
-from batonpass.demo.tables import SCENARIOS
-
 ROOT = Path(__file__).resolve().parents[3]
-RESULTS: Final = ROOT / "service" / "batonpass" / "demo" / "kafka_streams.json"
-"""Beside the demonstration, which shows some of it."""
+RESULTS: Final = Path(__file__).with_name("results.json")
+DEMONSTRATION: Final = ROOT / "service" / "batonpass" / "demo" / "kafka_streams.json"
+"""What the demonstration shows beside its own figures."""
 
 DOCUMENTS = (ROOT / "README.md", ROOT / "docs" / "compare.md")
 ARM_NAMES = {
@@ -23,7 +22,13 @@ ARM_NAMES = {
     "kafka-tuned": "Kafka Streams, tuned",
     "streams": "Kafka Streams, `group.protocol=streams`",
 }
-PHASES = {scenario: phase for phase, scenario in SCENARIOS.items()}
+PHASES = {
+    "3-to-4": "scale-out",
+    "rolling-restart": "rolling-restart-no-standby",
+    "kill": "crash",
+    "replaced-pod": "replaced-pod",
+}
+"""The scenarios that correspond to a phase of the demonstration."""
 REST_S: Final = {"3-to-4": 60, "3-to-4-standby": 75}
 MOVED_P50_MS: Final = 800
 MOVED_MAX_MS: Final = 1_100
@@ -230,9 +235,23 @@ def filled(text: str, found: Results) -> str:
     return text
 
 
+def shown_beside(found: Results) -> str:
+    """Return what Kafka's own assignor did in each phase of the demonstration: moves, silence in ms, rest."""
+    phases = {}
+    for run in found["runs"]:
+        if run["arm"] == "kafka" and run["scenario"] in PHASES and "failed" not in run:
+            silences = run["silence_ms"]
+            of = silences["lost"] if silences["lost"]["tasks"] else silences["moved"]
+            rest = f"no rest in {run['watched_s']:.0f} s" if run["rest_s"] is None else f"{run['rest_s']:.0f} s"
+            words = f"{run['moved']} moved for {run['needed']}; {of['p50']:,} / {of['max']:,}; {rest}"
+            phases[PHASES[run["scenario"]]] = words
+    return json.dumps(phases, indent=1) + "\n"
+
+
 def main() -> None:
-    """Write the documents."""
+    """Write the documents, and what the demonstration shows."""
     found = json.loads(RESULTS.read_text())
+    DEMONSTRATION.write_text(shown_beside(found))
     for document in DOCUMENTS:
         document.write_text(filled(document.read_text(), found))
 

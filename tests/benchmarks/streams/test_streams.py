@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.benchmarks.streams.measures import Figures, Window, figures_of, part_words, parts_of
 from tests.benchmarks.streams.scenarios import ARMS, EVERY_JOB, SCENARIOS
-from tests.benchmarks.streams.tables import DOCUMENTS, RESULTS, bars, filled, shortfalls
+from tests.benchmarks.streams.tables import DEMONSTRATION, DOCUMENTS, RESULTS, bars, filled, shortfalls, shown_beside
 from tests.clients.streams_job import PARTITIONS
 
 from batonpass.demo.job import Output
@@ -23,6 +23,10 @@ def test_documents_show_what_was_measured(document: Path) -> None:
     text = document.read_text()
     assert filled(text, FOUND) == text
     assert text.count("<!-- compare-streams: ") >= 2
+
+
+def test_the_demonstration_shows_it_too() -> None:
+    assert DEMONSTRATION.read_text() == shown_beside(FOUND)
 
 
 def test_the_file_was_written_by_this_comparison() -> None:
