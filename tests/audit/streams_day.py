@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 from typing import Final
 
 from tests.core.scene import Scene
-from tests.core.test_streams import Application, Leader
+from tests.core.small_application import Application
+from tests.core.test_streams import Leader
 
 from batonpass.core.state.inputs import Input, Started
 from batonpass.core.state.replies import Done, Reply

@@ -6,19 +6,11 @@ so that a re-run at rest changes nothing there either.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tests.benchmarks.groups import SUBTOPOLOGIES, Shape, member_name, tags_of
 
-from batonpass.simulate.kafka.assignor import (
-    LATEST,
-    Assignment,
-    ClientReport,
-    ClientState,
-    Kip441Config,
-    assign,
-    lags_of,
-)
+from batonpass.simulate.kafka.assignor import LATEST, Assignment, ClientState, Kip441Config, assign, lags_of
 from batonpass.simulate.tasks import Task, TaskSet
 
 END = 1_000_000
@@ -42,10 +34,10 @@ class Yardstick:
     tasks: TaskSet
     config: Kip441Config
     end_offsets: Mapping[Task, int]
-    empty: tuple[ClientReport, ...]
-    at_rest: tuple[ClientReport, ...]
-    joined: tuple[ClientReport, ...]
-    left: tuple[ClientReport, ...]
+    empty: tuple[ClientState, ...]
+    at_rest: tuple[ClientState, ...]
+    joined: tuple[ClientState, ...]
+    left: tuple[ClientState, ...]
 
     def operations(self) -> dict[str, Callable[[], Assignment]]:
         """Return each operation as a call."""
@@ -56,7 +48,7 @@ class Yardstick:
             "leave": lambda: self._assign(self.left),
         }
 
-    def _assign(self, reports: tuple[ClientReport, ...]) -> Assignment:
+    def _assign(self, reports: tuple[ClientState, ...]) -> Assignment:
         return assign_reported(reports, self.tasks, self.config, end_offsets=self.end_offsets)
 
 
@@ -82,24 +74,19 @@ def yardstick(shape: Shape) -> Yardstick:
 
 
 def assign_reported(
-    reports: Iterable[ClientReport], tasks: TaskSet, config: Kip441Config, *, end_offsets: Mapping[Task, int]
+    reports: Iterable[ClientState], tasks: TaskSet, config: Kip441Config, *, end_offsets: Mapping[Task, int]
 ) -> Assignment:
     """Place every task from what the clients report: the leader's whole decision, its table of lags included.
 
-    `end_offsets` has the summed end of every stateful task's changelogs.
+    `end_offsets` has the summed end of every stateful task's changelogs. In the place of lags the reports have the sums
+    of the offsets that clients have restored to.
     """
-    return assign(
-        [
-            ClientState(report.client, lags_of(end_offsets, report.offset_sums), report.capacity, report.tags)
-            for report in reports
-        ],
-        tasks,
-        config,
-    )
+    states = [replace(report, lags=lags_of(end_offsets, report.lags)) for report in reports]
+    return assign(states, tasks, config)
 
 
-def _client(shape: Shape, index: int, offset_sums: Mapping[Task, int]) -> ClientReport:
-    return ClientReport(member_name(index), offset_sums, shape.capacity, tags_of(index))
+def _client(shape: Shape, index: int, offset_sums: Mapping[Task, int]) -> ClientState:
+    return ClientState(member_name(index), offset_sums, shape.capacity, tags_of(index))
 
 
 def _held(placed: Assignment, client: str) -> dict[Task, int]:

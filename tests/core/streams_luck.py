@@ -275,10 +275,10 @@ class StreamsLuck:
             runs_on = [one for one, process in self.processes.items() if task in process.runs]
             if not runs_on:
                 self._run(task, name)
-            elif name not in runs_on or len(runs_on) > 1:
-                for one in runs_on:
-                    if one != name and (lag := self.processes[one].runs.pop(task)) is not None and tasks[task]:
-                        self.processes[one].disk[task] = lag
+            for one in runs_on:
+                if one != name:
+                    lag = self.processes[one].runs.pop(task)
+                    self.processes[one].disk |= {task: lag} if tasks[task] else {}
         for name, of in advice.assignment.items():
             copies = {*of["standby"], *of["warmup"]}
             assert len(copies) == len(of["standby"]) + len(of["warmup"])

@@ -8,7 +8,8 @@ import pytest
 from msgspec.structs import replace
 from tests.core.relay import Relay
 from tests.core.scene import Scene, failed, topology
-from tests.core.test_streams import Application, Leader
+from tests.core.small_application import Application
+from tests.core.test_streams import Leader
 
 from batonpass.codec.traces import (
     TRACE_VERSION,

@@ -251,39 +251,34 @@ def _adopt(draft: DecisionDraft, item: StreamsRebalance) -> None:
     A member that had to give a task up, and has become its next owner since, goes on without a break. In ``shadow``, a
     task that no process runs counts as running where Kafka's own assignor puts it.
     """
-    runners: dict[TaskId, list[MemberId]] = {}
+    index_of, instances = draft.group.table.index_of, draft.group.instances
+    runners: dict[TaskId, dict[MemberId, ActiveState | None]] = {}
     for process in item.processes:
         for task_id, report in process.tasks.items():
-            if report.role == "active" and task_id in draft.group.table.index_of:
-                runners.setdefault(task_id, []).append(draft.group.instances[process.id])
+            if report.role == "active" and task_id in index_of:
+                runners.setdefault(task_id, {})[instances[process.id]] = report.state
     for process_id, tasks in sorted(item.other.actives.items()) if item.other is not None else ():
         for task_id in tasks:
-            if task_id in draft.group.table.index_of and process_id in draft.group.instances:
-                runners.setdefault(task_id, [draft.group.instances[process_id]])
+            if task_id in index_of and process_id in instances:
+                runners.setdefault(task_id, {instances[process_id]: None})
     adopted: dict[MemberId, dict[TaskId, int]] = {}
-    released: list[Record] = [
+    more: list[Record] = [
         TaskReleased(task.id, entry.member_id, at_ms=draft.now_ms)
         for task in draft.group.tasks.pick(sorted(draft.group.unsettled))
         for entry in task.handover.unreleased
         if entry.member_id not in draft.group.members
     ]
     for task_id, members in sorted(runners.items()):
-        task = draft.group.tasks[task_id]
+        task, runner = draft.group.tasks[task_id], min(members)
         giving_up = {entry.member_id for entry in task.handover.unreleased} - {task.handover.next_owner}
         known = {task.owner} if task.handover.next_owner is None else {task.owner, *giving_up}
         if known.isdisjoint(members):
-            adopted.setdefault(min(members), {})[task_id] = max(task.token, draft.group.tokens_from) + 1
-            released += [TaskReleased(task_id, task.owner, at_ms=draft.now_ms)] if task.owner is not None else []
+            adopted.setdefault(runner, {})[task_id] = max(task.token, draft.group.tokens_from) + 1
+            more += [TaskReleased(task_id, task.owner, at_ms=draft.now_ms)] if task.owner is not None else []
+            if members[runner] is ActiveState.RESTORING:
+                more.append(ActiveReported(task_id, runner, ActiveState.RESTORING, draft.now_ms))
     draft.record(
-        *(TasksAdopted(member_id, tokens, (), draft.now_ms) for member_id, tokens in sorted(adopted.items())), *released
-    )
-    draft.record(
-        *(
-            ActiveReported(task_id, member_id, ActiveState.RESTORING, draft.now_ms)
-            for member_id, tokens in sorted(adopted.items())
-            for task_id in sorted(tokens)
-            if (known_of := draft.soft.report_of(member_id, task_id)) and known_of.report.state is ActiveState.RESTORING
-        )
+        *(TasksAdopted(member_id, tokens, (), draft.now_ms) for member_id, tokens in sorted(adopted.items())), *more
     )
 
 

@@ -10,7 +10,6 @@ from batonpass.simulate.kafka.assignor import (
     LATEST,
     UNKNOWN,
     Assignment,
-    ClientReport,
     ClientState,
     Kip441Config,
     assign,
@@ -185,14 +184,14 @@ SCALE = {
 }
 
 
-def reports(names: list[str], before: Assignment | None, threads: int) -> list[ClientReport]:
+def reports(names: list[str], before: Assignment | None, threads: int) -> list[ClientState]:
     """What each client reports when it runs its actives and is caught up on its copies."""
     sums: dict[str, dict[Task, int]] = {name: {} for name in names}
     for name in names:
         if before is not None and name in before.clients:
             sums[name] = dict.fromkeys(before.clients[name].copies, 150_000)
             sums[name].update(dict.fromkeys(before.clients[name].active, LATEST))
-    return [ClientReport(name, sums[name], threads) for name in names]
+    return [ClientState(name, sums[name], threads) for name in names]
 
 
 @pytest.mark.parametrize("shape", SCALE)

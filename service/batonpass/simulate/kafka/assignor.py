@@ -59,20 +59,6 @@ class ClientState:
 
 
 @dataclass(frozen=True, slots=True)
-class ClientReport:
-    """What one process reports when it joins a rebalance.
-
-    `offset_sums` has an entry for each stateful task that it holds or finds on its disk: `LATEST` for one that it
-    runs, `UNKNOWN` if the sum cannot be computed, else the sum of the offsets it has restored to.
-    """
-
-    client: str
-    offset_sums: Mapping[Task, int]
-    capacity: int = 1
-    tags: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
 class ClientTasks:
     """The tasks assigned to one client, sorted. Warm-ups are listed apart here, but not on Kafka's wire."""
 
