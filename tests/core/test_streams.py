@@ -1164,6 +1164,22 @@ def test_who_does_not_know_its_cluster_is_not_taken_for_another() -> None:
     assert (config.application_id, config.cluster_id) == ("totals", "c-1")
 
 
+def test_two_versions_of_the_plug_in_that_lead_in_turn_move_nothing_and_forget_nothing() -> None:
+    """The older one says neither whose group it is, nor what processes are called and where they are."""
+    leader = Leader()
+    older = leader.input(process("u1", {"0_0": RUNS, "0_1": RUNS}), process("u2", {"0_2": RUNS, "0_3": RUNS}))
+    named = tuple(replace(one, name=f"pod-{one.id}", endpoint="h:1") for one in older.processes)
+    newer = replace(leader.named("totals", "c-1"), processes=named)
+    leader.scene.ok(older, StreamsAdvice)
+    leader.scene.do(PinRequest(TaskId("0_0"), MemberId("u1")))
+    for item in (newer, older, newer, older):
+        advice = leader.scene.ok(item, StreamsAdvice)
+        assert (advice.moves, advice.at_rest, sorted(leader.scene.group.members)) == (0, True, ["u1", "u2"])
+        assert leader.scene.group.config.application_id == "totals"
+        assert leader.scene.group.pins == {"0_0": "u1"}
+    leader.scene.refused(leader.named("totals", "c-2"), InvalidRequest)
+
+
 def test_an_application_that_has_moved_takes_its_group_along_when_the_setting_is_cleared() -> None:
     leader = Leader()
     leader.scene.ok(leader.named("totals", "c-1"), StreamsAdvice)
