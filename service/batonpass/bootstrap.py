@@ -364,8 +364,7 @@ def spare_the_collector() -> None:
 class Server(uvicorn.Server):
     """A server that says when it listens, and that ends long-polls when it is told to stop, instead of waiting.
 
-    Requests are refused while more than ``connections_max`` connections are open. ``stopping`` is called when it was
-    told to stop, and awaited before it stops answering.
+    ``stopping`` is called when it was told to stop, and awaited before it stops answering.
     """
 
     def __init__(
@@ -373,15 +372,14 @@ class Server(uvicorn.Server):
         config: uvicorn.Config,
         process: Process,
         *,
-        connections_max: int,
         listening: Callable[[], None],
         stopping: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         super().__init__(config)
         connections = process.policy.limits.connections
-        connections.most, connections.open = connections_max, lambda: len(self.server_state.connections)
+        connections.open = lambda: len(self.server_state.connections)
         process.counts.add_gauge("connections_open", "Connections that are open.", connections.open)
-        process.counts.add_gauge("connections_max", "How many may be open at once.", lambda: connections_max)
+        process.counts.add_gauge("connections_max", "How many may be open at once.", lambda: connections.most)
         self._process = process
         self._listening = listening
         self._stopping = stopping
@@ -431,23 +429,25 @@ def serve(
     listeners = listeners or bind_all(settings.host, settings.port)
     url = url_of(listeners[0], is_tls=settings.is_tls)
     process = build(settings, str(settings.advertised_url or advertised_url_of(listeners[0], is_tls=settings.is_tls)))
-    connections = room_for(settings.connections_max)
-    if connections < settings.connections_max:
-        logs.LoggingObserver().connections_are_fewer(settings.connections_max, connections)
     config = server_config(settings, process)
 
     def begun() -> None:
         spare_the_collector()
         listening(url)
 
-    server = Server(config, process, connections_max=connections, listening=begun, stopping=stopping)
+    server = Server(config, process, listening=begun, stopping=stopping)
     with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
         runner.run(server.serve(sockets=listeners))
 
 
 def server_config(settings: Settings, process: Process) -> uvicorn.Config:
-    """Return how the server is set up: TLS, what a connection may take, and how long it waits for what."""
-    limits = ConnectionLimits(settings.request_head_bytes_max, settings.requests_ahead_max, settings.request_arrival_s)
+    """Return how the server is set up: TLS, what connections may take, and how long it waits for what."""
+    most = process.policy.limits.connections.most = room_for(settings.connections_max)
+    if most < settings.connections_max:
+        logs.LoggingObserver().connections_are_fewer(settings.connections_max, most)
+    limits = ConnectionLimits(
+        settings.request_head_bytes_max, settings.requests_ahead_max, settings.request_arrival_s, most
+    )
     config = uvicorn.Config(
         process.app(),
         http=bounded(limits, process.counts.connection_cut),

@@ -1,4 +1,4 @@
-"""What one connection may take of a server: bytes of a head, requests that wait, and time to arrive.
+"""What connections may take of a server: how many there are, bytes of a head, requests that wait, and time to arrive.
 
 Uvicorn parses and answers; it bounds none of this (decision 0031). An answer that is not read is bounded on the socket
 (``sockets.end_unread``). The coordinator and the dashboard are both served behind these limits.
@@ -6,6 +6,7 @@ Uvicorn parses and answers; it bounds none of this (decision 0031). An answer th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 
 PIECE_BYTES: Final = 4_096
 """How much is parsed before the limits are looked at again: by so much a head may exceed its limit."""
+
+FOR_PROBES: Final = 64
+"""How many more connections than may be open are kept while all are busy: so probes and scrapes are answered."""
 
 
 def _refusal(status: bytes, sentence: bytes) -> bytes:
@@ -39,12 +43,14 @@ class ConnectionLimits:
 
     ``head_bytes``: the request line and all headers; it also bounds trailers, and what stands between two parts of a
     chunked body. ``waiting``: requests sent ahead while an earlier one is being answered. ``arrival_s``: the time for a
-    request to arrive, head and body, and for a new connection to begin one.
+    request to arrive, head and body, and for a new connection to begin one. ``open``: connections at once; for one more
+    the one is closed that has been without a request for the longest.
     """
 
     head_bytes: int = 32_768
     waiting: int = 16
     arrival_s: float = 60.0
+    open: float = math.inf
 
 
 def end_with_connection(cycle: RequestResponseCycle) -> None:
@@ -75,6 +81,8 @@ class BoundedConnection(HttpToolsProtocol):
     """
 
     limits = ConnectionLimits()
+    idle: dict[BoundedConnection, None]
+    """Those of the server that have no request whose head has arrived, the one that has had none for longest first."""
 
     @staticmethod
     def cut(reason: str) -> None:
@@ -92,10 +100,22 @@ class BoundedConnection(HttpToolsProtocol):
         """Expect a first request."""
         super().connection_made(transport)
         self._start_timer()
+        self.idle[self] = None
+        self._make_room()
+
+    def _make_room(self) -> None:
+        """Close a connection if there are too many: who sends nothing keeps nobody out who asks for something."""
+        over = len(self.connections) - self.limits.open
+        longest = next(iter(self.idle))
+        if over > 0 and (longest is not self or over > FOR_PROBES):
+            del self.idle[longest]
+            self.cut("too-many")
+            longest.transport.abort()  # What it has not read of an answer would keep it open.
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Mark every unanswered request as disconnected; uvicorn does that only for the last one."""
         self._stop_timer()
+        self.idle.pop(self, None)
         self.pipeline.clear()
         for cycle in self._unanswered:
             cycle.disconnected = True
@@ -142,6 +162,7 @@ class BoundedConnection(HttpToolsProtocol):
         self._is_in_head = False
         super().on_headers_complete()
         self._unanswered.append(self.cycle)
+        self.idle.pop(self, None)
         if self.scope["http_version"] == "1.0":
             end_with_connection(self.cycle)
 
@@ -161,6 +182,8 @@ class BoundedConnection(HttpToolsProtocol):
         """Count one request less that waits for its answer."""
         if self._unanswered:
             del self._unanswered[0]
+        if not self._unanswered:
+            self.idle[self] = None
         super().on_response_complete()
 
     def _start_timer(self) -> None:
@@ -194,4 +217,4 @@ def bounded(limits: ConnectionLimits, cut: Callable[[str], None] = lambda _reaso
 
     ``cut`` is called with the limit that a connection exceeds.
     """
-    return type("BoundedConnection", (BoundedConnection,), {"limits": limits, "cut": staticmethod(cut)})
+    return type("BoundedConnection", (BoundedConnection,), {"limits": limits, "cut": staticmethod(cut), "idle": {}})

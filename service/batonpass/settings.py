@@ -279,7 +279,8 @@ class Settings(BaseSettings):
         default=30_000,
         ge=CONNECTIONS_MIN,
         le=1_000_000,
-        description="Connections that are open at once, idle ones too; beyond them all but probes and scrapes are answered 503. Fewer, "
+        description="Connections that are open at once. For one more the one is closed that is idle for the longest; while all "
+        "are busy, all but probes and scrapes are answered 503. Fewer, "
         "where the system's limit on open files has no room for so many; the log says so at the start. Where it has room for "
         "fewer than 10, nothing starts.",
     )

@@ -135,7 +135,6 @@ async def paired(
             server = Server(
                 server_config(settings, process),
                 process,
-                connections_max=settings.connections_max,
                 listening=lambda: None,
             )
             await stack.enter_async_context(listening(server, listener))

@@ -12,8 +12,9 @@ import typer
 
 from batonpass.cli.client_context import Folder, check_token, failing_well, find, trusted
 from batonpass.cli.exits import Exit, Failure
-from batonpass.cli.listening import bound
+from batonpass.cli.listening import bound, require_room
 from batonpass.dashboard.config import DEFAULT_HOST, DEFAULT_PORT, Config
+from batonpass.dashboard.serve import CONNECTIONS_MAX
 from batonpass.dashboard.serve import serve as run_server
 from batonpass.terminal import say
 
@@ -88,6 +89,7 @@ def dashboard(
         certificate = _certificate(tls_cert, tls_key)
         authorities = trusted()
         hosts, logs = _names(allowed_hosts), _log_url(log_url)
+        require_room(CONNECTIONS_MAX)
         listeners = bound(host, port)
         config = Config(
             url,

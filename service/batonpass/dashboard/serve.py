@@ -13,9 +13,10 @@ from batonpass.connections import ConnectionLimits, bounded
 from batonpass.dashboard.app import make_app
 from batonpass.dashboard.config import Config
 from batonpass.dashboard.request_context import Dashboard
-from batonpass.sockets import UNREAD_S, end_unread, url_of
+from batonpass.sockets import UNREAD_S, end_unread, room_for, url_of
 from batonpass.terminal import log_to_stderr
 
+CONNECTIONS_MAX: Final = 10_000
 STOP_S: Final = 3
 KEEP_ALIVE_S: Final = 65
 """Longer than load balancers keep an idle connection, so that none is closed while a request is under way."""
@@ -54,13 +55,13 @@ def serve(
     ``certificate`` has the files of a certificate and of its key.
 
     Raises:
-        OSError: when a file of the certificate cannot be read.
+        OSError: when a file of the certificate cannot be read, or too few files may be open.
     """
     log_to_stderr("WARNING", "%(levelname)s %(message)s")
     app = make_app(config)
     settings = uvicorn.Config(
         app,
-        http=bounded(ConnectionLimits()),
+        http=bounded(ConnectionLimits(open=room_for(CONNECTIONS_MAX))),
         log_config=None,
         log_level="warning",
         # The addresses of pages hold names of groups and members, and nothing else in the log would be of use.
