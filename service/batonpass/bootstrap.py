@@ -428,7 +428,8 @@ def serve(
     sys.setswitchinterval(SWITCH_EVERY_S)
     listeners = listeners or bind_all(settings.host, settings.port)
     url = url_of(listeners[0], is_tls=settings.is_tls)
-    process = build(settings, str(settings.advertised_url or advertised_url_of(listeners[0], is_tls=settings.is_tls)))
+    advertised = str(settings.advertised_url or advertised_url_of(listeners[0], is_tls=settings.is_tls)).rstrip("/")
+    process = build(settings, advertised)
     config = server_config(settings, process)
 
     def begun() -> None:

@@ -269,7 +269,7 @@ async def test_a_clock_that_nobody_has_read_for_long_may_have_jumped(
     if is_orderly:
         await first.fleet.leave()
     read_ms = await last_read(engine, 3_600)
-    second, third = start("first"), start("third")
+    second, third = start("next"), start("third")
     await second.fleet.start()
     await third.fleet.start()
     clocks = [one.fleet.clock for one in (second, third)]
@@ -283,7 +283,7 @@ async def test_a_plain_restart_leaves_the_clock_as_it_is(start: Start, engine: A
     first = start("first")
     await first.fleet.start()
     await last_read(engine, 8)
-    second = start("first")
+    second = start("next")
     await second.fleet.start()
     assert second.fleet.clock.moved_ms is None
     await second.fleet.renew_and_look()
@@ -297,7 +297,7 @@ async def test_a_jump_that_a_coordinator_has_seen_is_known_to_one_that_starts_at
     first.now_ms += HOUR_MS  # As if the database's clock had gone back.
     await first.fleet.renew_and_look()
     assert first.fleet.clock.moved_ms is not None
-    second = start("first")
+    second = start("next")
     await second.fleet.start()
     assert second.fleet.clock.moved_ms is not None
     assert second.fleet.clock.ran_until_ms == 0
@@ -412,9 +412,7 @@ async def test_who_knows_that_it_is_alone_waits_for_nobody(start: Start) -> None
     assert await next_one.log.take_over(ORDERS) == 2
 
 
-@pytest.mark.parametrize(
-    ("address", "dead", "outlived"), [("one", "one", []), ("one", "nobody", ["one"]), ("two", "one", ["one"])]
-)
+@pytest.mark.parametrize(("address", "dead", "outlived"), [("one", "one", []), ("two", "one", ["one"])])
 async def test_who_comes_back_in_the_place_of_a_dead_process_waits_for_nobody(
     start: Start, monkeypatch: pytest.MonkeyPatch, address: str, dead: str, outlived: list[str]
 ) -> None:
@@ -428,6 +426,53 @@ async def test_who_comes_back_in_the_place_of_a_dead_process_waits_for_nobody(
     if not outlived:
         assert all(next_one.fleet.holds(group) for group in GROUPS)
         assert await next_one.log.take_over(ORDERS) == 2
+
+
+async def test_who_comes_back_in_the_place_of_an_unknown_process_waits_for_its_lease_alone(start: Start) -> None:
+    killed, next_one = start("one"), start("one")
+    await killed.fleet.start()
+    await killed.log.take_over(ORDERS)
+    with pytest.raises(StoreUnavailable, match="has the URL http://one too"):
+        await next_one.fleet.start()
+    await killed.run_out()
+    await next_one.fleet.start()
+    assert next_one.fleet.holds(ORDERS)
+    assert await next_one.log.take_over(ORDERS) == 2
+
+
+async def test_of_two_coordinators_at_one_url_one_takes_part(start: Start) -> None:
+    """Which of them a call is passed on to, nobody can know."""
+    events: list[str] = []
+    first, second = start("one"), start("one")
+    second.fleet.noted = lambda event, _more: events.append(event)
+    await first.fleet.start()
+    running = asyncio.create_task(second.fleet.run())
+    await until(lambda: "has the URL http://one too" in second.fleet.trouble)
+    await asyncio.sleep(fleet.RETRY_MS * 2.5 / 1_000)
+    assert all(first.fleet.holds(group) and not second.fleet.holds(group) for group in GROUPS)
+    assert [one.id for one in await first.leases.coordinators()] == [first.fleet.id]
+    assert events == ["lease-not-renewed"]
+    await first.fleet.leave()
+    await until(lambda: all(second.fleet.holds(group) for group in GROUPS))
+    running.cancel()
+
+
+async def test_of_two_that_began_at_one_url_in_the_same_moment_one_takes_part(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both = [start("one"), start("one")]
+    for one in both:
+        with monkeypatch.context() as context:
+            context.setattr(one.leases, "coordinators", partial(asyncio.sleep, 0, []))
+            await one.fleet.start()
+    stays, goes = sorted(both, key=lambda one: one.fleet.id)
+    await stays.fleet.renew_and_look()
+    for _ in range(2):
+        with pytest.raises(StoreUnavailable, match="has the URL http://one too"):
+            await goes.fleet.renew_and_look()
+        assert not any(goes.fleet.holds(group) for group in GROUPS)
+    await stays.fleet.renew_and_look()
+    assert all(stays.fleet.holds(group) for group in GROUPS)
 
 
 async def test_groups_that_nobody_owns_are_made_known(start: Start) -> None:

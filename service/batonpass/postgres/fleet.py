@@ -162,7 +162,8 @@ class Fleet(Ownership):
         """
         if not await self._renew():
             # Another coordinator found the lease over and removed the row. All held groups may have other owners now.
-            self.noted("lease-lost", {"coordinator": self.id, "groups": len(self._held)})
+            if self._valid_until > float("-inf"):
+                self.noted("lease-lost", {"coordinator": self.id, "groups": len(self._held)})
             self._lose(self._held)
             await self._begin()
         if self._to_release:
@@ -182,6 +183,9 @@ class Fleet(Ownership):
             await self._leases.shorten()
         if steady and any(one.left_ms < 0 for one in living) and await self._leases.remove_expired(self.id):
             living = await self._leases.coordinators()
+        if (twin := self._twin(living)) is not None and twin.id < self.id:
+            await self.leave()  # Both began in the same moment, and each found nobody at its URL.
+            raise _one_url(twin)
         self._look(living)
         if any(self.holds(GroupId(group)) for group in await self._leases.orphans()):
             self._news.set()
@@ -202,12 +206,15 @@ class Fleet(Ownership):
         self._valid_until = float("-inf")
         self.id = fresh_name()
         registration = self._registration
+        others = await self._leases.coordinators()
+        gone = [other for other in others if alone or self._was_here(other)]
+        if not alone and (twin := self._twin(others)) is not None:
+            raise _one_url(twin)
         await self._leases.register(self.id, url=registration.url, code=registration.code, reads=registration.reads)
         self._to_release.clear()
-        for other in await self._leases.coordinators():
-            if other.id != self.id and (alone or self._was_here(other)):
-                await self._leases.remove(other.id)
-                self.noted("lease-taken-away", {"of": other.id, "url": other.url, "coordinator": self.id})
+        for other in gone:
+            await self._leases.remove(other.id)
+            self.noted("lease-taken-away", {"of": other.id, "url": other.url, "coordinator": self.id})
         # Renewed at once, because the time to connect would make the reading of the clock uncertain.
         await self._renew()
 
@@ -224,9 +231,16 @@ class Fleet(Ownership):
             return await self._renew()  # At once, so that a coordinator that starts now knows of it, too.
         return reading is not None
 
+    def _twin(self, living: Sequence[LiveCoordinator]) -> LiveCoordinator | None:
+        """Return another coordinator that runs at the URL of this one, as far as is known."""
+        return next((one for one in living if self._is_here(one) and not self._was_here(one)), None)
+
+    def _is_here(self, other: LiveCoordinator) -> bool:
+        return bool(other.url) and other.url == self._registration.url and other.id != self.id
+
     def _was_here(self, other: LiveCoordinator) -> bool:
-        """Return whether this coordinator replaces the other one at its URL, whose process is certain to be dead."""
-        return bool(other.url) and other.url == self._registration.url and is_dead(other.id)
+        """Return whether this coordinator replaces the other one at its URL, whose lease is over or process dead."""
+        return self._is_here(other) and (other.left_ms < 0 or is_dead(other.id))
 
     def _hold_from(self, sent_ms: float, reading: Reading) -> None:
         moved_ms, is_first = self.clock.moved_ms, not self.clock.is_read()
@@ -293,6 +307,14 @@ class Fleet(Ownership):
 def rank(coordinator: str, group_id: str) -> bytes:
     """Return the rendezvous-hashing weight; the coordinator with the highest owns the group."""
     return hashlib.blake2b(f"{coordinator}\0{group_id}".encode(), digest_size=16).digest()
+
+
+def _one_url(twin: LiveCoordinator) -> StoreUnavailable:
+    """Return the error of a coordinator at whose URL others reach another one: calls would be passed on to either."""
+    return StoreUnavailable(
+        f"another coordinator, {twin.id}, has the URL {twin.url} too; if it is not the run before, which is over within a"
+        " lease, give each an address of its own (BATONPASS_ADVERTISED_URL)"
+    )
 
 
 async def _nobody_listens() -> None:
