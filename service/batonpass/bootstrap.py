@@ -299,7 +299,7 @@ def _readiness(coordinator: Coordinator, watch: CommitWatch, store: Store) -> Re
     return Readiness(
         lambda: "" if coordinator.is_ready else "the groups are being read from the record log",
         watch.away,
-        store.not_ready,
+        store.ownership.not_ready,
     )
 
 
@@ -308,7 +308,9 @@ def _show(counts: Counts, coordinator: Coordinator, policy: AdmissionPolicy, hea
     counts.add_gauge("polls_parked", "Calls that wait for news, here or passed on.", lambda: policy.limits.polls.taken)
     counts.add_gauge("streams_open", "Event streams that are open.", lambda: len(coordinator.feed))
     counts.add_gauge("ready", "1 while /readyz says so.", lambda: not health.readiness.reasons())
-    counts.add_gauge("lease_valid_seconds", "How long this coordinator's lease lasts unrenewed.", store.lease_left_s)
+    counts.add_gauge(
+        "lease_valid_seconds", "How long this coordinator's lease lasts unrenewed.", store.ownership.lease_left_s
+    )
 
 
 def _policy(settings: Settings) -> Policy:

@@ -141,11 +141,11 @@ async def test_a_store_comes_back_after_its_server_was_read_only(own_url: str) -
     store.ownership.noted = lambda name, more: noted.append(f"{name}: {more.get('reason', '')}")
     await read_only(own_url, on=True)
     await store.start()
-    await until(lambda: "read-only" in store.not_ready())
+    await until(lambda: "read-only" in store.ownership.not_ready())
     assert [one for one in noted if "lease-not-renewed" in one and "read-only" in one]
     await read_only(own_url, on=False)
     await until(lambda: store.ownership.holds(ORDERS), within_s=20)
-    assert store.not_ready() == ""
+    assert store.ownership.not_ready() == ""
     await store.stop()
 
 

@@ -102,9 +102,9 @@ async def test_groups_follow_coordinators_that_come_and_go(database_url: str, en
     await second.stop()
     await until(lambda: all(first.ownership.holds(group) for group in groups))
     assert await first.log.take_over(theirs[0]) == 3
-    assert first.not_ready() == ""
+    assert first.ownership.not_ready() == ""
     await first.stop()
-    assert first.lease_left_s() == 0
+    assert first.ownership.lease_left_s() == 0
 
 
 async def test_a_store_starts_without_its_database_and_finds_it_later(folder: Path) -> None:
@@ -114,14 +114,14 @@ async def test_a_store_starts_without_its_database_and_finds_it_later(folder: Pa
     server.stop()
     store = store_at(url, "early")
     await store.start()
-    assert "lease is over" in store.not_ready()
+    assert "lease is over" in store.ownership.not_ready()
     assert not store.ownership.holds(EARLY)
     with EmbeddedPostgres(folder, durable=False, port=make_url(url).port) as again:
         await until(lambda: store.ownership.holds(EARLY))
         await store.log.take_over(EARLY)
         again.stop()
         await until(lambda: not store.ownership.holds(EARLY))
-        assert "lease is over" in store.not_ready()
+        assert "lease is over" in store.ownership.not_ready()
         with pytest.raises(StoreUnavailable):
             await store.log.take_over(EARLY)
     await store.stop()

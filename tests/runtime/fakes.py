@@ -19,7 +19,7 @@ from batonpass.core.state.replies import Answer, Done
 from batonpass.core.state.soft import MemberSoft, Soft
 from batonpass.invariants import Transition, Violation
 from batonpass.runtime.memory_store import MemoryRecordLog
-from batonpass.runtime.ports import Commit, Loaded, NotOwner, Observer, Ports, StoreUnavailable
+from batonpass.runtime.ports import Commit, Loaded, NotOwner, Observer, Ownership, Ports, StoreUnavailable
 
 GROUP = GroupId("orders")
 M1, M2 = MemberId("m1"), MemberId("m2")
@@ -38,7 +38,7 @@ class SetClock:
         return self.at_ms
 
 
-class SetOwnership:
+class SetOwnership(Ownership):
     """An ownership that is what the test sets: ``lost`` groups are not this coordinator's, and fall to ``url``."""
 
     def __init__(self) -> None:
@@ -48,10 +48,6 @@ class SetOwnership:
     def holds(self, group_id: GroupId) -> bool:
         """Whether the test has not taken the group away."""
         return group_id not in self.lost
-
-    def others(self) -> Sequence[str]:
-        """Return none: no test of the runtime asks other coordinators."""
-        return ()
 
     def owner_url(self, group_id: GroupId) -> str | None:
         """Return where the test says that a lost group went."""

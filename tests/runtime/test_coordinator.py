@@ -180,6 +180,7 @@ async def test_groups_in_the_log_are_read_at_the_start(world: World) -> None:
 async def test_groups_are_listed_by_name_in_pages(world: World) -> None:
     world.log.empty = {GroupId(name) for name in "abc"}
     coordinator = Coordinator(world.ports)
+    await coordinator.start()
     for name in ("c", "a", "b"):
         await coordinator.ask(GroupId(name), ProbeRequest())
     assert await coordinator.declared(after="", limit=2) == ["a", "b"]

@@ -48,6 +48,26 @@ def take_away(world: World, group_id: GroupId, url: str | None = "http://other")
     world.log.owner = url
 
 
+async def test_a_coordinator_lists_no_groups_before_it_knows_its_own(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """None at all would look as if there were none."""
+    await world.log.append(Commit(GROUP, 1, 0, [ProbeScheduled(1)]))
+    coordinator = Coordinator(world.ports)
+    with pytest.raises(NotOwner, match="still reading its groups"):
+        await coordinator.declared(after="", limit=10)
+    with monkeypatch.context() as context:
+        context.setattr(world.ownership, "not_ready", lambda: "the lease is over")
+        with pytest.raises(NotOwner, match="the lease is over; try again"):
+            await coordinator.start()
+        assert not coordinator.is_ready
+    await coordinator.start()
+    assert await coordinator.declared(after="", limit=10) == [GROUP]
+    monkeypatch.setattr(world.ownership, "not_ready", lambda: "the lease is over")
+    with pytest.raises(NotOwner, match="the lease is over; try again"):
+        await coordinator.declared(after="", limit=10)
+
+
 async def test_without_a_valid_lease_nothing_is_said(world: World) -> None:
     coordinator = Coordinator(world.ports)
     await coordinator.ask(GROUP, ProbeRequest())

@@ -91,8 +91,13 @@ class Fleet(Ownership):
         return self._falls_here(group_id)
 
     def lease_left_s(self) -> float:
-        """Return for how many more seconds the lease is valid; 0 when it is over."""
         return max(self._valid_until - self._boot_ms(), 0.0) / 1_000
+
+    def not_ready(self) -> str:
+        if self.lease_left_s() > 0:
+            return ""
+        over = "this coordinator's lease is over, and the database has not renewed it"
+        return f"{over}: {self.trouble}" if self.trouble else over
 
     def owner_url(self, group_id: GroupId) -> str | None:
         winner = self._winner(group_id)

@@ -83,12 +83,3 @@ class PostgresStore(Store):
         await self._lease_engine.dispose()
         await self._writing.dispose()
         await self._engine.dispose()
-
-    def not_ready(self) -> str:
-        if self.lease_left_s() > 0:
-            return ""
-        over = "this coordinator's lease is over, and the database has not renewed it"
-        return f"{over}: {self.ownership.trouble}" if self.ownership.trouble else over
-
-    def lease_left_s(self) -> float:
-        return self.ownership.lease_left_s()

@@ -16,7 +16,7 @@ from batonpass.core.state.policy import GroupConfig
 from batonpass.runtime.feed import FOLLOWERS_EACH_MAX, FOLLOWERS_MAX, Feed
 from batonpass.runtime.group_runtime import GroupRuntime
 from batonpass.runtime.history import NOBODY_ASKED, Asked
-from batonpass.runtime.ports import CoordinatorLoading, Defect, NotOwner, Ports, not_owner
+from batonpass.runtime.ports import RETRY_AFTER_MS, CoordinatorLoading, Defect, NotOwner, Ports, not_owner
 from batonpass.runtime.task_room import TASKS_TOTAL_MAX, TaskRoom
 
 if TYPE_CHECKING:
@@ -67,6 +67,7 @@ class Coordinator:
         """
         if self._feeding is None:
             self._feeding = asyncio.create_task(kept_going("event feed", self.feed.run), name="event feed")
+        self._require_lease()
         failed = await self._read_owned()
         self.is_ready = True
         if failed is not None:
@@ -219,9 +220,20 @@ class Coordinator:
         return group, soft
 
     async def declared(self, *, after: str, limit: int) -> list[GroupId]:
-        """Return the next groups of this coordinator by name after ``after``, at most ``limit``."""
+        """Return the next groups of this coordinator by name after ``after``, at most ``limit``.
+
+        Raises:
+            NotOwner: when it does not know them: its lease is over, or they are still being read (503).
+        """
+        self._require_lease()
+        if not self.is_ready:
+            raise NotOwner("this coordinator is still reading its groups; try again", retry_after_ms=RETRY_AFTER_MS)
         shown = (name for name, runtime in self._runtimes.items() if name > after and self._shown(runtime) is not None)
         return sorted(name for name in shown if self._ports.ownership.owner_url(name) is None)[:limit]
+
+    def _require_lease(self) -> None:
+        if why := self._ports.ownership.not_ready():
+            raise NotOwner(f"{why}; try again", retry_after_ms=RETRY_AFTER_MS)
 
     async def poll(
         self, group_id: GroupId, member_id: MemberId, *, after: int, wait_ms: int

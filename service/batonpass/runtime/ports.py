@@ -209,6 +209,14 @@ class Ownership(Protocol):
         """
         return True
 
+    def lease_left_s(self) -> float:
+        """Return for how many seconds this coordinator would go on answering if the store failed now."""
+        return float("inf")
+
+    def not_ready(self) -> str:
+        """Return why requests should go to another coordinator; "" if there is no reason."""
+        return ""
+
     def owner_url(self, group_id: GroupId) -> str | None:
         """Return the base URL of the live coordinator that owns the group; None if it is this one, or unknown."""
         return None
@@ -268,14 +276,6 @@ class Store:
 
     async def stop(self) -> None:
         """Give every group up and disconnect."""
-
-    def not_ready(self) -> str:
-        """Return why requests should go to another coordinator; "" if there is no reason."""
-        return ""
-
-    def lease_left_s(self) -> float:
-        """Return for how many seconds this coordinator would go on answering if the store failed now."""
-        return float("inf")
 
 
 class Observer:
