@@ -1,6 +1,7 @@
 """The migrations make what the code expects, one upgrade at a time, and give up rather than stand in the way."""
 
 import asyncio
+import re
 import shutil
 from pathlib import Path
 
@@ -9,12 +10,12 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, text
-from sqlalchemy.exc import DBAPIError
 
 from batonpass.postgres import schema
 from batonpass.postgres.connect import connect, sqlstate
 from batonpass.postgres.schema import SchemaBusy, migrations, upgrade
 from batonpass.postgres.tables import metadata
+from batonpass.runtime.ports import StoreUnavailable
 
 # Alembic compares tables, columns, types, indexes and foreign keys; this shows all else too, as Postgres has it.
 CATALOG = """
@@ -170,10 +171,34 @@ async def test_an_upgrade_tries_again_for_a_lock(own_url: str, tmp_path: Path, m
 
 async def test_a_migration_that_takes_too_long_is_given_up(own_url: str, tmp_path: Path) -> None:
     folder = with_one_more(tmp_path, "select pg_sleep(30)")
-    with pytest.raises(DBAPIError) as caught:
+    with pytest.raises(StoreUnavailable) as caught:
         await upgrade(own_url, statement_timeout_ms=200, folder=folder)
-    assert sqlstate(caught.value) == "57014"
+    assert sqlstate(caught.value.__cause__ or caught.value) == "57014"
     assert "late" not in await tables(own_url)
+
+
+async def test_an_upgrade_during_which_the_server_goes_away_changes_nothing_and_says_why(
+    own_url: str, tmp_path: Path
+) -> None:
+    folder = with_one_more(tmp_path, "select pg_sleep(30)")
+    upgrading = asyncio.create_task(upgrade(own_url, folder=folder))
+    other = connect(own_url)
+    ended = 0
+    while not ended:
+        async with other.connect() as connection:
+            found = await connection.execute(
+                text(
+                    "select pg_terminate_backend(pid) from pg_stat_activity"
+                    " where query like '%pg_sleep(30)%' and pid <> pg_backend_pid()"
+                )
+            )
+            ended = len(found.all())
+    await other.dispose()
+    with pytest.raises(StoreUnavailable, match="terminating connection|connection was closed"):
+        await upgrading
+    assert "late" not in await tables(own_url)
+    with pytest.raises(StoreUnavailable, match="Connect call failed|refused"):
+        await upgrade(re.sub(r":\d+/", ":9/", own_url), folder=folder)
 
 
 def test_every_migration_says_which_half_it_is() -> None:

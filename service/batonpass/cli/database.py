@@ -38,13 +38,16 @@ def failing_on_database(url: str) -> Iterator[None]:
     try:
         yield
     except StoreUnavailable as error:
-        read = DatabaseUrl.read(url)
+        read, remedy = DatabaseUrl.read(url), remedy_of(error.__cause__ or error)
+        said = read.hide(error.detail)
+        if remedy is Remedy.AGAIN:
+            raise Failure(Exit.REFUSED, f"the database {read.shown} refused: {said}.") from None
         raise Failure(
             Exit.UNREACHABLE,
-            f"the database {read.shown} is not available: {read.hide(error.detail)}.",
+            f"the database {read.shown} is not available: {said}.",
             todo=(
                 "Check the user, the password and the name of the database in the URL, and what it leads to."
-                if remedy_of(error.__cause__ or error) is Remedy.GIVE_UP
+                if remedy is Remedy.GIVE_UP
                 else "Check that it runs."
             ),
         ) from None

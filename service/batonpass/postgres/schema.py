@@ -17,11 +17,11 @@ from alembic import command
 from alembic.config import Config
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, text
-from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 from sqlalchemy.pool import NullPool
 
 from batonpass.postgres.connect import DRIVER, driver_arguments, reaching, sqlstate
+from batonpass.runtime.ports import StoreUnavailable
 
 LOCK_TIMEOUT_MS = 5_000
 """How long a migration waits for the lock on a table, while new readers of the table queue up behind it."""
@@ -57,7 +57,7 @@ async def upgrade(
 
     Raises:
         SchemaBusy: when it did not get the locks that it needs in any attempt.
-        DBAPIError: when a migration failed, or took longer than its timeout.
+        StoreUnavailable, DBAPIError: as ``reaching`` does; also when a migration took longer than its timeout.
     """
     config = _config(folder or migrations(), lock_timeout_ms, statement_timeout_ms)
     # No connection outlives its attempt, so no setting that a migration makes for its session does.
@@ -67,10 +67,10 @@ async def upgrade(
             if attempt:
                 await asyncio.sleep(PAUSE_S)
             try:
-                async with engine.connect() as connection:
+                async with reaching(engine) as connection:
                     await connection.run_sync(_upgrade, config)
-            except DBAPIError as error:
-                if sqlstate(error) != LOCK_NOT_AVAILABLE:
+            except StoreUnavailable as error:
+                if sqlstate(error.__cause__ or error) != LOCK_NOT_AVAILABLE:
                     raise
             else:
                 return
