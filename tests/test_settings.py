@@ -111,6 +111,10 @@ def test_brokers_have_names_or_addresses(text: str) -> None:
     [
         ({"auth": "perhaps"}, "auth"),
         ({"admin_token": "short"}, "24 characters"),
+        ({"admin_token": "\ufeff" + "x" * 24}, "another character in it that no header takes"),
+        ({"admin_token": "x" * 12 + "\t" + "x" * 12}, "another character in it that no header takes"),
+        ({"admin_token": "é" * 24}, "another character in it that no header takes"),
+        ({"advertised_url": "http://a,http://b"}, "is not the URL of a coordinator"),
         ({"open_paths": "livez,everything"}, "everything"),
         ({"tls_keyfile": "key.pem"}, "cannot be read"),
         ({"lease_ms": "2000", "lease_renewal_ms": "1500"}, "lease_renewal_ms"),
@@ -234,7 +238,7 @@ def test_paths_of_calls_can_stand_behind_an_advertised_url(more: str, monkeypatc
     monkeypatch.setenv("BATONPASS_ADVERTISED_URL", f"http://coordinator.example:8420{more}")
     with pytest.raises(Failure) as refused:
         settings_of({})
-    assert "no ? or #" in refused.value.problem["errors"][0]["reason"]
+    assert "has a ? or # in it" in refused.value.problem["errors"][0]["reason"]
 
 
 @pytest.mark.parametrize("login", ["u:Zq7Secret@", "Zq7Secret@", ":Zq7Secret@"])
@@ -244,5 +248,5 @@ def test_an_advertised_url_has_no_secret_in_it(login: str, monkeypatch: pytest.M
         settings_of({})
     faults = refused.value.problem["errors"]
     assert [one["path"] for one in faults] == ["BATONPASS_ADVERTISED_URL"]
-    assert "user or password" in faults[0]["reason"]
+    assert "a user or a password" in faults[0]["reason"]
     assert "Zq7Secret" not in str(faults)

@@ -462,6 +462,10 @@ def urls_in(text: str) -> list[str]:
                 f"{which} is not the URL of a coordinator: it has a user or a password before its @, and a coordinator "
                 "takes a token (BATONPASS_TOKEN)"
             )
+        if {"?", "#"} & set(url):
+            raise ValueError(
+                f"{which} is not the URL of a coordinator: it has a ? or # in it, and paths of calls are put behind it"
+            )
     return urls
 
 

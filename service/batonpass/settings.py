@@ -14,6 +14,7 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import AnyHttpUrl, Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from batonpass.client import sendable, urls_in
 from batonpass.database_url import DatabaseUrl
 from batonpass.sockets import CONNECTIONS_MIN
 from batonpass.worker.kafka_login import Login, login_of
@@ -400,10 +401,8 @@ class Settings(BaseSettings):
     @field_validator("advertised_url")
     @classmethod
     def _base_alone(cls, given: AnyHttpUrl | None) -> AnyHttpUrl | None:
-        if given is not None and (given.username is not None or given.password is not None):
-            raise ValueError("it may have no user or password before its @")
-        if given is not None and (given.query is not None or given.fragment is not None):
-            raise ValueError("it may have no ? or #: the paths of calls are put behind it")
+        if given is not None:
+            urls_in(str(given))
         return given
 
     @field_validator("open_paths", mode="before")
@@ -421,7 +420,7 @@ class Settings(BaseSettings):
     @field_validator("admin_token")
     @classmethod
     def _hard_to_guess(cls, given: SecretStr | None) -> SecretStr | None:
-        if given is not None and len(given.get_secret_value()) < 24:
+        if given is not None and len(sendable(given.get_secret_value())) < 24:
             raise ValueError("too short to be safe; 24 characters at least, for example from `openssl rand -base64 32`")
         return given
 

@@ -243,6 +243,8 @@ SECRET = "Zq7Secret"  # noqa: S105 - what must not be told
         f"http://u:{SECRET}@127.0.0.1:1",
         f"http://{SECRET}@127.0.0.1:1",
         f"ftp://u:{SECRET}@127.0.0.1:1",
+        f"http://127.0.0.1:1?token={SECRET}",
+        f"http://127.0.0.1:1/#{SECRET}",
         f"http://127.0.0.1:1,http://u:{SECRET}@127.0.0.1:99999",
         SECRET,
     ],
