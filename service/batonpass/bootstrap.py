@@ -6,15 +6,12 @@ import asyncio
 import contextlib
 import gc
 import socket
-import ssl
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
-
-import uvicorn
 
 from batonpass import logs
 from batonpass.api.access import Gate
@@ -28,7 +25,7 @@ from batonpass.api.limits import Limits, Rate
 from batonpass.api.service import Service
 from batonpass.background import Background
 from batonpass.codec.code import code_version
-from batonpass.connections import ConnectionLimits, bounded
+from batonpass.connections import BoundedServer, Certificate, ConnectionLimits, bounded
 from batonpass.core.arrivals.answers import answer_to_poll
 from batonpass.core.decide import decide
 from batonpass.core.state.errors import ProtocolError
@@ -51,7 +48,7 @@ from batonpass.runtime.places import Places
 from batonpass.runtime.ports import NotOwner, Observer, Ports, Store
 from batonpass.runtime.pulse import Pulse
 from batonpass.runtime.solver_process import SolverProcess
-from batonpass.sockets import advertised_url_of, bind_all, end_unread, room_for, url_of
+from batonpass.sockets import advertised_url_of, bind_all, room_for, url_of
 
 if TYPE_CHECKING:
     from batonpass.kafka.events import EventPublisher
@@ -61,10 +58,6 @@ if TYPE_CHECKING:
 
 HURRIED_CLOSE_S: Final = 5.0
 """How long a coordinator that was interrupted twice may take to give up its groups and connections."""
-
-KEEP_ALIVE_S: Final = 75
-"""How long an idle connection stays open: longer than members usually wait between two heartbeats, so that a heartbeat
-does not meet a connection that is just being closed."""
 
 LOAD_WAIT_S: Final = 2.0
 """How long the server waits for the groups to be read before it listens. Then reading goes on, and /readyz says so."""
@@ -200,7 +193,7 @@ def build(settings: Settings, url: str) -> Process:
     policy = AdmissionPolicy(
         gate=None if settings.auth == "off" else _gate(settings, store, coordinator.now_ms),
         ownership=store.ownership,
-        forwarder=Forwarder(verify=settings.tls_to_others(), answer_s=settings.forward_answer_s),
+        forwarder=Forwarder(settings.tls_to_others(), answer_s=settings.forward_answer_s),
         observer=observer,
         limits=_limits(settings),
         open_paths=frozenset(path for name in settings.open_paths for path in OPEN[name]),
@@ -363,36 +356,43 @@ def spare_the_collector() -> None:
     gc.set_threshold(*COLLECT_AFTER)
 
 
-class Server(uvicorn.Server):
-    """A server that says when it listens, and that ends long-polls when it is told to stop, instead of waiting.
+class Server(BoundedServer):
+    """A server that ends long-polls when it is told to stop, instead of waiting.
 
     ``stopping`` is called when it was told to stop, and awaited before it stops answering.
     """
 
     def __init__(
         self,
-        config: uvicorn.Config,
         process: Process,
         *,
         listening: Callable[[], None],
         stopping: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        super().__init__(config)
-        connections = process.policy.limits.connections
+        settings, connections = process.settings, process.policy.limits.connections
+        most = connections.most = room_for(settings.connections_max)
+        if most < settings.connections_max:
+            logs.LoggingObserver().connections_are_fewer(settings.connections_max, most)
+        limits = ConnectionLimits(
+            settings.request_head_bytes_max, settings.requests_ahead_max, settings.request_arrival_s, most
+        )
+        files = None
+        if settings.tls_certfile is not None:
+            files = Certificate(settings.tls_certfile, settings.tls_keyfile, settings.tls_client_ca)
+        super().__init__(
+            process.app(),
+            bounded(limits, process.counts.connection_cut),
+            listening,
+            stop_s=settings.shutdown_s,
+            unread_s=settings.answer_unread_s,
+            certificate=files,
+            also=[process.policy.forwarder.tls],
+        )
         connections.open = lambda: len(self.server_state.connections)
         process.counts.add_gauge("connections_open", "Connections that are open.", connections.open)
-        process.counts.add_gauge("connections_max", "How many may be open at once.", lambda: connections.most)
+        process.counts.add_gauge("connections_max", "How many may be open at once.", lambda: most)
         self._process = process
-        self._listening = listening
         self._stopping = stopping
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start to accept requests."""
-        for listener in sockets or ():
-            end_unread(listener, self._process.settings.answer_unread_s)
-        await super().startup(sockets)
-        if self.started:
-            self._listening()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Report not ready, go on serving for the delay, then stop listening, end what is under way, and close.
@@ -431,43 +431,11 @@ def serve(
     listeners = listeners or bind_all(settings.host, settings.port)
     url = url_of(listeners[0], is_tls=settings.is_tls)
     advertised = str(settings.advertised_url or advertised_url_of(listeners[0], is_tls=settings.is_tls)).rstrip("/")
-    process = build(settings, advertised)
-    config = server_config(settings, process)
 
     def begun() -> None:
         spare_the_collector()
         listening(url)
 
-    server = Server(config, process, listening=begun, stopping=stopping)
-    with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
+    server = Server(build(settings, advertised), listening=begun, stopping=stopping)
+    with asyncio.Runner(loop_factory=server.config.get_loop_factory()) as runner:
         runner.run(server.serve(sockets=listeners))
-
-
-def server_config(settings: Settings, process: Process) -> uvicorn.Config:
-    """Return how the server is set up: TLS, what connections may take, and how long it waits for what."""
-    most = process.policy.limits.connections.most = room_for(settings.connections_max)
-    if most < settings.connections_max:
-        logs.LoggingObserver().connections_are_fewer(settings.connections_max, most)
-    limits = ConnectionLimits(
-        settings.request_head_bytes_max, settings.requests_ahead_max, settings.request_arrival_s, most
-    )
-    config = uvicorn.Config(
-        process.app(),
-        http=bounded(limits, process.counts.connection_cut),
-        ws="none",
-        log_config=None,
-        log_level="warning",
-        access_log=False,
-        timeout_keep_alive=KEEP_ALIVE_S,
-        timeout_graceful_shutdown=round(settings.shutdown_s),
-        server_header=False,
-        # Callers are known by their tokens; an address that the caller itself may write is not worth a layer.
-        proxy_headers=False,
-    )
-    if settings.tls_certfile is not None:
-        config.ssl_certfile = str(settings.tls_certfile)
-        config.ssl_keyfile = None if settings.tls_keyfile is None else str(settings.tls_keyfile)
-        if settings.tls_client_ca is not None:
-            config.ssl_ca_certs = str(settings.tls_client_ca)
-            config.ssl_cert_reqs = ssl.CERT_REQUIRED
-    return config

@@ -1,4 +1,4 @@
-"""What connections may take of a server: how many there are, bytes of a head, requests that wait, and time to arrive.
+"""Servers whose connections may take so much: how many there are, bytes of a head, requests that wait, time to arrive.
 
 Uvicorn parses and answers; it bounds none of this (decision 0031). An answer that is not read is bounded on the socket
 (``sockets.end_unread``). The coordinator and the dashboard are both served behind these limits.
@@ -6,18 +6,36 @@ Uvicorn parses and answers; it bounds none of this (decision 0031). An answer th
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import math
-from collections.abc import Callable
+import socket
+import ssl
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-if TYPE_CHECKING:
-    import asyncio
+from batonpass.background import Background
+from batonpass.sockets import UNREAD_S, end_unread
 
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
     from uvicorn._types import ASGISendEvent
     from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
+
+log = logging.getLogger("batonpass.connections")
+
+KEEP_ALIVE_S: Final = 75
+"""How long an idle connection stays open: longer than load balancers keep one, and than members usually wait between
+two heartbeats, so that no request meets a connection that is just being closed."""
+
+CERTIFICATE_LOOK_S = 60.0
+"""How often it is looked whether the files of a certificate were replaced."""
 
 PIECE_BYTES: Final = 4_096
 """How much is parsed before the limits are looked at again: by so much a head may exceed its limit."""
@@ -218,3 +236,105 @@ def bounded(limits: ConnectionLimits, cut: Callable[[str], None] = lambda _reaso
     ``cut`` is called with the limit that a connection exceeds.
     """
     return type("BoundedConnection", (BoundedConnection,), {"limits": limits, "cut": staticmethod(cut), "idle": {}})
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """The files, in PEM, of what a server shows, of its private key, and of the authorities of clients' certificates.
+
+    The first may hold the key too. Without authorities clients show none.
+    """
+
+    chain: Path
+    key: Path | None = None
+    client_ca: Path | None = None
+
+    def load(self, *contexts: ssl.SSLContext) -> None:
+        """Have it shown in these contexts from now on, if it can be.
+
+        Raises:
+            OSError, ValueError: when it is no certificate with its key, without a password; then they stay as they are.
+        """
+        # Where it has a password, nobody is there to type it.
+        for context in (ssl.create_default_context(), *contexts):
+            context.load_cert_chain(self.chain, self.key, password="")
+
+    def stamp(self) -> tuple[tuple[int, int], ...]:
+        """Return what differs once one of the files was replaced.
+
+        Raises:
+            OSError: when one is not there.
+        """
+        found = [file.stat() for file in (self.chain, self.key) if file is not None]
+        return tuple((one.st_ino, one.st_mtime_ns) for one in found)
+
+
+class BoundedServer(uvicorn.Server):
+    """A server that says when it listens, and shows a new certificate once that is in the files of the last one."""
+
+    def __init__(  # noqa: PLR0913 - each is another thing that its two users have their own way
+        self,
+        app: ASGIApp,
+        connections: type[BoundedConnection],
+        listening: Callable[[], None],
+        *,
+        stop_s: float,
+        unread_s: float = UNREAD_S,
+        certificate: Certificate | None = None,
+        also: Sequence[ssl.SSLContext] = (),
+    ) -> None:
+        """Serve an application. Connections of which nothing is read for ``unread_s`` end; a stop takes ``stop_s``.
+
+        The certificate is shown in the contexts of ``also`` too.
+        """
+        config = uvicorn.Config(
+            app,
+            http=connections,
+            ws="none",
+            log_config=None,
+            log_level="warning",
+            # The paths hold names of groups and members; what is refused is logged by who refuses it.
+            access_log=False,
+            timeout_keep_alive=KEEP_ALIVE_S,
+            timeout_graceful_shutdown=round(stop_s),
+            server_header=False,
+            # Callers are known by their tokens; an address that the caller itself may write is not worth a layer.
+            proxy_headers=False,
+        )
+        if certificate is not None:
+            config.ssl_certfile, config.ssl_keyfile = certificate.chain, certificate.key
+            if certificate.client_ca is not None:
+                config.ssl_ca_certs, config.ssl_cert_reqs = str(certificate.client_ca), ssl.CERT_REQUIRED
+            self._taken = certificate.stamp()
+        super().__init__(config)
+        self._listening = listening
+        self._unread_s = unread_s
+        self._certificate = certificate
+        self._also = also
+        self._background = Background()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start to accept requests."""
+        for listener in sockets or ():
+            end_unread(listener, self._unread_s)
+        await super().startup(sockets)
+        if self._certificate is not None:
+            self._background.begin("certificate", partial(self._keep, self._certificate))
+        if self.started:
+            self._listening()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop accepting requests, and end what is under way."""
+        await self._background.end()
+        await super().shutdown(sockets)
+
+    async def _keep(self, certificate: Certificate) -> None:
+        while True:
+            await asyncio.sleep(CERTIFICATE_LOOK_S)
+            try:
+                found = certificate.stamp()
+                if found != self._taken:
+                    self._taken = found
+                    certificate.load(*filter(None, (self.config.ssl, *self._also)))
+            except (OSError, ValueError) as error:
+                log.warning("the certificate in %s cannot be used, the last one is shown: %s", certificate.chain, error)

@@ -16,7 +16,7 @@ import uvicorn
 from pydantic import SecretStr
 
 from batonpass import bootstrap
-from batonpass.bootstrap import Process, Server, build, server_config
+from batonpass.bootstrap import Process, Server, build
 from batonpass.core.state.ids import GroupId
 from batonpass.runtime.clocks import MachineClock
 from batonpass.runtime.memory_store import Alone, MemoryRecordLog, MemoryStore
@@ -132,11 +132,7 @@ async def paired(
             url = url_of(listener, is_tls=settings.is_tls)
             owners[letter] = url
             process = build(settings, url)
-            server = Server(
-                server_config(settings, process),
-                process,
-                listening=lambda: None,
-            )
+            server = Server(process, listening=lambda: None)
             await stack.enter_async_context(listening(server, listener))
             found.urls.append(url)
             found.processes.append(process)

@@ -5,14 +5,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import ssl
 import time
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
+import trustme
 from tests.api.pairs import SECRET, Pair, paired
 from tests.waiting import until
 
+from batonpass import connections
 from batonpass.connections import PIECE_BYTES
+from batonpass.sockets import room_for
 
 HEAD = f"Host: b\r\nAuthorization: Bearer {SECRET}\r\n".encode()
 GET = b"GET /v1/groups/apples HTTP/1.1\r\n" + HEAD + b"\r\n"
@@ -85,7 +90,7 @@ async def test_connections_are_counted(pair: Pair) -> None:
     shown = (await pair.call("GET", "/metrics")).text
     series = dict(line.rsplit(" ", 1) for line in shown.splitlines() if line.startswith("batonpass_connections"))
     assert float(series["batonpass_connections_open"]) >= len(idle)
-    assert float(series["batonpass_connections_max"]) == pair.processes[0].settings.connections_max
+    assert float(series["batonpass_connections_max"]) == room_for(pair.processes[0].settings.connections_max)
     for reason in ("head-too-large", "too-many-ahead"):
         assert float(series[f'batonpass_connections_cut_total{{reason="{reason}"}}']) == 1
     for _, writer in idle:
@@ -211,3 +216,46 @@ async def test_an_answer_with_a_length_is_the_same_for_http_1_0(pair: Pair) -> N
         head, _, body = answer.partition(b"\r\n\r\n")
         assert f"content-length: {len(body)}\r\n".encode() in head.lower() + b"\r\n", path
         assert b"connection: close" in head
+
+
+async def test_a_certificate_that_is_replaced_in_its_files_is_shown_from_then_on(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """To clients and to other coordinators; one that cannot be used leaves the last one in place."""
+    monkeypatch.setattr(connections, "CERTIFICATE_LOOK_S", 0.05)
+    authority, chain, key = trustme.CA(), tmp_path / "chain.pem", tmp_path / "key.pem"
+
+    def replace(*, wrong_key: bool = False) -> bytes:
+        made, other = (authority.issue_cert("127.0.0.1") for _ in range(2))
+        (other if wrong_key else made).private_key_pem.write_to_path(str(key))
+        (tmp_path / "new").write_bytes(b"".join(one.bytes() for one in made.cert_chain_pems))
+        (tmp_path / "new").replace(chain)
+        return ssl.PEM_cert_to_DER_cert(made.cert_chain_pems[0].bytes().decode())
+
+    context = ssl.create_default_context()
+    authority.configure_trust(context)
+    first = replace()
+    files = {"tls_certfile": chain, "tls_keyfile": key}
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    async with paired(monkeypatch, context, **files, tls_peer_ca=tmp_path / "ca.pem") as found:
+
+        def shown() -> bytes | None:
+            _, host, port = found.urls[0].split(":")
+            with (
+                socket.create_connection((host.removeprefix("//"), int(port)), 5) as raw,
+                context.wrap_socket(raw, server_hostname="127.0.0.1") as wrapped,
+            ):
+                return wrapped.getpeercert(binary_form=True)
+
+        assert await asyncio.to_thread(shown) == first
+        second = replace()
+        async with asyncio.timeout(30):
+            while await asyncio.to_thread(shown) != second:
+                await asyncio.sleep(0.05)
+            replace(wrong_key=True)
+            while "cannot be used, the last one is shown" not in caplog.text:
+                await asyncio.sleep(0.05)
+        assert await asyncio.to_thread(shown) == second
+        await found.declare("bananas")
+        # The other coordinator answers with a certificate of the same authority.
+        assert (await found.call("GET", "/v1/groups/bananas")).status_code == 200

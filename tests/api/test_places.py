@@ -40,7 +40,7 @@ async def opening(found: Pair) -> AsyncIterator[Callable[..., Awaitable[list[Con
         yield opened
     finally:
         for _, writer in made:
-            writer.close()
+            writer.transport.abort()
             with contextlib.suppress(ConnectionError):
                 await writer.wait_closed()
 

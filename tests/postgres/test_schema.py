@@ -194,10 +194,10 @@ async def test_an_upgrade_during_which_the_server_goes_away_changes_nothing_and_
             )
             ended = len(found.all())
     await other.dispose()
-    with pytest.raises(StoreUnavailable, match="terminating connection|connection was closed"):
+    with pytest.raises(StoreUnavailable, match=r"terminating connection|connection was closed"):
         await upgrading
     assert "late" not in await tables(own_url)
-    with pytest.raises(StoreUnavailable, match="Connect call failed|refused"):
+    with pytest.raises(StoreUnavailable, match=r"Connect call failed|refused"):
         await upgrade(re.sub(r":\d+/", ":9/", own_url), folder=folder)
 
 

@@ -67,17 +67,18 @@ class _Passing:
 class Forwarder:
     """The connections to the other coordinators."""
 
-    def __init__(self, *, verify: ssl.SSLContext | bool = True, answer_s: float = ANSWER_S) -> None:
-        """Connect on first use. ``verify`` is how the others' certificates are checked.
+    def __init__(self, tls: ssl.SSLContext | None = None, *, answer_s: float = ANSWER_S) -> None:
+        """Connect on first use. ``tls`` is how the others' certificates are checked, and which one they are shown.
 
         ``answer_s`` is how long an owner may be silent, in seconds, beside the time that a call itself waits for news.
         """
+        self.tls = tls or ssl.create_default_context()
         self._answer_s = answer_s
         # A long-poll holds its connection for as long as it waits, so connections have no limit of their own here.
         self._client = http_client(
             timeout=httpx.Timeout(answer_s, connect=CONNECT_TIMEOUT_S, write=WRITE_TIMEOUT_S),
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=IDLE_MAX, keepalive_expiry=IDLE_S),
-            verify=verify,
+            verify=self.tls,
         )
         self._passing: dict[asyncio.Task[None], _Passing] = {}
 

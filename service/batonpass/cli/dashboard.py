@@ -13,6 +13,7 @@ import typer
 from batonpass.cli.client_context import Folder, check_token, failing_well, find, trusted
 from batonpass.cli.exits import Exit, Failure
 from batonpass.cli.listening import bound, require_room
+from batonpass.connections import Certificate
 from batonpass.dashboard.config import DEFAULT_HOST, DEFAULT_PORT, Config
 from batonpass.dashboard.serve import CONNECTIONS_MAX
 from batonpass.dashboard.serve import serve as run_server
@@ -134,10 +135,10 @@ def _log_url(given: str) -> str:
     return given
 
 
-def _certificate(cert: Path | None, key: Path | None) -> tuple[str, str] | None:
+def _certificate(cert: Path | None, key: Path | None) -> Certificate | None:
     if (cert is None) != (key is None):
         raise Failure(Exit.BAD_INPUT, "--tls-cert and --tls-key go together.", todo="Give both, or none.")
-    return (str(cert), str(key)) if cert and key else None
+    return Certificate(cert, key) if cert and key else None
 
 
 def _say(at: str, url: str, *, as_json: bool) -> None:
