@@ -33,10 +33,10 @@ from batonpass.metrics.counts import Counts
 from batonpass.metrics.groups import GroupGauges, Scrape
 from batonpass.runtime.coordinator import Coordinator
 from batonpass.runtime.history import Asked
-from batonpass.runtime.memory_store import Alone, MemoryTokens
+from batonpass.runtime.memory_store import MemoryTokens
 from batonpass.runtime.observers import Observers
 from batonpass.runtime.places import Places
-from batonpass.runtime.ports import Observer, Ports
+from batonpass.runtime.ports import Observer, Ownership, Ports
 from batonpass.runtime.pulse import Pulse
 
 TASKS_PER_HEARTBEAT_MAX = 50
@@ -173,7 +173,7 @@ def a_policy(observer: Observer, parts: dict[str, Any]) -> AdmissionPolicy:
     )
     present: dict[str, Any] = {
         "gate": None,
-        "ownership": Alone(),
+        "ownership": Ownership(),
         "forwarder": Forwarder(),
         "observer": observer,
         "limits": limits,
@@ -199,7 +199,7 @@ async def serving(
     ports = Ports(
         log=log,
         archive=log,
-        ownership=parts.get("ownership", Alone()),
+        ownership=parts.get("ownership", Ownership()),
         clock=clock,
         observer=observer,
         decide=decide,

@@ -19,7 +19,8 @@ from batonpass import bootstrap
 from batonpass.bootstrap import Process, Server, build
 from batonpass.core.state.ids import GroupId
 from batonpass.runtime.clocks import MachineClock
-from batonpass.runtime.memory_store import Alone, MemoryRecordLog, MemoryStore
+from batonpass.runtime.memory_store import MemoryRecordLog, MemoryStore
+from batonpass.runtime.ports import Ownership
 from batonpass.settings import Settings
 from batonpass.sockets import bind, url_of
 
@@ -27,7 +28,7 @@ SECRET = "an-admin-secret-of-enough-length"  # noqa: S105 - the token that these
 BEARER = {"authorization": f"Bearer {SECRET}"}
 
 
-class Divided(Alone):
+class Divided(Ownership):
     """Gives groups to coordinators by the first letter of their names."""
 
     def __init__(self, owners: dict[str, str]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 
-from batonpass.runtime.audits import AuditDay, AuditFinding, AuditMeasures, AuditStanding, AuditState
+from batonpass.runtime.audits import AuditDay, AuditFinding, AuditMeasures, Audits, AuditStanding, AuditState
 
 ENDED = (AuditState.PASSED, AuditState.FAILED, AuditState.BROKEN)
 VERDICTS = (AuditState.PASSED, AuditState.FAILED)
@@ -26,7 +26,7 @@ def _was_under_way(run: AuditDay) -> bool:
     return datetime.fromtimestamp(run.started_ms / 1_000, UTC).date() == run.day
 
 
-class MemoryAudits:
+class MemoryAudits(Audits):
     """The runs of all audits, in memory."""
 
     def __init__(self) -> None:

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from enum import StrEnum
-from typing import Protocol
 
 
 class AuditState(StrEnum):
@@ -83,7 +82,7 @@ class AuditStanding:
     last_finished_ms: int | None = None
 
 
-class Audits(Protocol):
+class Audits:
     """The results that audits wrote; none, unless a class says otherwise. Every call may raise ``StoreUnavailable``."""
 
     async def days(self, *, before: date | None, limit: int) -> Sequence[AuditDay]:

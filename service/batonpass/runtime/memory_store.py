@@ -33,13 +33,6 @@ from batonpass.runtime.ports import (
 )
 
 
-class Alone(Ownership):
-    """Ownership for a single coordinator: it owns every group."""
-
-    def forgotten(self, group_id: GroupId) -> None:
-        """Do nothing: it goes to nobody else."""
-
-
 class MemoryRecordLog(RecordLog, Archive):
     """The records and histories of all groups, in memory. It keeps no snapshots and no samples."""
 
@@ -163,16 +156,12 @@ class MemoryTokens(Tokens):
         return False
 
 
-class NoAudits(Audits):
-    """The audits of a coordinator with a store in memory: there are none, because an audit reads a database."""
-
-
 class MemoryStore(Store):
-    """A store in memory, which no other process shares, and which is forgotten by itself."""
+    """A store in memory, which no other process shares, and which is forgotten by itself. No audit reads it."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self.log = self.archive = MemoryRecordLog()
         self.tokens = MemoryTokens(clock.now_ms)
-        self.audits = NoAudits()
-        self.ownership = Alone()
+        self.audits = Audits()
+        self.ownership = Ownership()

@@ -199,8 +199,8 @@ class Archive(Protocol):
         ...
 
 
-class Ownership(Protocol):
-    """Which coordinator answers for which group; unless a class says otherwise, there is no other one."""
+class Ownership:
+    """Which coordinator answers for which group; unless a class says otherwise, there is no other one, and no lease."""
 
     def holds(self, group_id: GroupId) -> bool:
         """Whether this coordinator owns the group and its lease is valid now; cheap, called for each request.

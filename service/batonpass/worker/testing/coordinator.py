@@ -30,8 +30,8 @@ from batonpass.explain.health import describe
 from batonpass.explain.status import describe_assignments
 from batonpass.invariants import check_step
 from batonpass.runtime.coordinator import Coordinator
-from batonpass.runtime.memory_store import Alone, MemoryRecordLog
-from batonpass.runtime.ports import Clock, Defect, Observer, Ports, RecordLog
+from batonpass.runtime.memory_store import MemoryRecordLog
+from batonpass.runtime.ports import Clock, Defect, Observer, Ownership, Ports, RecordLog
 from batonpass.worker.protocol.messages import KINDS
 from batonpass.worker.testing.http import Reply
 from batonpass.worker.testing.line import Line, LocalTransport
@@ -105,7 +105,7 @@ class LocalCoordinator:
         ports = Ports(
             log=self._log,
             archive=MemoryRecordLog(),
-            ownership=Alone(),
+            ownership=Ownership(),
             clock=_Clock(),
             observer=self._observer,
             decide=decide,
