@@ -24,7 +24,7 @@ from urllib.parse import quote
 import httpx2 as httpx
 
 from batonpass import __version__
-from batonpass.http_clients import authorities, http_client, url_of
+from batonpass.http_clients import authorities, http_client, tls_context, url_of
 from batonpass.schemas.shapes import faults
 from batonpass.variables import variable
 
@@ -435,13 +435,10 @@ def trusted_by_environment() -> ssl.SSLContext:
     if ca is None and own is None:
         return authorities()
     try:
-        context = ssl.create_default_context(cafile=ca)
-        if own is not None:
-            context.load_cert_chain(own, key)
-    except (OSError, ssl.SSLError) as error:
+        return tls_context(ca, own, key)
+    except (OSError, ValueError) as error:
         message = f"BATONPASS_CA_FILE, BATONPASS_CERT_FILE or BATONPASS_KEY_FILE cannot be used: {error}"
         raise ValueError(message) from None
-    return context
 
 
 def urls_in(text: str) -> list[str]:

@@ -21,6 +21,7 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from batonpass.background import Background
+from batonpass.http_clients import tls_context
 from batonpass.sockets import UNREAD_S, end_unread
 
 if TYPE_CHECKING:
@@ -255,9 +256,9 @@ class Certificate:
         Raises:
             OSError, ValueError: when it is no certificate with its key, without a password; then they stay as they are.
         """
-        # Where it has a password, nobody is there to type it.
-        for context in (ssl.create_default_context(), *contexts):
-            context.load_cert_chain(self.chain, self.key, password="")
+        tls_context(cert_file=self.chain, key_file=self.key)
+        for context in contexts:
+            context.load_cert_chain(self.chain, self.key)
 
     def stamp(self) -> tuple[tuple[int, int], ...]:
         """Return what differs once one of the files was replaced.

@@ -79,6 +79,35 @@ def authorities() -> ssl.SSLContext:
         raise ValueError(f"{where} in the environment cannot be used: {why}") from None
 
 
+def tls_context(
+    ca_file: str | os.PathLike[str] | None = None,
+    cert_file: str | os.PathLike[str] | None = None,
+    key_file: str | os.PathLike[str] | None = None,
+    key_password: str | None = None,
+) -> ssl.SSLContext:
+    """Return a context that trusts the authorities of ``ca_file`` (this machine's own without one).
+
+    With ``cert_file`` this side shows that certificate. ``key_file`` has its key, if that is in another file, and
+    ``key_password`` decrypts the key, if it is encrypted.
+
+    Raises:
+        OSError: when a file cannot be read.
+        ssl.SSLError: when one does not hold what it should, or the password is wrong.
+        ValueError: when the key is encrypted and there is no password.
+    """
+    context = ssl.create_default_context(cafile=ca_file)
+
+    def password() -> str:
+        # Without this the library would ask for a password at the terminal.
+        if key_password is None:
+            raise ValueError(f"the key in {key_file or cert_file} is encrypted, and there is no password for it")
+        return key_password
+
+    if cert_file is not None:
+        context.load_cert_chain(cert_file, key_file, password)
+    return context
+
+
 def url_of(text: str) -> httpx.URL | None:
     """Return the URL that a text is; None if it is none, or no connection can be made to its host and port."""
     try:

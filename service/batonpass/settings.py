@@ -16,6 +16,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from batonpass.client import sendable, urls_in
 from batonpass.database_url import DatabaseUrl
+from batonpass.http_clients import tls_context
 from batonpass.sockets import CONNECTIONS_MIN
 from batonpass.worker.kafka_login import Login, login_of
 
@@ -456,24 +457,16 @@ class Settings(BaseSettings):
         Raises:
             ValueError: naming the variables whose files cannot be used; settings that were made raise it no more.
         """
-        _, context = (self._trusting(name) for name in ("tls_client_ca", "tls_peer_ca"))
-        if self.tls_certfile is not None:
+        for name in ("tls_client_ca", "tls_peer_ca"):
             try:
-                # A key with a password is an error: nobody is there to type it.
-                context.load_cert_chain(self.tls_certfile, self.tls_keyfile, password="")
-            except (OSError, ValueError) as error:
-                both = " and ".join(name for name in ("tls_certfile", "tls_keyfile") if getattr(self, name))
-                raise ValueError(
-                    f"{both}: not a certificate and its private key, in PEM and without password"
-                ) from error
-        return context
-
-    def _trusting(self, name: str) -> ssl.SSLContext:
-        file = getattr(self, name)
+                tls_context(getattr(self, name))
+            except OSError as error:
+                raise ValueError(f"{name} names {getattr(self, name)}, which holds no certificates in PEM") from error
         try:
-            return ssl.create_default_context(cafile=file)
-        except OSError as error:
-            raise ValueError(f"{name} names {file}, which holds no certificates in PEM") from error
+            return tls_context(self.tls_peer_ca, self.tls_certfile, self.tls_keyfile)
+        except (OSError, ValueError) as error:
+            both = " and ".join(name for name in ("tls_certfile", "tls_keyfile") if getattr(self, name))
+            raise ValueError(f"{both}: not a certificate and its private key, in PEM and without password") from error
 
     def kafka_login(self) -> Login:
         """Return how this process logs in to Kafka.

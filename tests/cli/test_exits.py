@@ -12,6 +12,12 @@ from typing import cast
 import pytest
 import trustme
 from asyncpg.exceptions import InvalidPasswordError  # type: ignore[import-untyped]
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    load_pem_private_key,
+)
 from rich.text import Text
 from tests.cli.canned import Canned, canned
 from typer.testing import CliRunner
@@ -320,3 +326,21 @@ def test_what_to_check_of_a_database_is_what_it_refused(cause: Exception, todo: 
 def test_a_url_of_a_database_is_told_by_the_option_that_has_it() -> None:
     found = CliRunner().invoke(app, ["db", "status", "--database-url", "mysql://h/d"])
     assert (found.exit_code, "--database-url" in found.stderr) == (BAD_INPUT, True)
+
+
+@pytest.mark.parametrize("command", [["groups"], ["dashboard", "--port", "0"]])
+def test_nobody_is_asked_for_the_password_of_a_key(
+    command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chain, key = tmp_path / "chain.pem", tmp_path / "key.pem"
+    made = trustme.CA().issue_cert("127.0.0.1")
+    made.cert_chain_pems[0].write_to_path(str(chain))
+    plain = load_pem_private_key(made.private_key_pem.bytes(), None)
+    key.write_bytes(plain.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"password")))
+    if command == ["groups"]:
+        monkeypatch.setenv("BATONPASS_CERT_FILE", str(chain))
+        monkeypatch.setenv("BATONPASS_KEY_FILE", str(key))
+    else:
+        command = [*command, "--tls-cert", str(chain), "--tls-key", str(key)]
+    found = CliRunner().invoke(app, [*command, "--url", "http://127.0.0.1:1"])
+    assert (found.exit_code, f"the key in {key} is encrypted" in found.stderr) == (BAD_INPUT, True)

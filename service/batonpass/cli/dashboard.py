@@ -105,10 +105,6 @@ def dashboard(
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         try:
             run_server(config, listeners, certificate=certificate, listening=lambda at: _say(at, url, as_json=as_json))
-        except OSError as error:
-            raise Failure(
-                Exit.BAD_INPUT, f"the certificate or its key cannot be used: {error.strerror or error}."
-            ) from None
         except KeyboardInterrupt:
             return
 
@@ -138,7 +134,15 @@ def _log_url(given: str) -> str:
 def _certificate(cert: Path | None, key: Path | None) -> Certificate | None:
     if (cert is None) != (key is None):
         raise Failure(Exit.BAD_INPUT, "--tls-cert and --tls-key go together.", todo="Give both, or none.")
-    return Certificate(cert, key) if cert and key else None
+    if cert is None:
+        return None
+    certificate = Certificate(cert, key)
+    try:
+        certificate.load()
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise Failure(Exit.BAD_INPUT, f"the certificate or its key cannot be used: {why}.") from None
+    return certificate
 
 
 def _say(at: str, url: str, *, as_json: bool) -> None:

@@ -16,8 +16,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from batonpass.http_clients import tls_context
     from batonpass.worker.member import JoinRefused, Member, member_lifespan
-    from batonpass.worker.options import Exit, MemberOptions, Options, tls_context
+    from batonpass.worker.options import Exit, MemberOptions, Options
     from batonpass.worker.protocol import LeaveMode, Offsets, OnLeaseLost, Phase, Problem, Progress, Role, Status
     from batonpass.worker.tasks import Callbacks, Revocation, Task
     from batonpass.worker.threaded import ThreadCallbacks, ThreadedMember, ThreadTask
@@ -48,10 +49,11 @@ __all__ = [
 
 _HOMES = {
     "member": ("JoinRefused", "Member", "member_lifespan"),
-    "options": ("Exit", "MemberOptions", "Options", "tls_context"),
+    "options": ("Exit", "MemberOptions", "Options"),
     "protocol": ("LeaveMode", "Offsets", "OnLeaseLost", "Phase", "Problem", "Progress", "Role", "Status"),
     "tasks": ("Callbacks", "Revocation", "Task"),
     "threaded": ("ThreadCallbacks", "ThreadTask", "ThreadedMember"),
+    ".http_clients": ("tls_context",),
 }
 
 
@@ -61,5 +63,5 @@ if not TYPE_CHECKING:
         """Import a name when it is first used."""
         for module, names in _HOMES.items():
             if name in names:
-                return getattr(import_module(f"{__name__}.{module}"), name)
+                return getattr(import_module(f".{module}", __name__), name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -11,9 +11,8 @@ from urllib.parse import quote
 
 import httpx2 as httpx
 
-from batonpass.http_clients import http_client, json_object
+from batonpass.http_clients import http_client, json_object, tls_context
 from batonpass.worker.clock import Clock, system_clock
-from batonpass.worker.options import tls_context
 
 log = logging.getLogger("batonpass.worker")
 

@@ -15,8 +15,8 @@ from typing import Final, TypedDict
 
 import httpx2 as httpx
 
+from batonpass.http_clients import tls_context
 from batonpass.worker.client_credentials import ClientCredentials
-from batonpass.worker.options import tls_context
 
 Token = Callable[[], Awaitable[str]]
 """Returns a bearer token that has not expired; it is called for each new connection."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import ssl
 import uuid
@@ -125,32 +124,3 @@ class Options(MemberSettings):
         if self.on_exit is not None:
             return self.on_exit
         return Exit.LEAVE if self.instance_id is None else Exit.RESTART
-
-
-def tls_context(
-    ca_file: str | os.PathLike[str] | None = None,
-    cert_file: str | os.PathLike[str] | None = None,
-    key_file: str | os.PathLike[str] | None = None,
-    key_password: str | None = None,
-) -> ssl.SSLContext:
-    """Return a context that trusts the authorities of ``ca_file`` (this machine's own without one).
-
-    With ``cert_file`` this side shows that certificate. ``key_file`` has its key, if that is in another file, and
-    ``key_password`` decrypts the key, if it is encrypted.
-
-    Raises:
-        OSError: when a file cannot be read.
-        ssl.SSLError: when one does not hold what it should, or the password is wrong.
-        ValueError: when the key is encrypted and there is no password.
-    """
-    context = ssl.create_default_context(cafile=ca_file)
-
-    def password() -> str:
-        # Without this the library would ask for a password at the terminal.
-        if key_password is None:
-            raise ValueError(f"the key in {key_file or cert_file} is encrypted, and there is no password for it")
-        return key_password
-
-    if cert_file is not None:
-        context.load_cert_chain(cert_file, key_file, password)
-    return context
