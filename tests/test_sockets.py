@@ -12,7 +12,16 @@ from unittest.mock import Mock
 
 import pytest
 
-from batonpass.sockets import CONNECTIONS_MIN, SPARE_FILES, advertised_url_of, bind, bind_all, room_for, url_of
+from batonpass.sockets import (
+    CONNECTIONS_MIN,
+    SPARE_FILES,
+    _has_ipv6,
+    advertised_url_of,
+    bind,
+    bind_all,
+    room_for,
+    url_of,
+)
 
 
 def resolving(monkeypatch: pytest.MonkeyPatch, address: str | None) -> None:
@@ -157,12 +166,14 @@ def test_a_port_that_is_free_of_one_address_and_taken_of_another_is_not_taken(mo
     assert not taken
 
 
-def test_a_name_of_both_families_is_listened_on_by_both() -> None:
-    """IPv4 comes first, and with it the URL that is shown."""
-    addresses = {place[0] for *_, place in socket.getaddrinfo("localhost", 0, type=socket.SOCK_STREAM)}
-    if "::1" not in addresses:
-        pytest.skip("localhost is of IPv4 alone here")
-    listeners = bind_all("localhost", 0)
-    assert [one.family for one in listeners] == [socket.AF_INET, socket.AF_INET6]
+def test_a_name_of_both_families_is_listened_on_by_both(monkeypatch: pytest.MonkeyPatch) -> None:
+    """IPv4 comes first, and with it the URL that is shown; a machine without IPv6 has no other."""
+    both = {socket.AF_INET6: "::1", socket.AF_INET: "127.0.0.1"}
+    found = [(family, socket.SOCK_STREAM, 6, "", (address, 0)) for family, address in both.items()]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+    listeners = bind_all("coordinator", 0)
+    families = [socket.AF_INET, socket.AF_INET6] if _has_ipv6() else [socket.AF_INET]
+    assert [one.family for one in listeners] == families
+    assert len({one.getsockname()[1] for one in listeners}) == 1
     for one in listeners:
         one.close()
