@@ -127,7 +127,7 @@ def test_up_begins_by_keeping_what_it_makes_from_others(
         raise Failure(Exit.REFUSED, "far enough")
 
     monkeypatch.setattr(UpFolder, "hold", hold)
-    monkeypatch.setattr(up, "_die_in_order", lambda: None)
+    monkeypatch.setattr(up, "end_in_order", lambda: None)
     umask(0o005)
     with pytest.raises(typer.Exit):
         up.up(data=tmp_path / "data", demo=False)

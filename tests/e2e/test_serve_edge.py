@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import ssl
 import subprocess
 import sys
@@ -76,12 +77,13 @@ def reached(url: str, context: ssl.SSLContext) -> httpx.Response | None:
 
 
 @pytest.mark.timeout(120)
-async def test_it_ends_in_good_order(own_url: str) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+async def test_it_ends_in_good_order(own_url: str, number: signal.Signals) -> None:
     """Told to stop, it says so at /readyz while it still serves, and answers the polls that wait with 204."""
-    await asyncio.to_thread(end, own_url)
+    await asyncio.to_thread(end, own_url, number)
 
 
-def end(database_url: str) -> None:
+def end(database_url: str, number: signal.Signals) -> None:
     """Do what the test above says."""
     with serving(database_url, shutdown_delay_s="2") as served:
         declare(served, "orders")
@@ -94,7 +96,7 @@ def end(database_url: str) -> None:
         waiting.start()
         wait_until(lambda: "batonpass_polls_parked 1.0" in httpx.get(f"{served.url}/metrics").text, within_s=20)
         began = time.monotonic()
-        served.process.terminate()
+        served.process.send_signal(number)
         wait_until(lambda: httpx.get(f"{served.url}/readyz").status_code == 503, within_s=1.9)
         reasons = httpx.get(f"{served.url}/readyz").json()["reasons"]
         assert reasons == ["the coordinator is stopping"]

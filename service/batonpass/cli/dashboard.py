@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import signal
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,7 +11,7 @@ import typer
 
 from batonpass.cli.client_context import Folder, check_token, failing_well, find, trusted
 from batonpass.cli.exits import Exit, Failure
-from batonpass.cli.listening import bound, require_room
+from batonpass.cli.listening import bound, end_in_order, require_room
 from batonpass.connections import Certificate
 from batonpass.dashboard.config import DEFAULT_HOST, DEFAULT_PORT, Config
 from batonpass.dashboard.serve import CONNECTIONS_MAX
@@ -102,7 +101,7 @@ def dashboard(
             log_url=logs,
             port=listeners[0].getsockname()[1],
         )
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        end_in_order()
         try:
             run_server(config, listeners, certificate=certificate, listening=lambda at: _say(at, url, as_json=as_json))
         except KeyboardInterrupt:

@@ -6,7 +6,6 @@ import asyncio
 import json
 import logging
 import shutil
-import signal
 import time
 from pathlib import Path
 from typing import Annotated
@@ -17,6 +16,7 @@ from rich.text import Text
 from batonpass.cli.client_context import failing_well
 from batonpass.cli.exits import Exit, Failure
 from batonpass.cli.folder import default_folder
+from batonpass.cli.listening import end_in_order
 from batonpass.client import ApiError
 from batonpass.demo.demo_run import DemoRun
 from batonpass.demo.experiment import NoRest
@@ -64,7 +64,7 @@ def demo(
             logs=folder / "logs",
             view=view_for(as_json=as_json),
         )
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        end_in_order()
         try:
             asyncio.run(run.run())
         except (BrokerUnavailable, EmbeddedPostgresError) as error:

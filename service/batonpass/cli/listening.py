@@ -1,8 +1,10 @@
-"""Binding the address that a server listens on."""
+"""What servers have in common as commands: the address that they listen on, room for connections, and their end."""
 
 from __future__ import annotations
 
 import errno
+import os
+import signal
 import socket
 from typing import Final
 
@@ -23,6 +25,13 @@ def bound(host: str, port: int) -> list[socket.socket]:
         return bind_all(host, port)
     except OSError as error:
         raise busy(host, port, error) from None
+
+
+def end_in_order() -> None:
+    """Let SIGTERM, and the end of the terminal, stop a server as Ctrl-C does."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, lambda *_: os.kill(os.getpid(), signal.SIGTERM))
 
 
 def busy(host: str, port: int, error: OSError, todo: str = PORT_ADVICE) -> Failure:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import signal
 from typing import Annotated, Any
 
 import typer
@@ -14,7 +13,7 @@ from batonpass.bootstrap import serve as run_server
 from batonpass.cli.client_context import failing_well
 from batonpass.cli.database import require_fit, without_password
 from batonpass.cli.exits import Exit, Failure
-from batonpass.cli.listening import busy, require_room
+from batonpass.cli.listening import busy, end_in_order, require_room
 from batonpass.http_clients import authorities
 from batonpass.settings import Settings
 from batonpass.terminal import say
@@ -85,7 +84,7 @@ def listen(settings: Settings, **more: Any) -> None:
         listening(url)
 
     # The server ends in good order when it is interrupted or terminated, and then raises the signal again.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    end_in_order()
     try:
         run_server(settings, listening=note, **more)
     except OSError as error:

@@ -9,7 +9,6 @@ import json
 import os
 import shlex
 import shutil
-import signal
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -27,7 +26,7 @@ from batonpass.cli.database import upgrade_schema
 from batonpass.cli.demo_job import DemoJob, NoKafka, Program, SimulatedWorkers
 from batonpass.cli.exits import Exit, Failure
 from batonpass.cli.folder import UpFolder, default_folder, folder_named, keep_from_others
-from batonpass.cli.listening import bound, busy, require_room
+from batonpass.cli.listening import bound, busy, end_in_order, require_room
 from batonpass.cli.serve import listen, settings_of
 from batonpass.cli.worker_processes import Process, WorkerProcesses, kill, start, stop, watch
 from batonpass.client import ApiError
@@ -83,7 +82,7 @@ def up(
     Everything is kept in one folder; the next start finds it again. Ctrl-C stops all of it.
     """
     with failing_well(as_json=as_json):
-        _die_in_order()
+        end_in_order()
         keep_from_others()
         named = variable("BATONPASS_DATA")
         folder = UpFolder(data or (Path(named) if named else default_folder()))
@@ -278,13 +277,6 @@ class _UpRun:
         await stop(self._companions)
         if self._workers is not None:
             await self._workers.stop()
-
-
-def _die_in_order() -> None:
-    """Let SIGTERM, and the end of the terminal, stop everything as Ctrl-C does."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
-        signal.signal(signal.SIGHUP, lambda *_: os.kill(os.getpid(), signal.SIGTERM))
 
 
 def _tell(sentence: str) -> None:

@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import re
-import signal
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -18,6 +17,7 @@ from batonpass.child_environment import child_environment
 from batonpass.cli.client_context import Folder, Token, Url, failing_well, find, trusted
 from batonpass.cli.demo_job import DEMO, RESTORED_A_SECOND, SIMULATED, Program, arguments, real_worker
 from batonpass.cli.folder import UpFolder, default_folder, running_here
+from batonpass.cli.listening import end_in_order
 from batonpass.client import CoordinatorClient, path
 from batonpass.private_files import write_private
 from batonpass.terminal import say
@@ -42,7 +42,7 @@ def worker(
     """
     with failing_well(as_json=False):
         # Until the worker takes the place of this process: the coordinator is asked before that.
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        end_in_order()
         at, secret = find(url, token, folder)
         up = _up_at(at)
         job = up.job_file.read_text() if up and os.access(up.job_file, os.R_OK) else None
