@@ -12,7 +12,6 @@ from typing import TypeVar
 from tests.core.in_vain import done_in_vain
 
 from batonpass.core.decide import Decision, decide
-from batonpass.core.handover.decision_draft import DecisionDraft
 from batonpass.core.handover.planner import plan_step
 from batonpass.core.handover.view import View
 from batonpass.core.state.errors import ProtocolError
@@ -25,8 +24,6 @@ from batonpass.core.state.reasons import WaitsFor
 from batonpass.core.state.records import Record
 from batonpass.core.state.replies import Answer, Reply
 from batonpass.core.state.soft import Soft, TaskReport
-from batonpass.core.wakeups import all_instants
-from batonpass.explain.task import held_wait
 from batonpass.invariants import Transition, check_group, check_repeated, check_step
 
 T = TypeVar("T")
@@ -89,16 +86,11 @@ class Scene:
 
     def _check_wake_up(self, item: Input) -> None:
         """Whatever is held until an instant is looked at then (``wakeups``)."""
-        view = self.view()
-        instants = all_instants(DecisionDraft(self.group, self.soft, self.now_ms, self.policy))
-        for held in plan_step(view).held if self.group.members else ():
-            wait = held_wait(view, self.task(held.task), held)
-            assert wait.what is not WaitsFor.TIME or wait.until_ms is not None, (
-                f"say until when {held} lasts: held_wait"
-            )
-            if wait.until_ms is not None and wait.until_ms > self.now_ms:
-                assert wait.until_ms in instants, f"{wait} has no wake-up, after {item}: see core/wakeups.py"
-                assert (self.soft.wake_ms or 2**62) <= wait.until_ms, f"{wait} is looked at later, after {item}"
+        for held in plan_step(self.view()).held if self.group.members else ():
+            lasts = held.reason.waits_for is not WaitsFor.TIME or held.until_ms is not None
+            assert lasts, f"{held}: whoever makes this Hold has to say until when"
+            if held.until_ms is not None and held.until_ms > self.now_ms:
+                assert (self.soft.wake_ms or 2**62) <= held.until_ms, f"{held} has no wake-up, after {item}"
 
     def ok(self, item: Input, kind: type[T]) -> T:
         """Let ``item`` happen; its answer must be of this kind."""

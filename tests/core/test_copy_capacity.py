@@ -4,8 +4,8 @@ from tests.core.scene import Scene, topology
 from tests.dry_run.planning import member, runs, tasks
 
 from batonpass.core.handover.copies import TaskPlan
-from batonpass.core.handover.copy_capacity import CopyCapacity
 from batonpass.core.handover.owner import Choice
+from batonpass.core.handover.planner import hold_moves
 from batonpass.core.handover.view import View
 from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.inputs import DrainRequest, PinRequest
@@ -26,8 +26,7 @@ def test_a_full_member_keeps_what_is_wanted_of_it_and_gives_up_the_rest() -> Non
     other = group.tasks[TaskId("0_1")]
     choice = Choice(M2, Why.STAYS)
     task_plans = [TaskPlan(wanted, choice, {M1: Role.STANDBY}), TaskPlan(other, choice, {M1: Role.STANDBY})]
-    copy_capacity = CopyCapacity(view, task_plans)
-    copy_capacity.take_back_excess(task_plans)
+    copy_capacity = hold_moves(view, task_plans)
     assert [plan.copies for plan in task_plans] == [{M1: Role.STANDBY}, {}]
     assert not copy_capacity.allows(M1, other.id)
     assert copy_capacity.allows(M2, other.id)
@@ -40,8 +39,7 @@ def test_what_cannot_go_takes_up_room_where_it_stays() -> None:
     to_m2 = TaskPlan(group.tasks[TaskId("0_0")], Choice(M2, Why.STATELESS, ready=True), {})
     stays = TaskPlan(group.tasks[TaskId("0_1")], Choice(M2, Why.STAYS, ready=True), {})
     task_plans = [to_m2, stays]
-    copy_capacity = CopyCapacity(view, task_plans)
-    copy_capacity.take_back_excess(task_plans)
+    copy_capacity = hold_moves(view, task_plans)
     assert [(plan.choice.active, plan.choice.held) for plan in task_plans] == [(M1, Held.NO_CAPACITY), (M2, None)]
     assert not copy_capacity.allows(M1, TaskId("0_1"))
     assert not copy_capacity.allows(M2, TaskId("0_0"))

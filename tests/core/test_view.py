@@ -8,7 +8,7 @@ from tests.core.scene import Scene, copy, running, topology
 from batonpass.core.state.ids import InstanceId, MemberId, TaskId
 from batonpass.core.state.inputs import Leave, PauseRequest
 from batonpass.core.state.model import PauseScope, Role, Stall, Subtopology
-from batonpass.core.state.reasons import Held
+from batonpass.core.state.reasons import Held, Hold
 from batonpass.core.state.soft import TaskReport
 from batonpass.placement.types import Readiness
 
@@ -111,7 +111,8 @@ def test_a_pause_holds_what_its_scope_says(scope: PauseScope, draining: bool, he
     scene = two()
     assert scene.view().why_moves_are_held(for_balance=not draining) is None
     scene.do(PauseRequest(scope))
-    assert scene.view().why_moves_are_held(for_balance=not draining) == held
+    hold = scene.view().why_moves_are_held(for_balance=not draining)
+    assert (None if hold is None else hold.reason) == held
 
 
 def test_a_storm_holds_balance_and_lets_drains_go_on() -> None:
@@ -124,5 +125,5 @@ def test_a_storm_holds_balance_and_lets_drains_go_on() -> None:
         scene.tick(1_000)
         scene.obey("c")
     assert scene.group.storm_since_ms is not None
-    assert scene.view().why_moves_are_held(for_balance=True) is Held.STORM
+    assert scene.view().why_moves_are_held(for_balance=True) == Hold(Held.STORM, scene.group.storm_over_ms)
     assert scene.view().why_moves_are_held(for_balance=False) is None

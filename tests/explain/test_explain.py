@@ -171,7 +171,7 @@ def test_a_lease_that_still_runs_is_waited_for() -> None:
     scene.do(Eviction(A))
     found = of_task(scene)
     assert (found.state, awaited(found)[0]) == (TaskState.HANDING_OVER, (WaitsFor.LEASE, A))
-    assert found.held == HeldBack(TASK, B, Held.LEASE)
+    assert found.held == HeldBack(TASK, B, Held.LEASE, scene.now_ms + 30_000)
     assert found.waits[0].eta_ms == 30_000
     assert found.sentences[0] == "a had it (evicted); nobody runs 0_0 since 0 ms; b gets it."
 
@@ -182,7 +182,7 @@ def test_what_is_not_granted_after_lost_commits_says_so() -> None:
     scene.obey("b")
     scene.do(Eviction(A, dead=True))
     found = of_task(scene)
-    assert found.held == HeldBack(TASK, B, Held.GRANTS_HELD)
+    assert found.held == HeldBack(TASK, B, Held.GRANTS_HELD, scene.group.grants_from_ms)
     assert [wait.until_ms for wait in found.waits if wait.what is WaitsFor.TIME] == [scene.group.grants_from_ms]
 
 

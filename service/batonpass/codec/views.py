@@ -11,7 +11,6 @@ import msgspec
 
 from batonpass.codec.answers import assignment_body, positions_body, rfc3339, time_of
 from batonpass.core.arrivals.kept_out import kept_out_of, name_of_instance
-from batonpass.core.arrivals.storm import ends_ms
 from batonpass.core.handover.copies import HeldBack
 from batonpass.core.handover.view import View
 from batonpass.core.state.failures import avoided_until_ms, distrusted_until_ms, faults_in_words, host_of
@@ -132,7 +131,7 @@ def _progress_body(group: Group, status: GroupStatus, *, limit: int) -> dict[str
         "pause": pause_body(group.pause),
         "storm_since": time_of(group.storm_since_ms),
         "kept_out": kept_out_body(group),
-        "storm_ends_at": time_of(ends_ms(group)),
+        "storm_ends_at": time_of(group.storm_over_ms),
     }
 
 

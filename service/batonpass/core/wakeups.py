@@ -14,13 +14,11 @@ from itertools import chain
 
 from batonpass.core.arrivals import storm
 from batonpass.core.handover.decision_draft import DecisionDraft
-from batonpass.core.handover.owner import report_awaited_until_ms
 from batonpass.core.handover.turns import last_came_on
 from batonpass.core.state.failures import avoided_until_ms, distrust_ends
 from batonpass.core.state.inputs import Input, PollBroken, Started, Tick
 from batonpass.core.state.model import Group, Member, Task
 from batonpass.core.state.newcomers import new_until_ms
-from batonpass.core.state.reasons import Held
 from batonpass.core.state.records import AssignmentChanged, NextOwnerChosen, RebalanceScheduled, ReleaseWaived
 from batonpass.core.state.soft import Soft
 from batonpass.core.target import load
@@ -35,22 +33,14 @@ def _of_group(draft: DecisionDraft) -> _Instants:
     yield draft.soft.judge_from_ms if group.members else None
     # A member has been too hot for long enough, or is looked at again.
     yield load.due_ms(group, draft.soft)
+    # What the step holds for a time (``Hold``) is looked at again then.
+    yield from draft.held_until_ms
     yield from _of_holds(group)
 
 
-def group_holds(group: Group) -> dict[Held, int | None]:
-    """Return until when the whole group is held, by the reason. None: it is not, or no end is set.
-
-    What is named here has its wake-up, and explanations say when it ends.
-    """
-    return {
-        Held.GRANTS_HELD: group.grants_from_ms,
-        Held.PAUSED: None if group.pause is None else group.pause.expires_ms,
-    }
-
-
 def _of_holds(group: Group) -> _Instants:
-    yield from group_holds(group).values()
+    yield group.grants_from_ms
+    yield None if group.pause is None else group.pause.expires_ms
     # An instance that was kept out may come in.
     yield from (entry.until_ms for entry in group.kept_out.values())
 
@@ -80,9 +70,6 @@ def _of_task(draft: DecisionDraft, task: Task) -> _Instants:
         )
     yield from (stall.until_ms for stall in task.marks.stalls)
     yield from (avoided_until_ms(group.config, failure) for failure in task.marks.failures)
-    # Without an owner, it no longer waits for the report of a copy.
-    if task.owner is None and (task.standbys or task.warmups):
-        yield report_awaited_until_ms(group, soft, task)
 
 
 def _of_records(draft: DecisionDraft) -> Iterator[int]:
@@ -110,9 +97,9 @@ def next_wake_ms(draft: DecisionDraft, before: tuple[Group, Soft], inputs: Seque
         return None  # Nothing is due between two rebalances.
     kinds = {*map(type, inputs)}
     if not kinds.isdisjoint((Tick, Started)):
-        return min(all_instants(draft), default=None)
+        return min(_all(draft), default=None)
     if not draft.records and PollBroken not in kinds:
-        return soft.wake_ms
+        return min([*_from_now_on(draft, iter(draft.held_until_ms)), *filter(None, [soft.wake_ms])], default=None)
     changed = {*group.members.changed_since(before[0].members), *soft.members.changed_since(before[1].members)}
     members = [group.members[member_id] for member_id in changed if member_id in group.members]
     tasks = [task for task in group.tasks.changed_since(before[0].tasks).values() if task is not None]
@@ -120,8 +107,7 @@ def next_wake_ms(draft: DecisionDraft, before: tuple[Group, Soft], inputs: Seque
     return min([*found, *filter(None, [soft.wake_ms])], default=None)
 
 
-def all_instants(draft: DecisionDraft) -> list[int]:
-    """Return every instant after now at which time alone changes something."""
+def _all(draft: DecisionDraft) -> list[int]:
     group = draft.group
     found = _instants(draft, group.members.values(), group.tasks.pick(group.moving_tasks()))
     return _from_now_on(draft, chain(found, _of_all(draft)))

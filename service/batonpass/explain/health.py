@@ -13,7 +13,6 @@ from functools import cached_property
 from typing import Final, NamedTuple
 
 from batonpass.core.arrivals.answers import why_drain_is_blocked
-from batonpass.core.arrivals.storm import ends_ms
 from batonpass.core.handover.planner import plan_step
 from batonpass.core.handover.turns import last_came_on
 from batonpass.core.handover.view import View
@@ -439,7 +438,7 @@ def _end_of(look: _Look, rows: set[str], tasks: Sequence[Task]) -> tuple[int | N
 
 def _storm_end(look: _Look) -> tuple[int | None, str]:
     """Return when a storm is over, or what ends it; nothing if there is none."""
-    over_ms = ends_ms(look.group)
+    over_ms = look.group.storm_over_ms
     if over_ms is None:
         return None, ""
     if over_ms <= look.view.now_ms:

@@ -10,23 +10,20 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from batonpass.core.arrivals.storm import ends_ms
 from batonpass.core.handover.copies import HeldBack, TaskPlan, plan_task
 from batonpass.core.handover.lag import Copy, caught_up_in_ms
 from batonpass.core.handover.open_transactions import open_transactions_of, place_in_words
-from batonpass.core.handover.owner import report_awaited_until_ms
 from batonpass.core.handover.planner import plan_step
 from batonpass.core.handover.room import has_limit
 from batonpass.core.handover.view import View
 from batonpass.core.state.durations import duration
-from batonpass.core.state.failures import avoided_until_ms, is_avoided
+from batonpass.core.state.failures import is_avoided
 from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.leases import expires_ms, fenced_by_ms, heard_since_ms
 from batonpass.core.state.model import ActiveState, Group, Member, Outcome, Role, Task
 from batonpass.core.state.policy import Policy
 from batonpass.core.state.reasons import Held, WaitsFor, Why, meaning_of
 from batonpass.core.state.soft import Soft
-from batonpass.core.wakeups import group_holds
 from batonpass.explain.status import is_idle
 
 
@@ -173,9 +170,9 @@ def _waits(view: View, plan: TaskPlan) -> Iterator[Wait]:
         yield _release_wait(view, task, entry.member_id, entry.free_at_ms)
     is_for_copy = held is not None and held.reason is Held.GRANTS_HELD and task.owner is not None
     if held is not None and (held.reason not in _SAID_ANYWAY or is_for_copy):
-        yield held_wait(view, task, held)
-    elif choice.held is not None and choice.held not in (Held.PARKED, Held.OPEN_TRANSACTION):
-        yield held_wait(view, task, HeldBack(task.id, choice.active, choice.held))
+        yield _held_wait(view, task, held)
+    elif choice.hold is not None and choice.held not in (Held.PARKED, Held.OPEN_TRANSACTION):
+        yield _held_wait(view, task, HeldBack(task.id, choice.active, *choice.hold))
     if task.owner is None:
         yield from _grant_waits(view, task, choice.active)
     else:
@@ -227,9 +224,9 @@ def _silent_wait(view: View, member: Member) -> Wait:
 
 def _standby_wait(view: View, task: Task, member_id: MemberId) -> Wait:
     """Return why a standby that the target wants has not begun: moves are held, or it waits for a slot."""
-    reason = view.why_moves_are_held(for_balance=True)
-    if reason is not None:
-        return held_wait(view, task, HeldBack(task.id, member_id, reason))
+    hold = view.why_moves_are_held(for_balance=True)
+    if hold is not None:
+        return _held_wait(view, task, HeldBack(task.id, member_id, *hold))
     return Wait(WaitsFor.SLOT, member_id, None, None, "a standby is to begin there when it gets a slot")
 
 
@@ -244,41 +241,19 @@ def _release_wait(view: View, task: Task, member_id: MemberId, free_at_ms: int |
     return Wait(WaitsFor.CONFIRMATION, member_id, until_ms, None, detail + (SILENT_SUFFIX if is_silent else ""))
 
 
-def held_wait(view: View, task: Task, held: HeldBack) -> Wait:
+def _held_wait(view: View, task: Task, held: HeldBack) -> Wait:
     """Return what ends the wait of a task that is held back, and when at the latest, if that is known."""
-    what, detail = held.reason.waits_for, meaning_of(held.reason)
-    group, until_ms = view.group, None
+    detail, until_ms = meaning_of(held.reason), held.until_ms
     if held.reason is Held.REVOKE_FIRST and held.to is not None:
-        return _others_first(view, group.members[held.to])
-    match held.reason:
-        case Held.INITIAL_DELAY:
-            until_ms = group.placement_due_ms
-        case Held.STORM:
-            until_ms = ends_ms(group)
-        case Held.STATE_UNKNOWN if task.standbys or task.warmups:
-            until_ms = report_awaited_until_ms(group, view.soft, task)
-        case Held.FAILED_THERE if held.to is not None:
-            until_ms, detail = _failed_there(view, task, group.members[held.to], detail)
-        case Held.STALLED:
-            until_ms = max((stall.until_ms for stall in task.marks.stalls if stall.member_id == held.to), default=None)
-        case Held.NEW_MEMBER if held.to is not None:
-            until_ms = view.newcomers.get(held.to)
-        case Held.REJOIN_GRACE:
-            until_ms = view.rejoins_until_ms(task)
-        case Held.MEMBER_OVERDUE if (silence := view.longest_silence()) is not None:
-            heard_ms, silent = silence
-            until_ms = heard_ms + group.config.session_timeout_ms
-            detail = f"{detail}; {silent} has been silent longest"
-        case _:
-            until_ms = group_holds(group).get(held.reason)
-    return Wait(what, held.to, until_ms, None if until_ms is None else max(0, until_ms - view.now_ms), detail)
-
-
-def _failed_there(view: View, task: Task, member: Member, detail: str) -> tuple[int, str]:
-    """Return until when a task is not tried on a member, and what came of it there."""
-    known = [one for one in task.marks.failures if is_avoided(one, member, view.config, view.now_ms)]
-    said = ", ".join(dict.fromkeys(OUTCOMES[one.outcome] for one in known))
-    return max(avoided_until_ms(view.config, one) for one in known), f"{detail}: {said}"
+        return _others_first(view, view.members[held.to])
+    if held.reason is Held.FAILED_THERE and held.to is not None:
+        member = view.members[held.to]
+        known = [one for one in task.marks.failures if is_avoided(one, member, view.config, view.now_ms)]
+        detail = f"{detail}: {', '.join(dict.fromkeys(OUTCOMES[one.outcome] for one in known))}"
+    elif held.reason is Held.MEMBER_OVERDUE and view.longest_silence is not None:
+        detail = f"{detail}; {view.longest_silence[1]} has been silent longest"
+    eta_ms = None if until_ms is None else max(0, until_ms - view.now_ms)
+    return Wait(held.reason.waits_for, held.to, until_ms, eta_ms, detail)
 
 
 OUTCOMES: Final[Mapping[Outcome, str]] = {

@@ -9,7 +9,6 @@ those that are here are heard.
 from __future__ import annotations
 
 from batonpass.core.handover.decision_draft import DecisionDraft
-from batonpass.core.state.model import Group
 from batonpass.core.state.reasons import Held
 from batonpass.core.state.records import StormBegan, StormEnded
 
@@ -22,14 +21,6 @@ def guard(draft: DecisionDraft) -> None:
     if group.storm_since_ms is None and recent > group.config.max_lost_share * size:
         draft.record(StormBegan(draft.now_ms))
         draft.explain(Held.STORM, detail=f"{recent} of {size} members vanished within a session timeout")
-
-
-def ends_ms(group: Group) -> int | None:
-    """Return when a storm ends by itself if nobody else is lost and somebody is heard. None: there is no storm."""
-    if group.storm_since_ms is None:
-        return None
-    last_ms = max([group.storm_since_ms, *(loss.at_ms for loss in group.losses)])
-    return last_ms + max(group.config.rejoin_grace_ms, group.config.session_timeout_ms)
 
 
 def end_if_back(draft: DecisionDraft) -> None:
@@ -49,11 +40,11 @@ def end_if_back(draft: DecisionDraft) -> None:
 
 def end_if_over(draft: DecisionDraft) -> None:
     """End a storm once nobody has been lost for a while, and every member that is here is heard."""
-    over_ms = ends_ms(draft.group)
+    over_ms = draft.group.storm_over_ms
     if over_ms is None or draft.now_ms < max(over_ms, draft.soft.judge_from_ms):
         return
     view = draft.view()
-    if view.longest_silence() is not None and not view.is_any_member_overdue:
+    if view.longest_silence is not None and not view.is_any_member_overdue:
         _end(draft)
 
 
@@ -64,7 +55,7 @@ def _end(draft: DecisionDraft) -> None:
 
 def next_look_ms(draft: DecisionDraft) -> int | None:
     """Return when to look whether a storm is over. From its end on, that is until nobody is overdue."""
-    over_ms = ends_ms(draft.group)
+    over_ms = draft.group.storm_over_ms
     if over_ms is None or not draft.group.members:
         return None
     return over_ms if over_ms > draft.now_ms else draft.now_ms + draft.group.heartbeat_interval_ms

@@ -24,7 +24,7 @@ from batonpass.core.handover.lag import level_in_ms
 from batonpass.core.handover.view import View
 from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.model import Role, Task
-from batonpass.core.state.reasons import Held
+from batonpass.core.state.reasons import Held, Hold
 
 _NEVER: Final = 2**62
 
@@ -79,29 +79,29 @@ class Slots:
         """Say whether a slot is left, and moves are not held."""
         return self.left(for_drain=for_drain) > 0 and self._view.why_moves_are_held(for_balance=not for_drain) is None
 
-    def why_not(self, request: CopyRequest) -> Held | None:
+    def why_not(self, request: CopyRequest) -> Hold | None:
         """Return why a copy cannot be given now; None if it can. A refused copy is refused for the rest of the step."""
-        held = self._view.why_moves_are_held(for_balance=not (request.for_drain or request.needs_no_slot))
-        if held is not None:
-            return held
+        hold = self._view.why_moves_are_held(for_balance=not (request.for_drain or request.needs_no_slot))
+        if hold is not None:
+            return hold
         if not self.copy_capacity.allows(request.member_id, request.task.id):
-            return Held.NO_CAPACITY
+            return Hold(Held.NO_CAPACITY)
         if request.needs_no_slot:
             return None
         if not request.for_drain and self._view.is_new_for(request.task, request.member_id):
-            return Held.NEW_MEMBER
+            return Hold(Held.NEW_MEMBER, self._view.newcomers[request.member_id])
         if self.left(for_drain=request.for_drain) <= 0:
-            return Held.DRAIN_BUDGET if request.for_drain else Held.WARMUP_BUDGET
+            return Hold(Held.DRAIN_BUDGET if request.for_drain else Held.WARMUP_BUDGET)
         if self._warmups[request.member_id] >= self._per_member:
-            return Held.MEMBER_WARMUP_BUDGET
+            return Hold(Held.MEMBER_WARMUP_BUDGET)
         return None
 
     def hold_refused(self, task_plans: Iterable[TaskPlan]) -> None:
         """Say why moves wait whose copy was not given."""
         for plan in task_plans:
             is_without = plan.waits_for_copy and plan.requests[0].member_id not in plan.copies
-            if is_without and (reason := self.why_not(plan.requests[0])) is not None:
-                plan.hold(plan.task.target.owner, reason)
+            if is_without and (hold := self.why_not(plan.requests[0])) is not None:
+                plan.hold(plan.task.target.owner, hold)
 
     def may_begin(self, member_id: MemberId) -> bool:
         """Say whether the member, which has no limit of its own, is present and may begin one more warmup."""

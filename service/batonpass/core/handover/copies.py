@@ -12,11 +12,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from batonpass.core.handover.owner import Choice, choose_active
+from batonpass.core.handover.owner import Choice, choose_active, stay
 from batonpass.core.handover.view import View
 from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.model import ActiveState, Role, Task
-from batonpass.core.state.reasons import Held
+from batonpass.core.state.reasons import Held, Hold
 from batonpass.placement.types import Readiness
 
 
@@ -39,12 +39,13 @@ class HeldBack(NamedTuple):
 
     It is not at its target and has no copy there; or its copy there is ready, and the move is held; or it failed where
     it is; or it cannot be granted yet. A move to a ready copy that a pause or a storm holds has no entry: the group's
-    state shows that. ``to`` is None if no member can have the task.
+    state shows that. ``to`` is None if no member can have the task; ``until_ms`` is as in ``Hold``.
     """
 
     task: TaskId
     to: MemberId | None
     reason: Held
+    until_ms: int | None = None
 
 
 @dataclass(slots=True)
@@ -60,8 +61,8 @@ class TaskPlan:
     requests: tuple[CopyRequest, ...] = ()
     held: HeldBack | None = None
 
-    def hold(self, to: MemberId | None, reason: Held) -> None:
-        self.held = HeldBack(self.task.id, to, reason)
+    def hold(self, to: MemberId | None, hold: Hold) -> None:
+        self.held = HeldBack(self.task.id, to, *hold)
 
     @property
     def waits_for_copy(self) -> bool:
@@ -69,38 +70,40 @@ class TaskPlan:
         return bool(self.requests) and self.requests[0].for_active
 
 
-def plan_task(view: View, task: Task) -> TaskPlan:
-    """Return what members should hold of ``task`` when this step is complete, before slots are given."""
-    plan = _plan(view, task)
-    hold_if_chosen_elsewhere(view, plan)
+def plan_task(view: View, task: Task, hold: Hold | None = None) -> TaskPlan:
+    """Return what members should hold of ``task`` when this step is complete, before slots are given.
+
+    With a ``hold`` it stays where it is, or waits: what other tasks take in the same step leaves it no move.
+    """
+    choice = choose_active(view, task) if hold is None else stay(view, task, hold)
+    plan = _plan(view, task, choice)
+    _say_what_holds(view, plan)
     return plan
 
 
-def hold_if_chosen_elsewhere(view: View, plan: TaskPlan) -> None:
+def _say_what_holds(view: View, plan: TaskPlan) -> None:
     """Say why the task is not to go to its target, unless a copy there is wanted: ``budget`` speaks for that."""
     task, choice = plan.task, plan.choice
     is_at_target = task.target.owner is not None and choice.active == task.target.owner
     if (is_at_target and choice.held is not Held.FAILED) or plan.waits_for_copy:
         return
     has_copy = task.target.owner in plan.copies
-    if choice.held is not None:
+    if choice.hold is not None:
         # The group's state shows what holds every move. A task that failed at its target waits for it to recover.
         is_shown = has_copy and choice.active is not None and choice.held in (Held.PAUSED, Held.STORM)
         if not is_shown:
-            plan.hold(None if is_at_target else task.target.owner, choice.held)
-    elif view.is_stateful(task.id) and task.target.owner is None and task.target.waiting_reason:
-        plan.hold(None, Held(task.target.waiting_reason))
-    elif (
-        task.target.owner is not None
-        and not has_copy
-        and view.is_stateful(task.id)
-        and view.is_stalled(task, task.target.owner)
-    ):
-        plan.hold(task.target.owner, Held.STALLED)
+            plan.hold(None if is_at_target else task.target.owner, choice.hold)
+    elif not view.is_stateful(task.id):
+        return
+    elif task.target.owner is None and task.target.waiting_reason:
+        plan.hold(None, Hold(Held(task.target.waiting_reason)))
+    elif task.target.owner is not None and not has_copy:
+        until_ms = view.stalled_until_ms(task, task.target.owner)
+        if until_ms is not None:
+            plan.hold(task.target.owner, Hold(Held.STALLED, until_ms))
 
 
-def _plan(view: View, task: Task) -> TaskPlan:
-    choice = choose_active(view, task)
+def _plan(view: View, task: Task, choice: Choice) -> TaskPlan:
     active, members = choice.active, view.members
     if task.marks.parked or not view.is_stateful(task.id):
         return TaskPlan(task, choice, {})

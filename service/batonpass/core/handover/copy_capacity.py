@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from batonpass.core.handover.copies import CopyRequest, TaskPlan, hold_if_chosen_elsewhere
+from batonpass.core.handover.copies import CopyRequest, TaskPlan
 from batonpass.core.handover.view import View
 from batonpass.core.state.ids import MemberId, TaskId
-from batonpass.core.state.reasons import Held
+from batonpass.core.state.reasons import Held, Hold
 
 
 class RoomLeft:
@@ -79,49 +79,33 @@ class CopyCapacity(RoomLeft):
             },
         )
         for plan in task_plans if view.limited else ():
-            for member_id in (plan.choice.active, *plan.copies):
-                self.take(member_id, plan.task.id)
+            self.count(plan)
 
-    def take_back_excess(self, task_plans: list[TaskPlan]) -> None:
-        """Change the plans, in place, so that no member exceeds its limit, as far as plans can be dropped."""
-        if not self._view.limited:
-            return
-        self._give_up_unwanted(task_plans)
-        for plan in task_plans:
-            if self._is_too_many(plan):
-                self._take_back_move(plan)
-
-    def _give_up_unwanted(self, task_plans: list[TaskPlan]) -> None:
-        for plan in task_plans:
+    def give_up_unwanted(self, task_plans: list[TaskPlan]) -> None:
+        """Drop, in place, what no target wants on members that have too much."""
+        for plan in task_plans if self._view.limited else ():
             task = plan.task
             for member_id in [holder for holder in plan.copies if self.has_too_many(holder, task.id)]:
                 if member_id != task.target.owner and member_id not in task.target.standbys:
                     del plan.copies[member_id]
                     self.take(member_id, task.id, -1)
 
-    def _is_too_many(self, plan: TaskPlan) -> bool:
-        """Say whether the active would move to a member that has neither room for it nor a copy of it."""
+    def why_not_moved(self, plan: TaskPlan) -> Hold | None:
+        """Return why the active cannot move: to a member that has neither room for it nor a copy of it."""
         view, active, task_id = self._view, plan.choice.active, plan.task.id
         if active is None or active not in view.limited or active == plan.task.owner:
-            return False
+            return None
         member = view.members[active]
         if task_id in member.assignment:
-            return False
+            return None
         taken = len(member.assignment) + len(member.revoking)
         is_full = not view.as_if_complete and member.max_tasks is not None and taken >= member.max_tasks
-        if not is_full and not self.has_too_many(active, task_id):
-            return False
-        self.take(active, task_id, -1)
-        return True
+        return Hold(Held.NO_CAPACITY) if is_full or self.has_too_many(active, task_id) else None
 
-    def _take_back_move(self, plan: TaskPlan) -> None:
-        """Let the active of a task stay, or wait, because it cannot move."""
-        owner = plan.task.owner
-        if owner not in plan.copies:
-            self.take(owner, plan.task.id)
-        plan.copies = {member_id: role for member_id, role in plan.copies.items() if member_id != owner}
-        plan.choice = plan.choice._replace(active=owner, ready=owner is not None, held=Held.NO_CAPACITY)
-        hold_if_chosen_elsewhere(self._view, plan)
+    def count(self, plan: TaskPlan, copies: int = 1) -> None:
+        """Count what a task has after the step, or, with -1, count it no longer."""
+        for member_id in (plan.choice.active, *plan.copies):
+            self.take(member_id, plan.task.id, copies)
 
     @property
     def is_limited(self) -> bool:

@@ -6,6 +6,9 @@ call of ``decide``.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from batonpass.core.handover.copies import HeldBack
 from batonpass.core.handover.view import View
 from batonpass.core.state.evolve import evolve
 from batonpass.core.state.ids import MemberId, TaskId
@@ -19,9 +22,9 @@ from batonpass.placement.flow import Solver, minimum_flow
 
 
 class DecisionDraft:
-    """A decision in the making."""
+    """A decision in the making. ``held_until_ms`` are the instants until which its step holds anything."""
 
-    __slots__ = ("_view", "group", "now_ms", "policy", "reasons", "records", "soft", "solver")
+    __slots__ = ("_view", "group", "held_until_ms", "now_ms", "policy", "reasons", "records", "soft", "solver")
 
     def __init__(self, group: Group, soft: Soft, now_ms: int, policy: Policy, solver: Solver = minimum_flow) -> None:
         self.group = group
@@ -31,6 +34,7 @@ class DecisionDraft:
         self.solver = solver
         self.records: list[Record] = []
         self.reasons: list[Reason] = []
+        self.held_until_ms: set[int] = set()
         self._view: View | None = None
 
     def record(self, *records: Record) -> None:
@@ -50,6 +54,10 @@ class DecisionDraft:
     ) -> None:
         """Add a reason. ``tasks`` is how many tasks share it."""
         self.reasons.append(Reason(code, task, to, detail, tasks))
+
+    def look_again_for(self, held: Iterable[HeldBack]) -> None:
+        """Have the group looked at when what is held for a time may go on (``wakeups``)."""
+        self.held_until_ms.update([one.until_ms for one in held if one.until_ms is not None])
 
     def view(self) -> View:
         if self._view is None:

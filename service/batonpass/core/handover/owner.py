@@ -74,22 +74,26 @@ from batonpass.core.handover.lag import Copy, level_in_ms
 from batonpass.core.handover.room import has_limit
 from batonpass.core.handover.view import View
 from batonpass.core.state.ids import MemberId
-from batonpass.core.state.model import ActiveState, Group, Member, Task
-from batonpass.core.state.reasons import Held, Why
-from batonpass.core.state.soft import Soft
+from batonpass.core.state.model import ActiveState, Member, Task
+from batonpass.core.state.reasons import Held, Hold, Why
 from batonpass.placement.types import Readiness
 
 
 class Choice(NamedTuple):
     """Which member has the active of one task when the step is complete.
 
-    ``ready``: the member runs the task, or is caught up. ``held`` says why no member has the task, or not its target.
+    ``ready``: the member runs the task, or is caught up. ``hold`` says why no member has the task, or not its target.
     """
 
     active: MemberId | None
     why: Why
     ready: bool = False
-    held: Held | None = None
+    hold: Hold | None = None
+
+    @property
+    def held(self) -> Held | None:
+        """Why it is held, in a code."""
+        return None if self.hold is None else self.hold.reason
 
 
 def choose_active(view: View, task: Task) -> Choice:
@@ -99,7 +103,7 @@ def choose_active(view: View, task: Task) -> Choice:
     if task_index is None:
         return Choice(None, Why.TASK_DROPPED)
     if task.marks.parked:
-        return Choice(None, Why.STAYS, held=Held.PARKED)
+        return Choice(None, Why.STAYS, hold=Hold(Held.PARKED))
     if task.owner is None:
         return _choose_for_ownerless(view, task, is_stateful=table.stateful[task_index])
     owner = view.members[task.owner]
@@ -118,25 +122,27 @@ def choose_active(view: View, task: Task) -> Choice:
         if own.readiness is not Readiness.RUNNING:
             return _choose_for_not_running(view, task, owner, own)
         if owner.drain is None and task.target.owner is not None and task.target.owner == task.handover.previous_owner:
-            return _stays(view, task, owner)
+            return stay(view, task)
     return _choose_for_running(view, task, owner)
 
 
-def _stays(view: View, task: Task, owner: Member, held: Held | None = None) -> Choice:
-    return Choice(owner.id, Why.STAYS, view.copy(task, owner.id).is_caught_up, held)
+def stay(view: View, task: Task, hold: Hold | None = None) -> Choice:
+    """Return that the task stays with its owner; without one it waits."""
+    owner = task.owner
+    return Choice(owner, Why.STAYS, owner is not None and view.copy(task, owner).is_caught_up, hold)
 
 
 def _choose_for_stateless(view: View, task: Task, owner: Member) -> Choice:
     failed = task.state is ActiveState.FAILED
     target = view.present_member(task.target.owner)
     if target is None or target.id == owner.id or view.is_past_deadline(target):
-        return _stays(view, task, owner, Held.FAILED if failed else None)
+        return stay(view, task, Hold(Held.FAILED) if failed else None)
     if owner.suspected and view.is_heard(target.id):
         return Choice(target.id, Why.TAKEOVER, ready=True)
-    held = view.why_moves_are_held(for_balance=not failed and owner.drain is None)
+    hold = view.why_moves_are_held(for_balance=not failed and owner.drain is None)
     if not failed:
-        held = held or _held_for_overdue(view, task, owner) or _held_for_its_grant(view, owner, target)
-    return _stays(view, task, owner, held) if held else Choice(target.id, Why.STATELESS, ready=True)
+        hold = hold or _held_for_overdue(view, task, owner) or _held_for_its_grant(view, owner, target)
+    return stay(view, task, hold) if hold else Choice(target.id, Why.STATELESS, ready=True)
 
 
 def _choose_for_lost(view: View, task: Task, owner: Member) -> Choice:
@@ -149,43 +155,41 @@ def _choose_for_lost(view: View, task: Task, owner: Member) -> Choice:
     is_other = target is not None and target.id not in (owner.id, *avoided) and task.id not in target.doubts
     if target is not None and is_other and view.is_heard(target.id) and view.group.storm_since_ms is None:
         return Choice(target.id, Why.LOST_STATE)
-    return _stays(view, task, owner)
+    return stay(view, task)
 
 
 def _choose_for_suspected(view: View, task: Task, owner: Member) -> Choice:
     """A suspected member may still be alive, so only a caught-up copy takes over from it."""
     choice = _best_ready(view, task, excluding=(owner.id,), on_disk=False)
-    return choice._replace(why=Why.TAKEOVER) if choice is not None else _stays(view, task, owner)
+    return choice._replace(why=Why.TAKEOVER) if choice is not None else stay(view, task)
 
 
 def _choose_for_running(view: View, task: Task, owner: Member) -> Choice:
     """Hand the task over once its target is caught up and nothing holds the move. Until then the owner stays."""
     if view.is_past_deadline(owner):
-        return _stays(
-            view, task, owner, Held.PLACEMENT_FAILED if view.group.placement_failed else Held.NO_ELIGIBLE_MEMBER
-        )
+        return stay(view, task, Hold(Held.PLACEMENT_FAILED if view.group.placement_failed else Held.NO_ELIGIBLE_MEMBER))
     target = view.present_member(task.target.owner)
     if target is None or target.id == owner.id or view.is_past_deadline(target):
-        return _stays(view, task, owner)
+        return stay(view, task)
     if not view.copy(task, target.id).is_ready_for_handover:
-        return _stays(view, task, owner)
-    held = view.why_moves_are_held(for_balance=owner.drain is None) or _held_for_overdue(view, task, owner)
-    if view.has_failed(task, target.id):
-        held = Held.FAILED_THERE
-    if held is None and view.is_held_up(task):
+        return stay(view, task)
+    if (failed_until_ms := view.failed_until_ms(task, target.id)) is not None:
+        return stay(view, task, Hold(Held.FAILED_THERE, failed_until_ms))
+    hold = view.why_moves_are_held(for_balance=owner.drain is None) or _held_for_overdue(view, task, owner)
+    if hold is None and view.is_held_up(task):
         # However few records the target lacks, it cannot read them, nor run the task, before the transaction ends.
-        held = Held.OPEN_TRANSACTION
-    held = held or _held_for_its_grant(view, owner, target)
-    return _stays(view, task, owner, held) if held else Choice(target.id, Why.HANDOVER, ready=True)
+        hold = Hold(Held.OPEN_TRANSACTION)
+    hold = hold or _held_for_its_grant(view, owner, target)
+    return stay(view, task, hold) if hold else Choice(target.id, Why.HANDOVER, ready=True)
 
 
-def _held_for_overdue(view: View, task: Task, owner: Member) -> Held | None:
+def _held_for_overdue(view: View, task: Task, owner: Member) -> Hold | None:
     """Hold moves for balance while a member may be about to expire: the balance would then have to change again."""
     for_balance = owner.drain is None and task.target.owner != task.marks.pin
-    return Held.MEMBER_OVERDUE if for_balance and view.is_any_member_overdue else None
+    return view.hold_for_silence if for_balance and view.is_any_member_overdue else None
 
 
-def _held_for_its_grant(view: View, owner: Member, target: Member) -> Held | None:
+def _held_for_its_grant(view: View, owner: Member, target: Member) -> Hold | None:
     """Hold a handover if the target could not be granted the task yet: no member would run the task meanwhile.
 
     The target cannot be granted it while grants are held. In two more cases an earlier handover comes first. A target
@@ -194,12 +198,12 @@ def _held_for_its_grant(view: View, owner: Member, target: Member) -> Held | Non
     that the owner has to confirm holds nothing. Handovers under way never wait for held ones: they end when members
     confirm, or when the time limit for that is over.
     """
-    held = view.why_not_granted(target.id)
-    if held is not None:
-        return held
+    hold = view.why_not_granted(target.id)
+    if hold is not None:
+        return hold
     if owner.id in view.must_not_stop_now:
-        return Held.TAKE_OVER_FIRST
-    return None if view.is_heard(target.id) else Held.MEMBER_OVERDUE
+        return Hold(Held.TAKE_OVER_FIRST)
+    return None if view.is_heard(target.id) else view.hold_for_silence
 
 
 def _choose_at_deadline(view: View, task: Task, leaving: Member) -> Choice | None:
@@ -224,7 +228,7 @@ def _choose_for_not_running(view: View, task: Task, owner: Member, own: Copy) ->
     is_stuck = view.now_ms >= _stuck_at_ms(view, task, owner, own)
     is_as_far = own.is_caught_up or _runs_in_a_moment(view, task, owner, own)
     if is_as_far and task.state is not ActiveState.FAILED and not is_stuck:
-        return _stays(view, task, owner)
+        return stay(view, task)
     # The previous owner has just handed the task over. It gets the task back only if the new owner fails or is stuck.
     failed = task.state is ActiveState.FAILED
     previous_owner = None if failed or is_stuck else task.handover.previous_owner
@@ -232,11 +236,11 @@ def _choose_for_not_running(view: View, task: Task, owner: Member, own: Copy) ->
     if is_still_expected and view.now_ms < task.since_ms + view.group.heartbeat_interval_ms:
         # The owner may report within a heartbeat interval that it runs: if it took the task over, its copy was caught
         # up, and if it had no copy, the changelog may be almost empty.
-        return _stays(view, task, owner)
+        return stay(view, task)
     # Members where the task failed lately are left out, so that they do not pass it back and forth.
     choice = _best_ready(view, task, excluding=(owner.id, previous_owner, *view.avoided_for(task)))
     if choice is None:
-        return _stays(view, task, owner, Held.FAILED if failed else None)
+        return stay(view, task, Hold(Held.FAILED) if failed else None)
     return choice._replace(why=Why.STUCK) if is_stuck and not failed else choice
 
 
@@ -292,11 +296,11 @@ def _choose_for_ownerless(view: View, task: Task, *, is_stateful: bool) -> Choic
     if under_way is not None:
         return under_way
     if view.group.storm_since_ms is not None:
-        return ready or Choice(None, Why.STAYS, held=Held.STORM)
+        return ready or stay(view, task, Hold(Held.STORM, view.group.storm_over_ms))
     if task.target.owner is None and not view.group.placement_failed:
         return _target_or_wait(view, task)
-    if view.rejoins_until_ms(task) is not None:
-        return Choice(None, Why.STAYS, held=Held.REJOIN_GRACE)
+    if (rejoins_until_ms := view.rejoins_until_ms(task)) is not None:
+        return stay(view, task, Hold(Held.REJOIN_GRACE, rejoins_until_ms))
     behind, cold = _most_caught_up(view, task), _cold(view, task)
     return _first_heard(view, task, [ready, behind, cold])
 
@@ -313,7 +317,7 @@ def _first_heard(view: View, task: Task, choices: list[Choice | None]) -> Choice
             return choice
     if possible[-1].active is not None:
         if view.group.placement_due_ms is not None:
-            return Choice(None, Why.STAYS, held=Held.INITIAL_DELAY)
+            return stay(view, task, Hold(Held.INITIAL_DELAY, view.group.placement_due_ms))
         possible[:0] = filter(None, [_cold_elsewhere(view, task)])
     return next((choice for choice in possible if choice.active is not None), possible[-1])
 
@@ -332,14 +336,10 @@ def _cold(view: View, task: Task) -> Choice:
             elsewhere = _cold_elsewhere(view, task)
             if elsewhere is not None:
                 return elsewhere
-        if awaited and view.now_ms < report_awaited_until_ms(view.group, view.soft, task):
-            return Choice(None, Why.STAYS, held=Held.STATE_UNKNOWN)
+        until_ms = max(task.since_ms, view.soft.started_ms) + view.config.warmup_stall_timeout_ms
+        if awaited and view.now_ms < until_ms:
+            return stay(view, task, Hold(Held.STATE_UNKNOWN, until_ms))
     return _target_or_wait(view, task)
-
-
-def report_awaited_until_ms(group: Group, soft: Soft, task: Task) -> int:
-    """Return until when a task without an owner waits for the report of a copy of unknown lag."""
-    return max(task.since_ms, soft.started_ms) + group.config.warmup_stall_timeout_ms
 
 
 def _cold_elsewhere(view: View, task: Task) -> Choice | None:
@@ -379,21 +379,21 @@ def _target_or_wait(view: View, task: Task) -> Choice:
     target, why = view.present_member(task.target.owner), Why.COLD_START if view.is_stateful(task.id) else Why.STATELESS
     if target is not None and task.id in target.doubts:
         # It would go on from state of another changelog.
-        return _cold_elsewhere(view, task) or Choice(None, Why.STAYS, held=Held.STATE_UNKNOWN)
+        return _cold_elsewhere(view, task) or stay(view, task, Hold(Held.STATE_UNKNOWN))
     if target is not None:
         return Choice(target.id, why)
     if task.target.owner is not None:
-        return Choice(None, Why.STAYS, held=Held.REJOIN_GRACE)
+        return stay(view, task, Hold(Held.REJOIN_GRACE, view.rejoins_until_ms(task)))
     if not view.group.members:
-        return Choice(None, Why.STAYS, held=Held.NO_ELIGIBLE_MEMBER)
+        return stay(view, task, Hold(Held.NO_ELIGIBLE_MEMBER))
     if view.group.placement_failed:
         # No task waits for a placement that may never find an answer: the members take turns, by the task's number.
         if not (free := _free(view, task)):
-            return Choice(None, Why.STAYS, held=Held.PLACEMENT_FAILED)
+            return stay(view, task, Hold(Held.PLACEMENT_FAILED))
         return Choice(free[view.group.table.index_of[task.id] % len(free)].id, why)
     if view.group.placement_due_ms is not None or not task.target.waiting_reason:
-        return Choice(None, Why.STAYS, held=Held.INITIAL_DELAY)
-    return Choice(None, Why.STAYS, held=Held(task.target.waiting_reason))
+        return stay(view, task, Hold(Held.INITIAL_DELAY, view.group.placement_due_ms))
+    return stay(view, task, Hold(Held(task.target.waiting_reason)))
 
 
 def _best_ready(

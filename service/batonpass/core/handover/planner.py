@@ -53,9 +53,21 @@ def in_order(view: View, task_plans: list[TaskPlan]) -> list[TaskPlan]:
 def plan_without_slots(view: View, task_ids: Collection[TaskId]) -> tuple[list[TaskPlan], CopyCapacity]:
     """Plan tasks before slots are given, within the room of members with a limit. Return that room too."""
     task_plans = [plan_task(view, task) for task in view.tasks.pick(view.group.table.in_order(task_ids))]
+    return task_plans, hold_moves(view, task_plans)
+
+
+def hold_moves(view: View, task_plans: list[TaskPlan]) -> CopyCapacity:
+    """Hold, in place, the moves that exceed a limit on what all tasks of a step do together. Return the room left."""
     copy_capacity = CopyCapacity(view, task_plans)
-    copy_capacity.take_back_excess(task_plans)
-    return task_plans, copy_capacity
+    copy_capacity.give_up_unwanted(task_plans)
+    for number, plan in enumerate(task_plans) if copy_capacity.is_limited else ():
+        hold = copy_capacity.why_not_moved(plan)
+        if hold is not None:
+            task_plans[number] = held = plan_task(view, plan.task, hold)
+            copy_capacity.count(plan, -1)
+            copy_capacity.count(held)
+            copy_capacity.give_up_unwanted([held])
+    return copy_capacity
 
 
 def left_at_deadline(view: View) -> list[TaskId]:

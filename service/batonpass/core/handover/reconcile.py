@@ -29,7 +29,7 @@ from batonpass.core.handover.state_size import lag_at_start
 from batonpass.core.handover.view import View
 from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.model import Grant, Member, OnLeaseLost, Role, Task
-from batonpass.core.state.reasons import Held, Why
+from batonpass.core.state.reasons import Held, Hold, Why
 from batonpass.core.state.records import AssignmentChanged, NextOwnerChosen, Record, ReleaseWaived
 from batonpass.core.state.soft import Positions
 
@@ -43,16 +43,17 @@ def hold_ungranted(view: View, task_plans: Iterable[TaskPlan]) -> None:
         task, to = plan.task, plan.choice.active if plan.task.owner is None else None
         if to is None and plan.waits_for_copy and plan.requests[0].member_id in plan.copies:
             to = plan.requests[0].member_id
-        if to is not None and (held := _why_not_released(view, task) or view.why_not_granted(to)) is not None:
-            plan.hold(to, held)
+        if to is not None and (hold := _why_not_released(view, task) or view.why_not_granted(to)) is not None:
+            plan.hold(to, hold)
 
 
-def _why_not_released(view: View, task: Task) -> Held | None:
+def _why_not_released(view: View, task: Task) -> Hold | None:
     if task.owner is not None or not task.handover.unreleased:
         return None
-    if any(entry.free_at_ms is not None for entry in task.handover.unreleased):
-        return Held.LEASE
-    return Held.REVOKING if view.now_ms - task.since_ms >= view.group.heartbeat_interval_ms else None
+    ends = [entry.free_at_ms for entry in task.handover.unreleased if entry.free_at_ms is not None]
+    if ends:
+        return Hold(Held.LEASE, max(ends))
+    return Hold(Held.REVOKING) if view.now_ms - task.since_ms >= view.group.heartbeat_interval_ms else None
 
 
 @dataclass(slots=True)

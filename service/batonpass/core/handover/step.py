@@ -33,6 +33,8 @@ def take_step(draft: DecisionDraft, concerned: Collection[TaskId] | None = None,
         # The first of the two steps has the reason why such a task moves.
         step = step._replace(task_plans=[taken_over.get(plan.task.id, plan) for plan in step.task_plans])
     explained = None if concerned is None or explains_all else {*concerned, *_tasks_in(records)}
+    if explained is not None:
+        draft.look_again_for(step.held)
     explain(draft, _explained(view, step, explained))
 
 
@@ -89,4 +91,6 @@ def explain(draft: DecisionDraft, step: StepPlan) -> None:
     draft.reasons += [Reason(plan.choice.why, plan.task.id, plan.choice.active) for plan in going]
     if len(step.task_plans) > len(going):
         draft.explain(Why.STAYS, tasks=len(step.task_plans) - len(going))
-    draft.reasons += [Reason(entry.reason, entry.task, entry.to) for entry in step.held]
+    held = step.held
+    draft.reasons += [Reason(entry.reason, entry.task, entry.to) for entry in held]
+    draft.look_again_for(held)

@@ -62,10 +62,10 @@ def give_way(draft: DecisionDraft) -> bool:
         return False
     task_plans, slots = plan_step(view)
     refused = [
-        _Refused(plan.task.id, request.member_id, request.for_drain, reason)
+        _Refused(plan.task.id, request.member_id, request.for_drain, hold.reason)
         for plan in task_plans
         for request in plan.requests
-        if request.member_id not in plan.copies and (reason := slots.why_not(request)) in _SHARED
+        if request.member_id not in plan.copies and (hold := slots.why_not(request)) and hold.reason in _SHARED
     ]
     refused += [
         _Refused(plan.task.id, plan.task.target.owner, False, Held.NO_CAPACITY)

@@ -10,13 +10,19 @@ from batonpass.core.handover.availability import Availability, availability_of
 from batonpass.core.handover.lag import Copy, copy_as_reported
 from batonpass.core.handover.open_transactions import open_transactions_of
 from batonpass.core.handover.room import DiskRoom, has_limit, room_on_disks
-from batonpass.core.state.failures import avoided_until_ms, distrusted_until_ms, host_of, may_be_the_host
+from batonpass.core.state.failures import (
+    avoided_until_ms,
+    distrusted_until_ms,
+    host_of,
+    is_avoided,
+    may_be_the_host,
+)
 from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.leases import heard_since_ms
 from batonpass.core.state.model import ActiveState, Group, Member, Outcome, PauseScope, Task
 from batonpass.core.state.newcomers import new_until_ms
 from batonpass.core.state.policy import Policy
-from batonpass.core.state.reasons import Held
+from batonpass.core.state.reasons import Held, Hold
 from batonpass.core.state.soft import MemberSoft, Soft
 
 _NOBODY: Final[frozenset[MemberId]] = frozenset()
@@ -184,11 +190,13 @@ class View:
             self._load[member_id] = weight / member.capacity
         return self._load[member_id]
 
+    def stalled_until_ms(self, task: Task, member_id: MemberId) -> int | None:
+        """Return until when a warmup of the task is not tried on the member, where it made no progress; None: it is."""
+        ends = [stall.until_ms for stall in task.marks.stalls if stall.member_id == member_id]
+        return max([until_ms for until_ms in ends if until_ms > self.now_ms], default=None)
+
     def is_stalled(self, task: Task, member_id: MemberId) -> bool:
-        """Say whether a warmup of the task made no progress on the member, so that it is not tried there for now."""
-        if not task.marks.stalls:
-            return False
-        return any(stall.member_id == member_id and stall.until_ms > self.now_ms for stall in task.marks.stalls)
+        return bool(task.marks.stalls) and self.stalled_until_ms(task, member_id) is not None
 
     def is_held_up(self, task: Task) -> bool:
         """Say whether a transaction stays open in a changelog of the task, so that no copy can be read to its end."""
@@ -211,9 +219,14 @@ class View:
             [one.id for one in members if any(may_be_the_host(failure, one, config) for failure in counted)]
         )
 
+    def failed_until_ms(self, task: Task, member_id: MemberId) -> int | None:
+        """Return until when the task is not tried on the member, for what came of it there; None: it is."""
+        member, config, now_ms = self.members[member_id], self.config, self.now_ms
+        counted = [one for one in task.marks.failures if is_avoided(one, member, config, now_ms)]
+        return max([avoided_until_ms(config, failure) for failure in counted], default=None)
+
     def has_failed(self, task: Task, member_id: MemberId) -> bool:
-        """Say whether the task is not tried on the member for now, so that others are tried first."""
-        return bool(task.marks.failures) and member_id in self.avoided_for(task)
+        return bool(task.marks.failures) and self.failed_until_ms(task, member_id) is not None
 
     @cached_property
     def distrusted(self) -> frozenset[MemberId]:
@@ -235,6 +248,7 @@ class View:
         """
         return any(self.availability(member_id) is Availability.OVERDUE for member_id in self.members)
 
+    @cached_property
     def longest_silence(self) -> tuple[int, MemberId] | None:
         """Return since when a member has been silent, and which: the longest silence of all. None without members.
 
@@ -248,7 +262,13 @@ class View:
         ]
         return min(silences, default=None)
 
-    def why_moves_are_held(self, *, for_balance: bool) -> Held | None:
+    @property
+    def hold_for_silence(self) -> Hold:
+        """What holds moves until the member that has been silent longest is heard, or expires."""
+        silence = self.longest_silence
+        return Hold(Held.MEMBER_OVERDUE, None if silence is None else silence[0] + self.config.session_timeout_ms)
+
+    def why_moves_are_held(self, *, for_balance: bool) -> Hold | None:
         """Return why moves are held in the whole group, or None.
 
         Moves for other reasons than balance (a drain, a free copy, a failed task) go on during a storm and during a
@@ -256,13 +276,13 @@ class View:
         """
         pause = self.group.pause
         if pause is not None and (pause.scope is PauseScope.ALL or for_balance):
-            return Held.PAUSED
+            return Hold(Held.PAUSED, pause.expires_ms)
         if self.group.storm_since_ms is not None and for_balance:
-            return Held.STORM
+            return Hold(Held.STORM, self.group.storm_over_ms)
         return None
 
-    def why_not_granted(self, member_id: MemberId) -> Held | None:
+    def why_not_granted(self, member_id: MemberId) -> Hold | None:
         """Return why a member cannot be granted anything now, or None."""
         if self.now_ms < self.group.grants_from_ms:
-            return Held.GRANTS_HELD
-        return Held.REVOKE_FIRST if self.members[member_id].revoking else None
+            return Hold(Held.GRANTS_HELD, self.group.grants_from_ms)
+        return Hold(Held.REVOKE_FIRST) if self.members[member_id].revoking else None

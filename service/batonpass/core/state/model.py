@@ -605,6 +605,14 @@ class Group:
         """
         return self.report_interval_ms + self.heartbeat_interval_ms
 
+    @property
+    def storm_over_ms(self) -> int | None:
+        """When a storm ends by itself if nobody else is lost and somebody is heard. None: there is no storm."""
+        if self.storm_since_ms is None:
+            return None
+        last_ms = max([self.storm_since_ms, *(loss.at_ms for loss in self.losses)])
+        return last_ms + max(self.config.rejoin_grace_ms, self.config.session_timeout_ms)
+
     def moving_tasks(self) -> list[TaskId]:
         """Return the tasks that every step looks at. No other task has warmups, or members that have to release it."""
         moving = Pending.MOVING

@@ -99,6 +99,16 @@ class Held(StrEnum):
     NEW_MEMBER = "member-is-new", WaitsFor.TIME
 
 
+class Hold(NamedTuple):
+    """Something is held back: why, and until when at the latest. None: an input ends it, or that is not known.
+
+    Whatever holds says so with this, once. The instant is looked at (``wakeups``), and is what explanations show.
+    """
+
+    reason: Held
+    until_ms: int | None = None
+
+
 MEANINGS: Final[Mapping[str, str]] = {
     Held.WARMUP_BUDGET: "all warmup slots of the group are taken (max_warmup_replicas)",
     Held.MEMBER_WARMUP_BUDGET: "all warmup slots of the member are taken (max_warmups_per_member)",
