@@ -270,31 +270,18 @@ def _stuck_at_ms(view: View, task: Task, owner: Member, own: Copy) -> int:
 
 def _choose_for_ownerless(view: View, task: Task, *, is_stateful: bool) -> Choice:
     """Choose the next owner of a task without one: a ready copy at once, other members only once a target is placed."""
-    next_owner, under_way = view.present_member(task.handover.next_owner), None
-    if next_owner is not None and next_owner.drain is not None:
-        # It would have to hand the task over again. Until the task is free, a copy elsewhere may become ready.
-        choice = _choose_at_deadline(view, task, next_owner)
-        taker = choice.active if choice is not None else None
-        if choice is not None and taker is not None and choice.ready and not _is_bad_for(view, task, taker):
-            return choice._replace(why=Why.FAILOVER if is_stateful else Why.STATELESS)
-        if choice is not None and view.is_past_deadline(next_owner) and not task.handover.unreleased:
-            return choice
-    # If the chosen member's disk has become full, the task goes elsewhere: that member has none of its state yet.
-    if next_owner is not None and not view.has_full_disk_for(next_owner.id, task.id):
-        copy = view.copy(task, next_owner.id)
-        under_way = Choice(next_owner.id, Why.HANDOVER_UNDER_WAY, ready=copy.is_caught_up)
-        if copy.readiness is Readiness.COLD and view.availability(next_owner.id) is not Availability.THERE:
-            under_way = None  # Any other member may begin from nothing as well.
-        elif view.is_heard(next_owner.id):
-            return under_way
-    if not is_stateful:
-        return _first_heard(view, task, [under_way, _target_or_wait(view, task)])
-    has_copies = bool(task.standbys or task.warmups or view.on_disk(task.id))
+    next_owner = view.next_owner_of(task)
+    if next_owner is not None and view.availability(next_owner.id) is Availability.THERE:
+        return _under_way(view, task, next_owner)
+    has_copies = is_stateful and bool(task.standbys or task.warmups or view.on_disk(task.id))
     ready = _best_ready(view, task, on_disk=task.target.owner is not None) if has_copies else None
+    better = ready if is_stateful else _target_or_wait(view, task)
+    if next_owner is not None and (choice := _instead_of(view, task, next_owner, better)) is not None:
+        return choice
+    if not is_stateful:
+        return _first_heard(view, task, [better])
     if ready is not None and ready.active is not None and view.is_heard(ready.active):
         return ready
-    if under_way is not None:
-        return under_way
     if view.group.storm_since_ms is not None:
         return ready or stay(view, task, Hold(Held.STORM, view.group.storm_over_ms))
     if task.target.owner is None and not view.group.placement_failed:
@@ -303,6 +290,32 @@ def _choose_for_ownerless(view: View, task: Task, *, is_stateful: bool) -> Choic
         return stay(view, task, Hold(Held.REJOIN_GRACE, rejoins_until_ms))
     behind, cold = _most_caught_up(view, task), _cold(view, task)
     return _first_heard(view, task, [ready, behind, cold])
+
+
+def _under_way(view: View, task: Task, next_owner: Member) -> Choice:
+    return Choice(next_owner.id, Why.HANDOVER_UNDER_WAY, view.copy(task, next_owner.id).is_caught_up)
+
+
+def _instead_of(view: View, task: Task, next_owner: Member, ready: Choice | None) -> Choice | None:
+    """Return who gets what a member was to get that drains, or is not there; None: that is open.
+
+    Until the task is free, a ready copy may turn up on a member that begins at once and is better available; a member
+    that begins at once itself does not give way to one where the task, or others, failed. Otherwise it keeps the task,
+    unless it has no state: any other member may begin from nothing as well.
+    """
+
+    def rank(member_id: MemberId) -> tuple[bool, bool, Availability]:
+        return not view.is_heard(member_id), _is_bad_for(view, task, member_id), view.availability(member_id)
+
+    taker = None if ready is None else ready.active
+    if taker is not None and view.is_heard(taker) and rank(taker) < rank(next_owner.id):
+        return ready
+    if view.is_past_deadline(next_owner) and not task.handover.unreleased:
+        choice = _choose_at_deadline(view, task, next_owner)
+        if choice is not None:
+            return choice
+    under_way = _under_way(view, task, next_owner)
+    return None if view.copy(task, next_owner.id).readiness is Readiness.COLD else under_way
 
 
 def _first_heard(view: View, task: Task, choices: list[Choice | None]) -> Choice:

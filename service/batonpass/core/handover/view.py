@@ -93,6 +93,14 @@ class View:
             return target if task.handover.away_owner == target else None
         return target if self.members[owner].drain is None else None
 
+    def next_owner_of(self, task: Task) -> Member | None:
+        """Return the member that is to get a task without an owner, if it is present and may keep what it is to get.
+
+        If its disk has become full, the task goes elsewhere: that member has none of its state yet.
+        """
+        next_owner = self.present_member(task.handover.next_owner) if task.owner is None else None
+        return None if next_owner is None or self.has_full_disk_for(next_owner.id, task.id) else next_owner
+
     def rejoins_until_ms(self, task: Task) -> int | None:
         """Return until when the place of the task's target, or of its last owner, is kept that is away to restart."""
         named = (task.target.owner, task.handover.away_owner)

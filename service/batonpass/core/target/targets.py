@@ -178,11 +178,11 @@ class _Constraints:
         """Note the home, the move under way, and the binding of one unsettled task."""
         view, number = self._view, self._number
         target = task.target.owner if task.target.owner in number else None
-        owner, next_owner = task.owner, task.handover.next_owner if task.handover.next_owner in number else None
-        is_kept = next_owner is not None and (self._stays_heard(next_owner) or next_owner in view.takers)
-        if owner is None and next_owner is not None and is_kept and not view.has_full_disk_for(next_owner, task.id):
-            owner = next_owner
-            self.bound[task_index] = number[next_owner]
+        owner, next_owner = task.owner, view.next_owner_of(task)
+        # One that drains keeps it only if all do.
+        if next_owner is not None and next_owner.id in (view.takers or filter(view.is_heard, number)):
+            owner = next_owner.id
+            self.bound[task_index] = number[owner]
         elif task.state is ActiveState.FAILED and view.is_stateful(task.id):
             # The member that takes over keeps the task: it does not return to the member on which it failed.
             taker = choose_active(view, task).active
@@ -226,11 +226,6 @@ class _Constraints:
             keep = target if target is not None else task.owner
             if keep is not None and keep in view.takers and not view.has_failed(task, keep):
                 self.bound[task_index] = self._number[keep]
-
-    def _stays_heard(self, member_id: MemberId) -> bool:
-        """Say whether a member begins at once what it is given, and keeps it: it drains only if all members do."""
-        drains = self._members[member_id].drain is not None
-        return self._view.is_heard(member_id) and not (drains and self._view.takers)
 
     def _failed_away(self, task: Task, member_id: MemberId) -> bool:
         return member_id != task.owner and self._view.has_failed(task, member_id)
