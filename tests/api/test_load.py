@@ -4,6 +4,7 @@ from tests.api.conftest import Api
 from tests.core.test_load import begin, skewed, until_hot
 
 from batonpass.codec.views import group_explanation_body, member_body, next_owners_of
+from batonpass.core.handover.view import View
 from batonpass.dry_run.load import load_status
 from batonpass.explain.group import explain_group
 
@@ -17,7 +18,7 @@ def test_members_and_the_group_are_shown_with_their_load() -> None:
         member_body(scene.view(), scene.member(name), next_owners_of(group), load)["load"] for name in ("m0", "m1")
     ]
     assert shown == [load.by_member[one] for one in sorted(group.members)]
-    found = explain_group(group, scene.soft, scene.now_ms, scene.policy, limit=10)
+    found = explain_group(View(group, scene.soft, scene.now_ms), limit=10)
     body = group_explanation_body(group, found, limit=10)["load"]
     assert body["imbalance"] == load.imbalance
     assert body["members_needed"] == load.members_needed

@@ -14,7 +14,6 @@ from batonpass.core.handover.view import View
 from batonpass.core.state.ids import GroupId, MemberId, TaskId
 from batonpass.core.state.model import ActiveState, Group, Member
 from batonpass.core.state.pmap import PMap
-from batonpass.core.state.policy import Policy
 from batonpass.core.state.reasons import Held
 from batonpass.core.state.soft import MeasuredReport, MemberSoft, Soft, TaskReport
 from batonpass.explain.health import describe
@@ -93,8 +92,8 @@ async def test_a_group_shows_where_it_stands(api: Api) -> None:
 
 def test_a_group_lists_so_many_moves_that_are_held_back_and_counts_them_all() -> None:
     """A large group that waits for slots is described in a body of bounded size."""
-    group, policy = Group(GroupId("g")), Policy()
-    status, health = describe(group, Soft(), 0, policy)
+    group = Group(GroupId("g"))
+    status, health = describe(View(group, Soft(), 0))
     held = [HeldBack(TaskId(f"0_{number}"), MemberId("m"), Held.WARMUP_BUDGET) for number in range(2_000)]
     held[0] = held[0]._replace(reason=Held.STALLED)
     body = group_body(group, replace(status, held_back=tuple(held)), health, ())
@@ -172,9 +171,7 @@ def test_a_member_shows_every_field_of_its_report() -> None:
     def shown(report: TaskReport) -> Any:
         measured = MeasuredReport(report, at_ms=0, lag=2)
         soft = Soft(members=PMap({MemberId("m1"): MemberSoft(0, reports={TaskId("0_0"): measured})}))
-        return member_body(
-            View(Group(GroupId("g")), soft, 0, Policy()), Member(MemberId("m1"), joined_ms=0), frozenset()
-        )
+        return member_body(View(Group(GroupId("g")), soft, 0), Member(MemberId("m1"), joined_ms=0), frozenset())
 
     unseen = {name for name in less if shown(less[name]) == shown(EVERYTHING)}
     assert unseen == SHOWN_ELSEWHERE.keys()

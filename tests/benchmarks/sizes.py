@@ -6,7 +6,6 @@ from functools import partial
 from statistics import median
 
 from tests.benchmarks.groups import (
-    POLICY,
     Moment,
     Shape,
     declared,
@@ -19,14 +18,15 @@ from tests.benchmarks.groups import (
 )
 from tests.benchmarks.operations import clocked, time_quiet_heartbeats
 
+from batonpass.core.handover.view import View
 from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.inputs import Heartbeat, PinRequest, Tick
 from batonpass.core.state.model import ActiveState, Role
 from batonpass.core.state.soft import TaskReport
-from batonpass.dry_run.plan import plan
+from batonpass.dry_run.plan import plan_snapshot
 from batonpass.explain.group import explain_group
 from batonpass.explain.health import describe
-from batonpass.explain.status import describe_assignments
+from batonpass.explain.status import describe_assignments, snapshot_of
 
 SIZES = (Shape(100, 10, 1), Shape(1_000, 100, 1), Shape(10_000, 1_000, 1), Shape(100_000, 10_000, 1))
 """Ten actives and ten standbys a member, whatever the size, so that nothing but the group differs."""
@@ -150,13 +150,15 @@ def time_describing(shape: Shape) -> dict[str, dict[str, float]]:
 
 
 def _described(moment: Moment) -> dict[str, float]:
-    at = (moment.now_ms, POLICY)
+    def view() -> View:
+        return View(moment.group, moment.soft, moment.now_ms)
+
     calls: dict[str, Callable[[], object]] = {
         "tasks not settled": lambda: None,
-        "status": lambda: describe(moment.group, moment.soft, *at),
-        "why it is not at rest": lambda: explain_group(moment.group, moment.soft, *at, limit=100),
-        "assignments": lambda: describe_assignments(moment.group, moment.soft, *at),
-        "dry run": lambda: plan(moment.group, moment.soft, *at),
+        "status": lambda: describe(view()),
+        "why it is not at rest": lambda: explain_group(view(), limit=100),
+        "assignments": lambda: describe_assignments(view()),
+        "dry run": lambda: plan_snapshot(snapshot_of(view())),
     }
     found = {name: median(clocked(call) for _ in range(3)) for name, call in calls.items()}
     return found | {"tasks not settled": len(moment.group.unsettled)}

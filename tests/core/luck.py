@@ -426,7 +426,7 @@ class Luck:
                 if name in self.workers:
                     self.beat(self.workers[name])
             assert check_group(self.group) == []
-            if is_at_rest(View(self.group, self.soft, self.now_ms, self.policy)) or self._is_too_small():
+            if is_at_rest(View(self.group, self.soft, self.now_ms)) or self._is_too_small():
                 return rounds
         raise AssertionError(f"no rest; unsettled: {dict(self.group.unsettled)}")
 

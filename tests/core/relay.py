@@ -163,7 +163,7 @@ class Relay:
 
     def at_rest(self) -> bool:
         """Say whether nothing is to come, by the group's own word."""
-        view = View(self.group, self.scene.soft, self.scene.now_ms, self.scene.policy)
+        view = View(self.group, self.scene.soft, self.scene.now_ms)
         return is_at_rest(view)
 
     def play(self, most: int = 400) -> int:

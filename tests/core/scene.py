@@ -199,7 +199,7 @@ class Scene:
 
     def view(self) -> View:
         """Return what a decision would see now."""
-        return View(self.group, self.soft, self.now_ms, self.policy)
+        return View(self.group, self.soft, self.now_ms)
 
     def of(self, kind: type[T]) -> list[T]:
         """Return the records of one kind in the last decision."""

@@ -79,5 +79,5 @@ def reasons(scene: Scene) -> set[str]:
 
 def held_back(scene: Scene) -> list[tuple[str, str | None, Held]]:
     """Return the moves that the group holds back: the task, where it is to go, and why it has to wait."""
-    status = describe_group(scene.group, scene.soft, scene.now_ms, scene.policy)
+    status = describe_group(scene.view())
     return [(entry.task, entry.to, entry.reason) for entry in status.held_back]

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from batonpass.core.handover.availability import Availability, availability_of
+from batonpass.core.handover.availability import Availability
 from batonpass.core.handover.view import View
 from batonpass.core.state.ids import GroupId, MemberId
 from batonpass.core.state.model import Drain, Group, Member
 from batonpass.core.state.pmap import PMap
-from batonpass.core.state.policy import GroupConfig, Policy
+from batonpass.core.state.policy import GroupConfig
 from batonpass.core.state.soft import MemberSoft, Soft
 
 NOW = 1_000_000
@@ -36,18 +36,18 @@ def test_the_worst_that_holds_of_a_member_counts(
 ) -> None:
     member = replace(Member(M, 0), **fields)  # type: ignore[arg-type]
     soft = Soft(members=PMap({M: MemberSoft(NOW - silent_ms)}))
-    assert availability_of(Group(GroupId("g")), soft, NOW, member) is availability
+    assert View(Group(GroupId("g"), members=PMap({M: member})), soft, NOW).availability(M) is availability
 
 
 def test_what_a_coordinator_could_not_hear_is_no_silence() -> None:
-    group, member = Group(GroupId("g")), Member(M, 0)
-    assert availability_of(group, Soft(), NOW, member) is Availability.OVERDUE
-    assert availability_of(group, Soft(listens_since_ms=NOW - OVERDUE_MS), NOW, member) is Availability.THERE
+    group = Group(GroupId("g"), members=PMap({M: Member(M, 0)}))
+    assert View(group, Soft(), NOW).availability(M) is Availability.OVERDUE
+    assert View(group, Soft(listens_since_ms=NOW - OVERDUE_MS), NOW).availability(M) is Availability.THERE
 
 
 def test_kafka_says_which_members_of_an_application_are_alive() -> None:
-    group = Group(GroupId("g"), config=GroupConfig(kafka_streams=True))
-    assert availability_of(group, Soft(), NOW, Member(M, 0)) is Availability.THERE
+    group = Group(GroupId("g"), config=GroupConfig(kafka_streams=True), members=PMap({M: Member(M, 0)}))
+    assert View(group, Soft(), NOW).availability(M) is Availability.THERE
 
 
 @pytest.mark.parametrize(
@@ -61,4 +61,4 @@ def test_kafka_says_which_members_of_an_application_are_alive() -> None:
 )
 def test_of_those_that_stay_the_best_available_take(members: dict[str, dict[str, object]], takers: set[str]) -> None:
     known = {MemberId(name): replace(Member(MemberId(name), NOW), **fields) for name, fields in members.items()}  # type: ignore[arg-type]
-    assert View(Group(GroupId("g"), members=PMap(known)), Soft(), NOW, Policy()).takers == takers
+    assert View(Group(GroupId("g"), members=PMap(known)), Soft(), NOW).takers == takers

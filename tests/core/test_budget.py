@@ -12,7 +12,6 @@ from batonpass.core.handover.budget import give_slots
 from batonpass.core.handover.copies import HeldBack, TaskPlan, plan_task
 from batonpass.core.handover.copy_capacity import CopyCapacity
 from batonpass.core.handover.owner import Choice
-from batonpass.core.handover.view import View
 from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.inputs import DrainRequest, Eviction, PauseRequest, PinRequest, ProbeRequest
 from batonpass.core.state.model import PauseScope, Role, Subtopology
@@ -208,10 +207,7 @@ def test_a_task_that_runs_on_a_draining_member_and_fits_nowhere_else_says_so() -
     waiting = [entry for entry in held_back(scene) if entry[2] == Held.NO_CAPACITY]
     assert len(waiting) == 1
     assert scene.owners()[TaskId(waiting[0][0])] == "a"
-    assert (
-        HeldBack(TaskId(waiting[0][0]), None, Held.NO_CAPACITY)
-        in describe_group(scene.group, scene.soft, scene.now_ms, scene.policy).held_back
-    )
+    assert HeldBack(TaskId(waiting[0][0]), None, Held.NO_CAPACITY) in describe_group(scene.view()).held_back
 
 
 def one_warmup_at_the_limit() -> tuple[Scene, str, str]:
@@ -261,7 +257,7 @@ def test_who_has_to_give_something_up_in_this_very_step_is_granted_nothing_in_it
     """The slot of a warmup that is to take over is free in the step in which its member only gains."""
     scene, old, new = one_warmup_at_the_limit()
     scene.beat(new, {"0_2": running(), "0_0": copy(Role.WARMUP, 5_000)})
-    view = View(scene.group, scene.soft, scene.now_ms, scene.policy)
+    view = scene.view()
     free, other = scene.task("0_0")._replace(owner=None), scene.task("0_2")
     takeover = TaskPlan(free, Choice(MemberId(new), Why.FAILOVER), {})
     waiting = plan_task(view, scene.task("0_1"))

@@ -10,7 +10,6 @@ from batonpass.core.handover.view import View
 from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.inputs import DrainRequest, PinRequest
 from batonpass.core.state.model import Role
-from batonpass.core.state.policy import Policy
 from batonpass.core.state.reasons import Held, Why
 from batonpass.dry_run.snapshot import Snapshot, SnapshotCopy, to_group
 
@@ -21,7 +20,7 @@ def test_a_full_member_keeps_what_is_wanted_of_it_and_gives_up_the_rest() -> Non
     copies = {"0_0": SnapshotCopy("standby", lag=0), "0_1": SnapshotCopy("standby", lag=0)}
     members = (member("m1", copies, max_tasks=1), member("m2", runs("0_0", "0_1")))
     group, soft = to_group(Snapshot(tasks=tasks(2), members=members))
-    view = View(group, soft, 0, Policy(), as_if_complete=True)
+    view = View(group, soft, 0, as_if_complete=True)
     wanted = group.tasks[TaskId("0_0")]._replace(target=group.tasks[TaskId("0_0")].target._replace(standbys=(M1,)))
     other = group.tasks[TaskId("0_1")]
     choice = Choice(M2, Why.STAYS)
@@ -35,7 +34,7 @@ def test_a_full_member_keeps_what_is_wanted_of_it_and_gives_up_the_rest() -> Non
 def test_what_cannot_go_takes_up_room_where_it_stays() -> None:
     members = (member("m1", runs("0_0"), max_tasks=1), member("m2", runs("0_1"), max_tasks=1))
     group, soft = to_group(Snapshot(tasks=tasks(2), members=members))
-    view = View(group, soft, 0, Policy())
+    view = View(group, soft, 0)
     to_m2 = TaskPlan(group.tasks[TaskId("0_0")], Choice(M2, Why.STATELESS, ready=True), {})
     stays = TaskPlan(group.tasks[TaskId("0_1")], Choice(M2, Why.STAYS, ready=True), {})
     task_plans = [to_m2, stays]

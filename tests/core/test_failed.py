@@ -38,7 +38,7 @@ def fail(scene: Scene, task: str) -> str:
 
 def held_back(scene: Scene) -> list[tuple[str, str | None, Held]]:
     """Return what a description of the group says is held back, and check that it then claims no rest."""
-    status = describe_group(scene.group, scene.soft, scene.now_ms, scene.policy)
+    status = describe_group(scene.view())
     assert not (status.held_back and status.at_rest)
     return [(entry.task, entry.to, entry.reason) for entry in status.held_back]
 
@@ -218,7 +218,7 @@ def test_where_a_copy_that_caught_up_later_takes_over_the_task_is_to_stay() -> N
     scene.settle()
     assert scene.task("0_0").owner == scene.task("0_0").target.owner == second
     assert held_back(scene) == []
-    assert describe_group(scene.group, scene.soft, scene.now_ms, scene.policy).at_rest
+    assert describe_group(scene.view()).at_rest
 
 
 def test_a_task_that_failed_stays_though_no_other_could_be_moved_for_balance() -> None:

@@ -398,7 +398,7 @@ def test_a_bad_host_is_shown_and_explained_and_trusted_again_by_a_command() -> N
     first, second = on(scene, "m2")
     go(scene, 30, bad={"m2": breaks})
     assert scene.view().distrusted == {"m2"}
-    said = explain_group(scene.group, scene.soft, scene.now_ms, scene.policy, limit=9)
+    said = explain_group(scene.view(), limit=9)
     (obstacle,) = [one for one in said.obstacles if one.member_id == "m2"]
     assert obstacle.what == "distrusted"
     assert f"{first}, {second} failed there and run elsewhere" in obstacle.detail
@@ -591,7 +591,7 @@ def test_why_a_task_is_not_handed_over_again_is_shown_and_until_when() -> None:
     scene.join("m2")
     scene.do(PinRequest(TaskId("0_0"), MemberId("m2")))
     go(scene, 5, bad={"m2": loses_state})
-    found = explain_task(scene.group, scene.soft, TaskId("0_0"), scene.now_ms, scene.policy)
+    found = explain_task(scene.view(), TaskId("0_0"))
     assert found.held is not None
     assert (found.held.reason, found.held.to) == (Held.FAILED_THERE, "m2")
     (wait,) = [one for one in found.waits if one.member_id == "m2" and one.until_ms is not None]
@@ -790,7 +790,7 @@ def test_a_next_owner_that_was_silent_at_its_grant_is_not_tried_again_at_once() 
     assert scene.group.hosts == {}
     go(scene, 8)
     assert scene.owners()[task] == owner
-    found = explain_task(scene.group, scene.soft, TaskId(task), scene.now_ms, scene.policy)
+    found = explain_task(scene.view(), TaskId(task))
     assert found.held is not None
     assert found.held.reason is Held.FAILED_THERE
     assert {one.until_ms for one in found.waits if one.member_id == target} == {failure.at_ms + 10_000}

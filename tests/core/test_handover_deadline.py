@@ -107,7 +107,7 @@ def test_a_restart_in_mid_move_waits_for_the_instance_and_not_for_a_cold_copy() 
     scene.do(Leave(M1, restart=True))
     scene.obey("m2", lag=500_000)
     assert scene.owners() == {"0_0": None, "0_1": None}
-    assert describe_group(scene.group, scene.soft, scene.now_ms, scene.policy).held_back[0].reason is Held.REJOIN_GRACE
+    assert describe_group(scene.view()).held_back[0].reason is Held.REJOIN_GRACE
     scene.join("m3", {"0_0": copy("none", 0), "0_1": copy("none", 0)}, instance_id=InstanceId("i1"))
     assert set(scene.owners().values()) == {"m3"}
 
@@ -118,7 +118,7 @@ def test_a_parked_task_is_held_back_with_or_without_state() -> None:
     scene.join("m1")
     scene.settle()
     scene.beat("m1", {"1_0": failed()})
-    found = describe_group(scene.group, scene.soft, scene.now_ms, scene.policy)
+    found = describe_group(scene.view())
     assert [(entry.task, entry.reason) for entry in found.held_back] == [("1_0", Held.PARKED)]
 
 

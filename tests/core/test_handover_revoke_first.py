@@ -61,7 +61,7 @@ def test_it_is_explained_who_is_waited_for_and_until_when() -> None:
     scene = slow_to_stop(rebalance_timeout_ms=60_000)
     stops_not(scene)
     told_ms = scene.member("m2").revoking[SECOND].since_ms
-    found = explain_task(scene.group, scene.soft, FIRST, scene.now_ms, scene.policy)
+    found = explain_task(scene.view(), FIRST)
     (wait,) = found.waits
     assert (wait.what, wait.member_id, wait.until_ms) == (WaitsFor.CONFIRMATION, "m2", told_ms + 60_000)
     assert any("has to confirm first that it gave up other tasks" in sentence for sentence in found.sentences)

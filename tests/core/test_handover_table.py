@@ -35,7 +35,7 @@ from batonpass.core.state.model import (
     Topology,
 )
 from batonpass.core.state.pmap import PMap
-from batonpass.core.state.policy import GroupConfig, Policy
+from batonpass.core.state.policy import GroupConfig
 from batonpass.core.state.reasons import Held, Why
 from batonpass.core.state.soft import OPEN_TRANSACTION_MS, EndOffset, MeasuredReport, MemberSoft, Soft, TaskReport
 from batonpass.core.state.topology import build_table
@@ -102,7 +102,7 @@ def choice(world: World) -> owner.Choice:
     group = replace(group, **world.group)  # type: ignore[arg-type]
     heard = {member_id: soft for member_id, soft in softs.items() if member_id not in world.silent}
     soft = Soft(members=PMap(heard), end_offsets=PMap(world.ends))
-    return choose_active(View(group, soft, NOW, Policy()), task)
+    return choose_active(View(group, soft, NOW), task)
 
 
 FAILED, LOST, GRANTED, RESTORING = ActiveState.FAILED, ActiveState.LOST, ActiveState.GRANTED, ActiveState.RESTORING

@@ -249,7 +249,7 @@ SCENES: dict[Held, Callable[[], Scene]] = {
 def test_each_reason_is_shown(held: Held) -> None:
     """Protocol 12.1."""
     scene = SCENES[held]()
-    status = describe_group(scene.group, scene.soft, scene.now_ms, scene.policy)
+    status = describe_group(scene.view())
     shown = {(entry.reason, entry.task, entry.to) for entry in status.held_back}
     assert held in {reason for reason, _, _ in shown}
     decision = decide(scene.group, scene.soft, (Tick(),), scene.now_ms, scene.policy)

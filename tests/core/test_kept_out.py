@@ -333,7 +333,7 @@ def test_answers_say_that_the_instance_is_kept_out() -> None:
 def test_an_explanation_of_the_group_names_it(for_ms: int | None, until: str) -> None:
     scene = two()
     scene.do(Eviction(M1, until_undone=True, for_ms=for_ms))
-    found = explain_group(scene.group, scene.soft, scene.now_ms, scene.policy, limit=1)
+    found = explain_group(scene.view(), limit=1)
     assert f"Instance pod-1 is kept out: none of its runs gets a task, {until}." in found.sentences
 
 
@@ -344,7 +344,7 @@ def test_an_explanation_names_a_process_of_kafka_streams_as_people_do() -> None:
     a, b = (StreamsProcess(one, name=name) for one, name in zip(ids, "ab", strict=False))
 
     def said() -> str:
-        return " ".join(explain_group(scene.group, scene.soft, scene.now_ms, scene.policy, limit=1).sentences)
+        return " ".join(explain_group(scene.view(), limit=1).sentences)
 
     scene.ok(StreamsRebalance(shape, {}, (a, b)), StreamsAdvice)
     scene.do(DrainRequest(MemberId("b"), until_undone=True))

@@ -214,7 +214,7 @@ def test_a_warmup_that_reads_keeps_its_slot_although_its_lag_does_not_fall() -> 
         scene.beat("m2", {task: copy("warmup", 50_000, positions=(("log", 1_000 * read),))})
     assert not [record for record in scene.log if isinstance(record, WarmupStalled)]
     assert scene.held("m2", Role.WARMUP) == [task]
-    explanation = explain_task(scene.group, scene.soft, TaskId(task), scene.now_ms, scene.policy)
+    explanation = explain_task(scene.view(), TaskId(task))
     assert [wait.detail for wait in explanation.waits] == ["50000 records behind, and comes no closer"]
 
 

@@ -261,7 +261,7 @@ def test_a_storm_ends_by_itself_once_nobody_has_been_lost_for_a_while(grace_ms: 
     scene.settle(60)
     lost_ms = max(loss.at_ms for loss in scene.group.losses)
     over_ms = lost_ms + max(grace_ms, scene.group.config.session_timeout_ms)
-    said = explain_group(scene.group, scene.soft, scene.now_ms, scene.policy, limit=9)
+    said = explain_group(scene.view(), limit=9)
     waits = [wait for one in said.waiting for wait in one.waits if wait.until_ms is not None]
     assert over_ms in [wait.until_ms for wait in waits]
     while scene.now_ms < over_ms - 1_000:
@@ -284,7 +284,7 @@ def test_a_storm_goes_on_while_a_member_that_is_left_is_silent() -> None:
         scene.wait(3_000)
         scene.obey("m4")
     assert scene.group.storm_since_ms is not None
-    said = explain_group(scene.group, scene.soft, scene.now_ms, scene.policy, limit=9)
+    said = explain_group(scene.view(), limit=9)
     storm = next(one for one in (said.health.worst, *said.health.others) if one.what == "storm")
     assert (storm.until_ms, storm.until) == (None, "when all members are heard")
     scene.obey()

@@ -695,12 +695,12 @@ def test_a_join_with_loads_says_nothing_yet() -> None:
 
 def sentences(scene: Scene) -> list[str]:
     """Return what the explanation of the group says of its load."""
-    found = explain_group(scene.group, scene.soft, scene.now_ms, scene.policy, limit=10)
+    found = explain_group(scene.view(), limit=10)
     return [one for one in found.sentences if "load" in one or "alone" in one]
 
 
 def would_move(scene: Scene) -> dict[TaskId, MemberId]:
-    return moves_for_load(scene.group, scene.soft, scene.now_ms, scene.policy, minimum_flow)
+    return moves_for_load(scene.view(), minimum_flow)
 
 
 def test_load_is_shown_per_capacity_with_the_members_that_it_needs() -> None:
@@ -756,7 +756,7 @@ def test_a_plan_says_nothing_of_load_where_placement_finds_nothing() -> None:
     def broken(*_network: object) -> NoReturn:
         raise PlacementError("no answer")
 
-    assert moves_for_load(scene.group, scene.soft, scene.now_ms, scene.policy, broken) == {}
+    assert moves_for_load(scene.view(), broken) == {}
 
 
 def test_a_task_that_no_member_is_large_enough_for_is_named() -> None:

@@ -125,7 +125,7 @@ def pinned_stage(**config: int) -> tuple[Scene, str]:
 
 def explained(scene: Scene, task: str) -> str:
     """Return what is said of a task now."""
-    return " ".join(explain_task(scene.group, scene.soft, TaskId(task), scene.now_ms, scene.policy).sentences)
+    return " ".join(explain_task(scene.view(), TaskId(task)).sentences)
 
 
 def test_a_drain_suspends_the_pins_on_its_member_until_it_is_taken_back() -> None:
@@ -166,7 +166,7 @@ def test_a_pin_on_a_draining_member_is_taken_and_holds_when_the_drain_is_taken_b
     scene.settle()
     assert scene.owners()[task] == "m1"
     assert "the pin is suspended" in explained(scene, task)
-    found = explain_group(scene.group, scene.soft, scene.now_ms, scene.policy, limit=9)
+    found = explain_group(scene.view(), limit=9)
     (obstacle,) = found.obstacles
     assert obstacle.detail == "it has no active task left; 1 pin on it suspended until the drain is taken back"
     scene.do(DrainReversal(M2))
@@ -311,7 +311,7 @@ def test_without_a_copy_a_drain_whose_placement_failed_waits_for_the_next_placem
         assert {scene.task(task).owner for task in tasks} == {"m1"}
         progress = scene.ok(DrainRequest(M1), DrainProgress)
         assert progress.blocked == tuple((task, "placement-failed") for task in tasks)
-        explanation = explain_task(scene.group, scene.soft, tasks[0], scene.now_ms, scene.policy)
+        explanation = explain_task(scene.view(), tasks[0])
         assert [wait.detail for wait in explanation.waits] == [MEANINGS[Held.PLACEMENT_FAILED]]
     scene.do(ProbeRequest())
     scene.settle()

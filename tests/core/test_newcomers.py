@@ -79,7 +79,7 @@ def test_it_says_until_when_it_waits() -> None:
     scene.join("m3")
     play(scene, 10_000)
     task = next(task for task, to, _ in held_back(scene) if to == "m3")
-    found = explain_task(scene.group, scene.soft, TaskId(task), scene.now_ms, scene.policy)
+    found = explain_task(scene.view(), TaskId(task))
     assert [wait.until_ms for wait in found.waits if wait.member_id == "m3"] == [joined_ms + WAIT_MS]
     assert scene.soft.wake_ms is not None
     assert scene.soft.wake_ms <= joined_ms + WAIT_MS

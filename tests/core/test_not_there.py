@@ -75,7 +75,7 @@ def of(scene: Scene, name: str) -> list[str]:
 
 def reasons(scene: Scene) -> dict[str, Held]:
     """Return why what is held back is."""
-    status = describe_group(scene.group, scene.soft, scene.now_ms, scene.policy)
+    status = describe_group(scene.view())
     return {str(entry.task): entry.reason for entry in status.held_back}
 
 
@@ -403,9 +403,9 @@ def test_lost_state_is_not_sought_on_a_silent_member_until_it_is_heard() -> None
 def test_a_stop_is_not_safe_if_only_a_silent_member_could_take_over() -> None:
     scene = group_of(2, topology(2, stateless=1), num_standby_replicas=1)
     m1 = scene.member("m1")
-    assert reasons_to_stay(scene.group, scene.soft, m1, scene.now_ms, scene.policy) == ()
+    assert reasons_to_stay(scene.view(), m1) == ()
     live(scene, "m1")
-    left = reasons_to_stay(scene.group, scene.soft, m1, scene.now_ms, scene.policy)
+    left = reasons_to_stay(scene.view(), m1)
     assert {task for task, _ in left} == set(scene.held("m1", Role.ACTIVE))
 
 
@@ -467,7 +467,7 @@ def test_what_an_unfenced_member_runs_without_state_waits_for_its_lease_and_says
     scene.do(PollBroken(MemberId("m2")))
     live(scene, "m1", ms=30_000)
     assert scene.task(task).owner == "m2"
-    found = explain_task(scene.group, scene.soft, TaskId(task), scene.now_ms, scene.policy)
+    found = explain_task(scene.view(), TaskId(task))
     assert found.sentences[0] == f"m2 ran {task} when it was last heard, 30 s ago."
     assert [(wait.member_id, wait.until_ms) for wait in found.waits] == [("m2", scene.now_ms + 15_000)]
     live(scene, "m1", ms=18_000)

@@ -18,7 +18,7 @@ from batonpass.core.state.pmap import PMap
 from batonpass.core.state.policy import RANGES
 from batonpass.core.state.replies import Answer, Done
 from batonpass.core.state.soft import EndOffset, TaskReport
-from batonpass.dry_run.plan import plan
+from batonpass.dry_run.plan import plan_snapshot
 from batonpass.explain.status import snapshot_of
 from batonpass.placement.quotas import SHARES_MAX, whole_shares
 
@@ -69,11 +69,11 @@ def test_a_silent_member_is_missed_whatever_numbers_another_reports(report: Task
     assert not scene.group.placement_failed
     assert None not in scene.owners().values()
     scene.join("m4", max_disk_bytes=WHOLE_MAX, max_tasks=WHOLE_MAX)
-    assert plan(scene.group, scene.soft, scene.now_ms, scene.policy).target
+    assert plan_snapshot(snapshot_of(scene.view())).target
     known = scene.soft.members[M2]
     assert known.disk_bytes is None or known.disk_bytes <= WHOLE_MAX
     assert all(measured.lag is None or measured.lag <= WHOLE_MAX for measured in known.reports.values())
-    for member in snapshot_of(scene.group, scene.soft, scene.now_ms).members:
+    for member in snapshot_of(scene.view()).members:
         assert all(one.lag is None or one.lag <= WHOLE_MAX for one in member.tasks.values())
 
 

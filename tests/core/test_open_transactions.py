@@ -9,7 +9,6 @@ from tests.core.scenes import held_back
 from batonpass.core.handover.lag import end_after
 from batonpass.core.handover.open_transactions import open_transactions
 from batonpass.core.handover.state_size import state_sizes
-from batonpass.core.handover.view import View
 from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.inputs import DrainRequest, EndOffsets, Eviction, PinRequest
 from batonpass.core.state.model import Subtopology, Topology
@@ -60,13 +59,13 @@ def stand_still(scene: Scene, stable: int, log_end: int) -> None:
 
 def copy_of_b(scene: Scene) -> tuple[Readiness, int | None]:
     """Return how ready the copy of b is, and its lag."""
-    copy = View(scene.group, scene.soft, scene.now_ms, scene.policy).copy(scene.task(TASK), B)
+    copy = scene.view().copy(scene.task(TASK), B)
     return copy.readiness, copy.lag
 
 
 def explained(scene: Scene) -> TaskExplanation:
     """Explain the task now."""
-    return explain_task(scene.group, scene.soft, TASK, scene.now_ms, scene.policy)
+    return explain_task(scene.view(), TASK)
 
 
 def test_transactions_that_come_and_go_are_no_lag() -> None:
@@ -197,7 +196,7 @@ def test_the_transaction_is_named_wherever_people_look() -> None:
     assert found.held is not None
     assert found.held.reason is Held.OPEN_TRANSACTION
     assert wait in found.waits
-    (advice,) = advice_on(View(scene.group, scene.soft, scene.now_ms, scene.policy))
+    (advice,) = advice_on(scene.view(), scene.policy)
     assert advice.endswith(f": {place}")
 
 

@@ -10,7 +10,6 @@ from tests.core.scene import Scene, topology
 from batonpass.core.handover.view import View
 from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.inputs import DrainRequest, Heartbeat, PinRequest, Started
-from batonpass.core.state.leases import is_overdue
 from batonpass.core.state.model import Member, OnLeaseLost, Role
 from batonpass.core.state.reasons import Held
 from batonpass.core.state.replies import Answer
@@ -42,7 +41,7 @@ def live(scene: Scene, *names: str, ms: int) -> None:
 
 def reasons(scene: Scene) -> set[Held]:
     """Return why what is held back is."""
-    status = describe_group(scene.group, scene.soft, scene.now_ms, scene.policy)
+    status = describe_group(scene.view())
     return {entry.reason for entry in status.held_back}
 
 
@@ -137,13 +136,13 @@ def test_a_member_unheard_since_a_start_is_overdue_after_as_long() -> None:
     scene.now_ms += 1_000
     scene.soft = type(scene.soft)()
     scene.do(Started())
-    assert not View(scene.group, scene.soft, scene.now_ms, scene.policy).is_any_member_overdue
+    assert not scene.view().is_any_member_overdue
     scene.now_ms += 2 * HEARTBEAT_MS + 1
-    assert View(scene.group, scene.soft, scene.now_ms, scene.policy).is_any_member_overdue
+    assert scene.view().is_any_member_overdue
     scene.obey("m1", "m2")
-    assert View(scene.group, scene.soft, scene.now_ms, scene.policy).is_any_member_overdue
+    assert scene.view().is_any_member_overdue
     scene.obey("m3")
-    assert not View(scene.group, scene.soft, scene.now_ms, scene.policy).is_any_member_overdue
+    assert not scene.view().is_any_member_overdue
 
 
 def test_a_member_that_always_speaks_more_slowly_is_not_overdue_in_between() -> None:
@@ -153,13 +152,13 @@ def test_a_member_that_always_speaks_more_slowly_is_not_overdue_in_between() -> 
         scene.wait(10_000)
         scene.obey("m1", "m2", "m3", "m4")
     scene.wait(15_000)
-    assert not View(scene.group, scene.soft, scene.now_ms, scene.policy).is_any_member_overdue
+    assert not scene.view().is_any_member_overdue
     scene.wait(6_000)
-    assert View(scene.group, scene.soft, scene.now_ms, scene.policy).is_any_member_overdue
+    assert scene.view().is_any_member_overdue
     # Once it is on time again, so is what is expected of it.
     live(scene, "m1", "m2", "m3", "m4", ms=6 * HEARTBEAT_MS)
     scene.wait(7_000)
-    assert View(scene.group, scene.soft, scene.now_ms, scene.policy).is_any_member_overdue
+    assert scene.view().is_any_member_overdue
 
 
 def crowd(members: int, **config: object) -> Scene:
@@ -179,7 +178,7 @@ def test_members_are_told_to_heartbeat_less_often_where_there_are_many(members: 
     assert answer.heartbeat_interval_ms == told_ms
     assert answer.report_interval_ms == 10_000 * told_ms // 3_000
     heard_ms = scene.now_ms
-    assert not is_overdue(scene.group, scene.soft, heard_ms + 2 * told_ms, scene.member("m0"))
-    assert is_overdue(scene.group, scene.soft, heard_ms + 2 * told_ms + 1, scene.member("m0"))
+    assert not View(scene.group, scene.soft, heard_ms + 2 * told_ms).is_overdue(scene.member("m0"))
+    assert View(scene.group, scene.soft, heard_ms + 2 * told_ms + 1).is_overdue(scene.member("m0"))
     assert scene.group.position_age_max_ms == answer.report_interval_ms + told_ms
     assert scene.group.look_again_ms == told_ms

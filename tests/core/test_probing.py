@@ -10,7 +10,6 @@ from tests.core.scene import Scene, copy, running, topology
 
 from batonpass.core.decide import decide
 from batonpass.core.handover.probing import is_at_rest
-from batonpass.core.handover.view import View
 from batonpass.core.state.ids import InstanceId, MemberId, TaskId
 from batonpass.core.state.inputs import (
     DrainRequest,
@@ -42,7 +41,7 @@ def moving(**config: object) -> Relay:
 
 def at_rest(scene: Scene) -> bool:
     """Say whether the group of a scene rests."""
-    return is_at_rest(View(scene.group, scene.soft, scene.now_ms, scene.policy))
+    return is_at_rest(scene.view())
 
 
 def test_a_look_is_due_while_something_is_to_come() -> None:

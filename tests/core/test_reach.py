@@ -13,7 +13,6 @@ from batonpass.core.handover.view import View
 from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.inputs import DrainRequest, PauseRequest, PinRequest, ProbeRequest, ResumeRequest
 from batonpass.core.state.model import ActiveState, Marks, PauseScope, Pending, Role, Stall, Target
-from batonpass.core.state.policy import Policy
 from batonpass.core.state.reasons import Held
 from batonpass.core.target.reach import (
     Reachability,
@@ -49,7 +48,7 @@ def exchange(scene: Scene) -> dict[str, str | None]:
 
 def is_resting(scene: Scene) -> bool:
     """Say whether the group's status is that it rests."""
-    return describe_group(scene.group, scene.soft, scene.now_ms, scene.policy).at_rest
+    return describe_group(scene.view()).at_rest
 
 
 def test_full_members_whose_tasks_are_to_change_places_keep_them() -> None:
@@ -116,7 +115,7 @@ def test_nothing_is_judged_while_moves_are_held() -> None:
 
 def swapped(scene: Scene) -> tuple[View, dict[TaskId, Target]]:
     """Return the group as it stands, and a target in which its two tasks change places."""
-    view = View(scene.group, scene.soft, scene.now_ms, scene.policy)
+    view = scene.view()
     owners = {task: scene.group.tasks[task].owner for task in (FIRST, SECOND)}
     return view, {task: Target(B if owner == A else A) for task, owner in owners.items()}
 
@@ -182,14 +181,14 @@ def test_what_waits_for_another_member_keeps_nobody_waiting() -> None:
     """A task for which there is no room at all is no reason to think that room will come free."""
     scene = full_pair(3)
     (waiting,) = [task for task, owner in scene.owners().items() if owner is None]
-    view = View(scene.group, scene.soft, scene.now_ms, scene.policy)
+    view = scene.view()
     owners = {TaskId(task): owner for task, owner in scene.owners().items() if owner is not None}
     changes: dict[TaskId, Target] = {task: Target(B if owner == A else A) for task, owner in owners.items()}
     assert find_unreachable(view, changes).full.keys() == owners.keys()
     assert scene.task(waiting).target.waiting_reason == "no-capacity"
     parked = scene.task(waiting).with_marks(parked=True)
     scene.group = replace(scene.group, tasks=scene.group.tasks.having(parked.id, parked))
-    view = View(scene.group, scene.soft, scene.now_ms, scene.policy)
+    view = scene.view()
     assert find_unreachable(view, changes).full.keys() == owners.keys()
 
 
@@ -221,15 +220,15 @@ def test_standbys_that_stay_are_no_more_than_are_wanted() -> None:
         scene.join(name)
     scene.settle()
     task = scene.task("0_0")
-    view = View(scene.group, scene.soft, scene.now_ms, scene.policy)
+    view = scene.view()
     first, second = task.standbys
     assert target_where_it_is(view, task) == (task.owner, (first, second), "")
     scene.change(num_standby_replicas=1)
-    view = View(scene.group, scene.soft, scene.now_ms, scene.policy)
+    view = scene.view()
     task = task._replace(target=task.target._replace(standbys=(second,)))
     assert target_where_it_is(view, task) == (task.owner, (second,), "")
     scene.do(DrainRequest(second))
-    view = View(scene.group, scene.soft, scene.now_ms, scene.policy)
+    view = scene.view()
     assert target_where_it_is(view, task) == (task.owner, (first,), "")
 
 
@@ -258,7 +257,7 @@ def test_a_group_is_quiet_when_nothing_is_under_way() -> None:
 
 def test_a_plan_says_what_the_service_does() -> None:
     members = (member("a", runs("0_0"), max_tasks=1), member("b", runs("0_1"), max_tasks=1))
-    plan = plan_snapshot(Snapshot(tasks=tasks(2), members=members, pins={FIRST: B, SECOND: A}), Policy())
+    plan = plan_snapshot(Snapshot(tasks=tasks(2), members=members, pins={FIRST: B, SECOND: A}))
     assert plan.at_rest
     assert not plan.held_back
     assert plan.target == {A: {"active": (FIRST,), "standby": ()}, B: {"active": (SECOND,), "standby": ()}}

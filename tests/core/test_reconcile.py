@@ -13,7 +13,6 @@ from batonpass.core.handover.view import View
 from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.inputs import DrainRequest, Eviction, PinRequest, StoreRecovered
 from batonpass.core.state.model import OnLeaseLost, Role
-from batonpass.core.state.policy import Policy
 from batonpass.core.state.reasons import Why
 from batonpass.core.state.records import AssignmentChanged, ReleaseWaived
 from batonpass.core.state.soft import TaskReport
@@ -188,7 +187,7 @@ def test_of_more_than_a_member_has_room_for_it_is_granted_the_active() -> None:
         TaskPlan(first, Choice(other, Why.STAYS), {one: Role.STANDBY}),
         TaskPlan(second, Choice(one, Why.STAYS), {other: Role.STANDBY}),
     ]
-    changes = reconcile(View(group, soft, 0, Policy()), task_plans)
+    changes = reconcile(View(group, soft, 0), task_plans)
     granted = {
         change.member_id: {task: grant.role for task, grant in change.granted.items()}
         for change in changes

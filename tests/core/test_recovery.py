@@ -411,7 +411,7 @@ def test_nobody_is_told_to_stop_while_nothing_is_granted() -> None:
         scene.wait(3_000)
         scene.obey()
         assert all(task.handover.next_owner is None for task in scene.group.tasks.values())
-    status = describe_group(scene.group, scene.soft, scene.now_ms, scene.policy)
+    status = describe_group(scene.view())
     assert {(entry.task, entry.to, entry.reason) for entry in status.held_back} == {
         (task, "m2", Held.GRANTS_HELD) for task in (*warming, "1_0")
     }

@@ -112,12 +112,12 @@ def test_the_smaller_half_moves_and_another_size_later_moves_nothing() -> None:
 def test_a_snapshot_carries_sizes_so_that_its_plan_is_the_groups() -> None:
     scene = stage(4)
     read(scene, {("log", partition): 1_000 * (4 - partition) for partition in range(4)})
-    snapshot = snapshot_of(scene.group, scene.soft, scene.now_ms)
+    snapshot = snapshot_of(scene.view())
     m1 = next(member for member in snapshot.members if member.id == "m1")
     assert [m1.tasks[TaskId(f"0_{partition}")].end_offset for partition in range(4)] == [4_000, 3_000, 2_000, 1_000]
     read_again = read_snapshot(to_json(write_snapshot(snapshot)))
     assert read_again == snapshot
-    plan = plan_snapshot(imagine(read_again, WhatIf(join=(Newcomers(),)), max_members=9), scene.policy)
+    plan = plan_snapshot(imagine(read_again, WhatIf(join=(Newcomers(),)), max_members=9))
     assert list(plan.target[MemberId("join-1")]["active"]) == goes(scene) == ["0_2", "0_3"]
 
 
@@ -161,8 +161,8 @@ def test_the_lag_of_a_member_that_has_not_reported_yet_is_unknown() -> None:
     scene = stage(2)
     read(scene, {("log", 0): 50_000, ("log", 1): 50_000})
     scene.join("m2")
-    view = View(scene.group, scene.soft, scene.now_ms, scene.policy)
+    view = scene.view()
     assert lag_at_start(view, scene.task("0_1"), M2) == 50_000
     unheard = scene.soft._replace(members=PMap())
-    view = View(scene.group, unheard, scene.now_ms, scene.policy)
+    view = View(scene.group, unheard, scene.now_ms)
     assert lag_at_start(view, scene.task("0_1"), M2) is None

@@ -7,6 +7,7 @@ import pytest
 from tests.core.described import describe_group
 from tests.core.scene import Scene, topology
 
+from batonpass.core.handover.view import View
 from batonpass.core.state import application as known
 from batonpass.core.state.errors import (
     GroupNotEmpty,
@@ -318,7 +319,7 @@ def test_a_drained_process_hands_over_state_first_at_the_next_rebalance() -> Non
 def explanation(leader: Leader) -> str:
     """Return what is said of a group, in one line."""
     scene = leader.scene
-    found = explain_group(scene.group, scene.soft, scene.now_ms, scene.policy, limit=10)
+    found = explain_group(scene.view(), limit=10)
     return " ".join([*found.sentences, *(obstacle.detail for obstacle in found.obstacles)])
 
 
@@ -880,13 +881,13 @@ def test_a_refusal_is_said_of_the_group_until_there_is_an_answer() -> None:
         scene.now_ms += 60_000
         refused(leader)
     scene.now_ms += 5_000
-    (first, *more) = explain_group(scene.group, scene.soft, scene.now_ms, scene.policy, limit=1).sentences
+    (first, *more) = explain_group(scene.view(), limit=1).sentences
     assert first == (
         "Rebalances are refused: the topology has 4 tasks, the limit is 1 (3 refusals in 2 min 5 s, the last 5 s ago). "
         "Nothing moves for who asks, and new instances get nothing."
     )
     assert more == []
-    status = describe_group(scene.group, scene.soft, scene.now_ms, scene.policy)
+    status = describe_group(scene.view())
     assert (status.at_rest, status.state) == (False, GroupState.BALANCING)
     assert status.detail == "rebalances are refused: the topology has 4 tasks, the limit is 1"
     leader.ask(process("a", ALL))
@@ -910,7 +911,7 @@ def test_a_refused_question_makes_no_group_and_is_forgotten_when_there_is_one() 
     assert (scene.group.declared, scene.log) == (False, [])
     # Who shows it says what would be shown of a group, and nothing of members that it cannot have.
     shown = replace(scene.group, config=GroupConfig(kafka_streams=True))
-    (said,) = explain_group(shown, scene.soft, scene.now_ms, scene.policy, limit=1).sentences
+    (said,) = explain_group(View(shown, scene.soft, scene.now_ms), limit=1).sentences
     assert said.startswith("Rebalances are refused: tasks: names no task (2 refusals in 0 ms, the last 0 ms ago).")
     assert scene.do(GroupDeletion()) == Done()
     scene.refused(GroupDeletion(force=True), UnknownGroup)
@@ -942,7 +943,7 @@ def test_an_application_that_is_refused_at_a_group_of_members_that_heartbeat_is_
         scene.now_ms += 1_000
         scene.obey("m1")
         leader.is_refused(leader.input(process("a", ALL)), InvalidRequest)
-    status = describe_group(scene.group, scene.soft, scene.now_ms, scene.policy)
+    status = describe_group(scene.view())
     assert (status.at_rest, status.application, status.detail) == (True, None, "")
     said = explanation(leader)
     assert (
@@ -1223,14 +1224,14 @@ def test_another_application_is_said_to_be_refused_while_it_asks_and_takes_nothi
     assert "(3 refusals in 2 min, the last 0 ms ago)" in said
 
     def application() -> known.Application:
-        status = describe_group(scene.group, scene.soft, scene.now_ms, scene.policy)
+        status = describe_group(scene.view())
         assert (status.at_rest, status.state) == (True, GroupState.AT_REST)
         assert status.application is not None
         assert status.application.refused is None
         return status.application
 
     def others() -> Refused | None:
-        return describe_group(scene.group, scene.soft, scene.now_ms, scene.policy).others_refusals
+        return describe_group(scene.view()).others_refusals
 
     # The first one is silent, whoever else asks, so its group can be deleted.
     assert (application().heard_ms, application().is_silent) == (answered_ms, True)
@@ -1305,7 +1306,7 @@ def test_a_member_has_the_name_of_its_process_and_each_run_a_number() -> None:
     scene = leader.scene
     scene.do(DrainRequest(MemberId("orders.3")))
     assert explanation(leader).startswith("Member orders.3 drains: ")
-    [remedy] = explain_group(scene.group, scene.soft, scene.now_ms, scene.policy, limit=10).health.worst.remedies
+    [remedy] = explain_group(scene.view(), limit=10).health.worst.remedies
     assert remedy.command == "batonpass undrain g orders.3"
 
 
@@ -1327,7 +1328,7 @@ def test_in_shadow_nobody_waits_for_what_the_application_was_not_told(*, restart
         assert "HighAvailabilityTaskAssignor decides, not this group (shadow)" in said
         assert "to rebalance" not in said
     assert "it rests, is stopped, or does not get through" in explanation(leader)
-    assert describe_group(scene.group, scene.soft, scene.now_ms, scene.policy).next_probe_ms is None
+    assert describe_group(scene.view()).next_probe_ms is None
     # As soon as the group decides, it is said when the next rebalance is to come.
     leader.ask(process("a", ALL), process("b"))
     assert "decides, not this group" not in explanation(leader)
@@ -1341,7 +1342,7 @@ def test_in_shadow_explain_says_who_decides() -> None:
 
     def explained() -> str:
         scene = leader.scene
-        return " ".join(explain_group(scene.group, scene.soft, scene.now_ms, scene.policy, limit=9).sentences)
+        return " ".join(explain_group(scene.view(), limit=9).sentences)
 
     leader.ask(process("a", ALL), process("b"), other=shadow)
     assert "HighAvailabilityTaskAssignor decides, not this group (shadow)" in explained()

@@ -353,5 +353,5 @@ def test_a_stall_of_a_member_that_runs_the_task_by_now_says_nothing() -> None:
     task = scene.task(TASK).with_marks(stalls=(Stall(A, scene.now_ms + 99_000),))
     group = scene.group
     changed = replace(group, tasks=group.tasks.having(TASK, task))
-    view = View(changed, scene.soft, scene.now_ms, scene.policy)
+    view = View(changed, scene.soft, scene.now_ms)
     assert build_request(view).warmth([0], [0])[0][0].ready_class != Readiness.UNKNOWN

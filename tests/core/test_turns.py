@@ -339,7 +339,7 @@ def test_it_is_shown_that_a_copy_gave_way() -> None:
     restores = joined()
     restores.play(1.5)
     scene = restores.scene
-    found = explain_task(scene.group, scene.soft, TaskId("0_0"), scene.now_ms, scene.policy)
+    found = explain_task(scene.view(), TaskId("0_0"))
     assert any("came no closer" in sentence and "others waited" in sentence for sentence in found.sentences)
 
 
@@ -348,7 +348,7 @@ def test_a_drained_task_whose_copy_gave_way_says_so_until_it_is_tried_again() ->
     restores.scene.do(DrainRequest(M1))
     restores.play(1.5)
     scene = restores.scene
-    found = explain_task(scene.group, scene.soft, TaskId("0_0"), scene.now_ms, scene.policy)
+    found = explain_task(scene.view(), TaskId("0_0"))
     assert found.held is not None
     assert found.held.reason is Held.STALLED
 

@@ -21,6 +21,7 @@ from batonpass.codec.views import (
     next_owners_of,
     task_explanation_body,
 )
+from batonpass.core.handover.view import View
 from batonpass.core.state.ids import GroupId, InstanceId, MemberId, TaskId
 from batonpass.core.state.inputs import DrainRequest, Input, Leave, PauseRequest, Started
 from batonpass.core.state.model import PauseScope
@@ -402,7 +403,7 @@ class Staged(Canned):
                 return group_body(group, *described(stage), warnings=())
             case ["explain"]:
                 limit = int(query.get("limit", 100))
-                found = explain_group(group, stage.soft, stage.now_ms, stage.policy, limit=limit)
+                found = explain_group(View(group, stage.soft, stage.now_ms), limit=limit)
                 return group_explanation_body(group, found, limit=limit)
             case ["events"]:
                 return {"events": stage.events[::-1], "next": 1, "more": False}
@@ -413,7 +414,7 @@ class Staged(Canned):
             case ["assignment"]:
                 return {"target": {}}
             case ["tasks", task]:
-                told = explain_task(group, stage.soft, TaskId(task), stage.now_ms, stage.policy)
+                told = explain_task(View(group, stage.soft, stage.now_ms), TaskId(task))
                 return task_explanation_body(group, told) | {"last_placement": None, "runs": [], "history": []}
             case ["members"]:
                 owners = next_owners_of(group)
@@ -427,4 +428,4 @@ class Staged(Canned):
 
 def described(stage: Stage) -> tuple[GroupStatus, Health]:
     """Return where a group stands, and how it is."""
-    return describe(stage.group, stage.soft, stage.now_ms, stage.policy)
+    return describe(stage.view())

@@ -8,7 +8,7 @@ from random import Random
 
 from batonpass.core.state.ids import MemberId, TaskId, task_id
 from batonpass.core.state.model import ActiveState
-from batonpass.core.state.policy import GroupConfig, Policy
+from batonpass.core.state.policy import GroupConfig
 from batonpass.dry_run.plan import Plan, plan_snapshot
 from batonpass.dry_run.snapshot import Snapshot, SnapshotCopy, SnapshotMember, SnapshotTask
 
@@ -35,7 +35,7 @@ def runs(*names: str) -> dict[str, SnapshotCopy]:
 def plan_of(*members: SnapshotMember, count: int = 4, config: GroupConfig = CONFIG, **more: object) -> Plan:
     """Return the plan for these members and ``count`` tasks."""
     snapshot = Snapshot(config=config, tasks=tasks(count), members=members)
-    return plan_snapshot(replace(snapshot, **more), Policy())  # type: ignore[arg-type]
+    return plan_snapshot(replace(snapshot, **more))  # type: ignore[arg-type]
 
 
 def held(plan: Plan) -> dict[TaskId, str]:

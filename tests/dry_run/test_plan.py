@@ -10,7 +10,6 @@ from tests.dry_run.planning import CONFIG, done, faults, held, member, plan_of, 
 
 from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.model import ActiveState, PauseScope
-from batonpass.core.state.policy import Policy
 from batonpass.dry_run.plan import plan_snapshot
 from batonpass.dry_run.snapshot import Snapshot, SnapshotCopy, SnapshotMember, SnapshotTask, contradictions
 
@@ -206,9 +205,9 @@ def test_a_pin_is_kept_warm_handed_over_and_then_rests() -> None:
         members=(member("m1", runs("0_0", "0_1")), member("m2")),
         pins={TaskId("0_1"): M2},
     )
-    plan = plan_snapshot(snapshot, Policy())
+    plan = plan_snapshot(snapshot)
     assert plan.assignment[M2]["warmup"] == ("0_1",)
-    plan = plan_snapshot(done(snapshot, plan), Policy())
+    plan = plan_snapshot(done(snapshot, plan))
     assert plan.assignment[M2]["active"] == ("0_1",)
 
 
@@ -242,19 +241,19 @@ def test_what_has_no_room_yet_stays_where_it_runs() -> None:
 def test_any_group_keeps_the_laws_and_comes_to_rest(seed: int) -> None:
     """A group is played step by step from any state, reachable or not."""
     snapshot = random_snapshot(seed)
-    plan = plan_snapshot(snapshot, Policy())
+    plan = plan_snapshot(snapshot)
     rounds = 0
     while not plan.at_rest:
         assert faults(snapshot, plan) == []
         assert rounds <= 2 * len(snapshot.tasks) + 8, plan
         before, snapshot = plan, done(snapshot, plan)
-        plan = plan_snapshot(snapshot, Policy())
+        plan = plan_snapshot(snapshot)
         rounds += 1
         if plan == before and set(held(plan).values()) == {"no-capacity"}:
             # What runs where it may not stay, and has room nowhere else, goes on there: there is no rest to come to.
             return
     assert faults(snapshot, plan) == []
-    assert plan_snapshot(done(snapshot, plan), Policy()) == plan
+    assert plan_snapshot(done(snapshot, plan)) == plan
 
 
 def test_contradictions_are_named_by_path() -> None:
@@ -343,8 +342,8 @@ def test_a_plan_for_which_placement_finds_no_answer_keeps_the_target_and_says_wh
         message = "no"
         raise ArithmeticError(message)
 
-    plan = plan_snapshot(snapshot, Policy(), unsolvable)
+    plan = plan_snapshot(snapshot, unsolvable)
     assert plan.placement_failed == "ArithmeticError: no"
     assert (plan.target[M2]["active"], plan.moves, plan.lower_bound) == (("0_0",), 1, 0)
     assert [reason.task for reason in plan.reasons] == ["0_0", "0_1", "0_2", "0_3"]
-    assert plan_snapshot(snapshot, Policy()).placement_failed == ""
+    assert plan_snapshot(snapshot).placement_failed == ""

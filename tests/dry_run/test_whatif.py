@@ -6,7 +6,7 @@ import pytest
 
 from batonpass.core.state.errors import InvalidConfig, InvalidRequest, TooLarge
 from batonpass.core.state.ids import MemberId, TaskId
-from batonpass.core.state.policy import GroupConfig, Policy
+from batonpass.core.state.policy import GroupConfig
 from batonpass.dry_run.plan import plan_snapshot
 from batonpass.dry_run.snapshot import Snapshot, SnapshotCopy, SnapshotMember, SnapshotTask
 from batonpass.dry_run.whatif import Balance, Newcomers, WhatIf, balance_now, balance_then, imagine
@@ -73,9 +73,9 @@ def test_a_what_if_that_cannot_be_is_refused_with_every_fault() -> None:
 def test_balance_is_weight_per_capacity_of_those_who_stay() -> None:
     assert balance_now(snapshot()) == Balance(2.0, 2.0)
     after = imagine(snapshot(), WhatIf(join=(Newcomers(capacity=2.0),)), max_members=3)
-    plan = plan_snapshot(after, Policy())
+    plan = plan_snapshot(after)
     assert plan.moves == 2
     assert balance_then(after, plan) == Balance(1.0, 1.0)
     drained = imagine(replace(snapshot(), pins={}), WhatIf(drain=(M1,)), max_members=2)
-    assert balance_then(drained, plan_snapshot(drained, Policy())) == Balance(4.0, 4.0)
+    assert balance_then(drained, plan_snapshot(drained)) == Balance(4.0, 4.0)
     assert balance_now(Snapshot()) == Balance(0.0, 0.0)

@@ -3,7 +3,6 @@
 from tests.core.scene import Scene, copy, running, topology
 from tests.core.scenes import guarded, pair
 
-from batonpass.core.handover.view import View
 from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.inputs import DrainRequest, PollBroken
 from batonpass.core.state.model import OnLeaseLost, Role, Subtopology
@@ -13,7 +12,7 @@ from batonpass.explain.advice import advice_on
 
 def advice(scene: Scene) -> tuple[str, ...]:
     """Return the warnings about a group now."""
-    return advice_on(View(scene.group, scene.soft, scene.now_ms, scene.policy))
+    return advice_on(scene.view(), scene.policy)
 
 
 def test_a_sound_group_is_given_no_advice() -> None:

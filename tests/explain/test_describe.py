@@ -18,7 +18,7 @@ M1, M2 = MemberId("m1"), MemberId("m2")
 
 def status(scene: Scene) -> GroupStatus:
     """Return where the scene's group stands."""
-    return describe_group(scene.group, scene.soft, scene.now_ms, scene.policy)
+    return describe_group(scene.view())
 
 
 def moving() -> Scene:
@@ -95,13 +95,13 @@ def test_the_three_assignments_tell_a_handover() -> None:
     scene = moving()
     tasks = tuple(sorted(scene.member("m2").assignment))
     scene.beat("m2", {task: copy("warmup", 0) for task in tasks})
-    found = describe_assignments(scene.group, scene.soft, scene.now_ms, scene.policy)
+    found = describe_assignments(scene.view())
     assert found.target[M2]["active"] == tasks
     assert found.intermediate[M2]["active"] == tasks
     assert found.current[M2]["warmup"] == tasks
     assert found.current[M1]["revoking"] == tasks
     scene.settle()
-    found = describe_assignments(scene.group, scene.soft, scene.now_ms, scene.policy)
+    found = describe_assignments(scene.view())
     assert {role: found.current[M1][role] for role in ("active", "standby", "warmup")} == found.intermediate[M1]
     assert found.target[M1]["active"] == found.current[M1]["active"]
 
@@ -114,7 +114,7 @@ def test_a_departed_member_stands_in_no_assignment() -> None:
     scene.join("m2")
     scene.wait(6_000)
     scene.obey()
-    found = describe_assignments(scene.group, scene.soft, scene.now_ms, scene.policy)
+    found = describe_assignments(scene.view())
     assert sorted(found.target) == ["m1", "m2"]
     assert found.target[M1]["standby"] == found.target[M2]["active"]
 
@@ -125,12 +125,12 @@ def test_a_snapshot_plans_as_the_group_would() -> None:
     tasks = sorted(scene.member("m2").assignment)
     scene.beat("m1", {task: running() for task in scene.member("m1").assignment})
     scene.beat("m2", {tasks[0]: copy("warmup", 50), tasks[1]: copy("warmup", 9_000), "0_9": copy("none")})
-    snapshot = snapshot_of(scene.group, scene.soft, scene.now_ms)
+    snapshot = snapshot_of(scene.view())
     assert snapshot.pins == {TaskId("0_3"): M1}
     revoked = [task.id for task in snapshot.tasks if task.revoking == "m1"]
     assert revoked == [tasks[0]]
-    plan = plan_snapshot(snapshot, scene.policy)
-    found = describe_assignments(scene.group, scene.soft, scene.now_ms, scene.policy)
+    plan = plan_snapshot(snapshot)
+    found = describe_assignments(scene.view())
     assert plan.target == found.target
 
 
@@ -145,17 +145,17 @@ def test_a_snapshot_keeps_lost_states_drains_pauses_and_what_restores() -> None:
     scene.beat("m1", {mine: restoring(7)})
     scene.do(DrainRequest(M2))
     scene.do(PauseRequest(PauseScope.ALL))
-    snapshot = snapshot_of(scene.group, scene.soft, scene.now_ms)
+    snapshot = snapshot_of(scene.view())
     assert snapshot.paused is PauseScope.ALL
     by_id = {member.id: member for member in snapshot.members}
     assert by_id[M2].draining
     restored = by_id[M1].tasks[TaskId(mine)]
     assert (restored.role, restored.state, restored.lag) == ("active", ActiveState.RESTORING, 7)
     scene.beat("m1", {mine: restoring(lost=True)})
-    lost = {member.id: member for member in snapshot_of(scene.group, scene.soft, scene.now_ms).members}[M1]
+    lost = {member.id: member for member in snapshot_of(scene.view()).members}[M1]
     assert lost.tasks[TaskId(mine)].lost
     scene.soft = type(scene.soft)()
-    unheard = snapshot_of(scene.group, scene.soft, scene.now_ms)
+    unheard = snapshot_of(scene.view())
     assert all(found.lag is None for member in unheard.members for found in member.tasks.values())
 
 
@@ -174,9 +174,9 @@ def test_a_snapshot_says_who_is_missing(how: str) -> None:
         for _ in range(3):
             scene.now_ms += scene.group.overdue_ms
             scene.beat("m1")
-    snapshot = snapshot_of(scene.group, scene.soft, scene.now_ms)
+    snapshot = snapshot_of(scene.view())
     assert [(one.id, one.missing) for one in snapshot.members] == [(M1, False), (M2, True)]
-    assert plan_snapshot(snapshot, scene.policy).target[M2]["active"] == tuple(kept)
+    assert plan_snapshot(snapshot).target[M2]["active"] == tuple(kept)
 
 
 def test_a_snapshot_names_one_holder_of_a_task_that_was_taken_from_a_suspected_member() -> None:
@@ -193,7 +193,7 @@ def test_a_snapshot_names_one_holder_of_a_task_that_was_taken_from_a_suspected_m
     other = M2 if owner == M1 else M1
     assert scene.task("0_0").owner == other
     assert scene.member(owner).revoking[TaskId("0_0")].active
-    written = snapshot_of(scene.group, scene.soft, scene.now_ms)
+    written = snapshot_of(scene.view())
     assert contradictions(written) == []
     assert [one.id for one in written.members if one.tasks[TaskId("0_0")].role == "active"] == [other]
     assert written.tasks[0].revoking is None
@@ -205,7 +205,7 @@ def test_what_a_topology_has_dropped_is_shown_until_it_is_given_up() -> None:
     scene.join("m1")
     scene.settle()
     scene.change(topology(0, epoch=2, more=(Subtopology("2", 1),)))
-    found = describe_assignments(scene.group, scene.soft, scene.now_ms, scene.policy)
+    found = describe_assignments(scene.view())
     assert found.current[M1]["active"] == ("2_0",)
     assert found.current[M1]["revoking"] == ("0_0", "0_1")
 
@@ -218,7 +218,7 @@ def test_what_a_topology_has_dropped_is_in_no_snapshot() -> None:
     scene.do(PinRequest(TaskId("9_0"), M1))
     scene.change(topology(1, epoch=2), rebalance_batch_ms=60_000)
     assert "9_0" in scene.member("m1").assignment or "9_0" in scene.member("m1").revoking
-    snapshot = snapshot_of(scene.group, scene.soft, scene.now_ms)
+    snapshot = snapshot_of(scene.view())
     assert [task.id for task in snapshot.tasks] == ["0_0"]
     assert list(snapshot.members[0].tasks) == ["0_0"]
     assert dict(scene.group.pins) == {}
@@ -229,5 +229,5 @@ def test_what_waits_for_room_stands_in_no_assignment() -> None:
     scene.declare(topology(2))
     scene.join("m1", max_tasks=1)
     scene.obey()
-    found = describe_assignments(scene.group, scene.soft, scene.now_ms, scene.policy)
+    found = describe_assignments(scene.view())
     assert len(found.target[M1]["active"]) == len(found.intermediate[M1]["active"]) == 1

@@ -24,12 +24,12 @@ A, B = MemberId("a"), MemberId("b")
 
 def of_task(scene: Scene, task: str = TASK) -> TaskExplanation:
     """Explain a task now."""
-    return explain_task(scene.group, scene.soft, TaskId(task), scene.now_ms, scene.policy)
+    return explain_task(scene.view(), TaskId(task))
 
 
 def of_group(scene: Scene, limit: int = 100) -> GroupExplanation:
     """Explain the group now."""
-    return explain_group(scene.group, scene.soft, scene.now_ms, scene.policy, limit=limit)
+    return explain_group(scene.view(), limit=limit)
 
 
 def awaited(found: TaskExplanation) -> list[tuple[WaitsFor, str | None]]:

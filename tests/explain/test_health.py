@@ -8,6 +8,7 @@ from dataclasses import replace
 from tests.core.scene import Scene, copy, failed, restoring, running, topology
 from tests.core.scenes import TASK, guarded, pair
 
+from batonpass.core.handover.view import View
 from batonpass.core.state.ids import InstanceId, MemberId
 from batonpass.core.state.inputs import DrainRequest, Eviction, Leave, PauseRequest, PollBroken, Started, StoreRecovered
 from batonpass.core.state.model import OnLeaseLost, PauseScope, Subtopology, Topology
@@ -22,7 +23,7 @@ A, B = MemberId("a"), MemberId("b")
 
 def health(scene: Scene) -> Health:
     """Return how the group is now. Whatever is said of it says what to do."""
-    found = describe(scene.group, scene.soft, scene.now_ms, scene.policy)[1]
+    found = describe(scene.view())[1]
     assert [one.what for one in (found.worst, *found.others) if not one.todo] == []
     return found
 
@@ -629,7 +630,7 @@ def test_an_application_that_is_heard_at_its_rebalances_alone_is_not_said_to_be_
     scene = guarded(2)
     scene.group = replace(scene.group, config=replace(scene.group.config, kafka_streams=True))
     restarted_soft = Soft()
-    found = describe(scene.group, restarted_soft, scene.now_ms, scene.policy)[1]
+    found = describe(View(scene.group, restarted_soft, scene.now_ms))[1]
     assert found.evidence == "what the application told at its last rebalance"
     assert found.worst.what not in ("unheard", "silent")
 

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from batonpass.core.decide import decide
+from batonpass.core.handover.view import View
 from batonpass.core.state.ids import GroupId, MemberId, TaskId
 from batonpass.core.state.inputs import GroupDeclaration, Heartbeat, Input, Join, Tick
 from batonpass.core.state.model import ActiveState, Group, Revocation, Subtopology, Topology, Unreleased
@@ -41,7 +42,7 @@ class Relay:
 
     def reasons(self, member_id: MemberId) -> list[str]:
         """Return the tasks that speak against stopping a member."""
-        found = reasons_to_stay(self.group, self.soft, self.group.members[member_id], self.now_ms, Policy())
+        found = reasons_to_stay(View(self.group, self.soft, self.now_ms), self.group.members[member_id])
         assert all(reason for _, reason in found)
         return [task for task, _ in found]
 
@@ -80,4 +81,4 @@ def test_a_revocation_that_is_not_confirmed_is_waited_for() -> None:
         # A task that no longer waits for the member's confirmation, because it is suspected, is another's already.
         task = relay.group.tasks[STATE].with_handover(unreleased=unreleased)
         group = replace(relay.group, tasks=relay.group.tasks.having(STATE, task))
-        assert [task for task, _ in reasons_to_stay(group, relay.soft, revoked_member, 0, Policy())] == found
+        assert [task for task, _ in reasons_to_stay(View(group, relay.soft, 0), revoked_member)] == found

@@ -30,12 +30,12 @@ TIMEOUT_MS = 60_000
 
 def of_task(scene: Scene, task: str = TASK) -> TaskExplanation:
     """Explain a task now."""
-    return explain_task(scene.group, scene.soft, TaskId(task), scene.now_ms, scene.policy)
+    return explain_task(scene.view(), TaskId(task))
 
 
 def of_group(scene: Scene) -> GroupExplanation:
     """Explain the group now."""
-    return explain_group(scene.group, scene.soft, scene.now_ms, scene.policy, limit=100)
+    return explain_group(scene.view(), limit=100)
 
 
 def revoking() -> tuple[Scene, int]:

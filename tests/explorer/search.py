@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from tests.explorer.likeness import Likeness
 from tests.explorer.moves import TIME, after, moves
-from tests.explorer.world import POLICY, LawBroken, World
+from tests.explorer.world import LawBroken, World
 
 from batonpass.core.handover.probing import is_at_rest
 from batonpass.core.handover.view import View
@@ -128,7 +128,7 @@ def is_resting(world: World) -> bool:
     """Say whether the group is at rest, and every worker has what the group thinks that it has."""
     leader = world.leader
     under_way = [each for each in world.wire if not each.is_open_poll_of(each.worker)]
-    if under_way or not is_at_rest(View(leader.group, leader.soft, world.now_ms, POLICY)):
+    if under_way or not is_at_rest(View(leader.group, leader.soft, world.now_ms)):
         return False
     machines = [worker.machine for worker in world.workers.values() if worker.machine or not worker.left]
     if any(machine is None or machine.phase is not Phase.JOINED for machine in machines):

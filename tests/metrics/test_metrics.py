@@ -27,7 +27,6 @@ from batonpass.core.handover.view import View
 from batonpass.core.state.ids import GroupId, InstanceId, MemberId, TaskId
 from batonpass.core.state.inputs import StreamsProcess, StreamsRebalance, Tick
 from batonpass.core.state.model import Role
-from batonpass.core.state.policy import Policy
 from batonpass.invariants import Violation
 from batonpass.metrics.counts import HANDOVERS, LOOP_EVERY_S, Counts
 from batonpass.metrics.groups import FAMILIES, OF_MEMBERS, PREFIX, GroupGauges, add_up
@@ -340,7 +339,7 @@ async def test_a_number_that_a_member_says_of_itself_is_declared_once(
         assert [one["detail"] for one in answer.json()["status"] if one["code"] == "invalid-number"] == (
             ["cpu_share: Expected `float` >= 0.0; it was ignored"] if is_wrong else []
         )
-        view = View(*await counted.coordinator.look(GroupId("orders")), counted.clock.at_ms, Policy())
+        view = View(*await counted.coordinator.look(GroupId("orders")), counted.clock.at_ms)
         assert member_body(view, view.members[MemberId("m1")], frozenset()).get("cpu_share") == known
         assert (await scrape(counted)).get("batonpass_member_cpu_share{group=orders,member=m1}") == known
 

@@ -12,7 +12,6 @@ from tests.core.described import describe_group
 from tests.core.scene import Scene, restoring, topology
 from tests.placement.placing import Group, Unsolvable, moved, seat, seats, tasks
 
-from batonpass.core.handover.view import View
 from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.inputs import ProbeRequest
 from batonpass.core.state.model import ActiveState, Role
@@ -119,7 +118,7 @@ def test_a_task_whose_state_is_lost_is_placed_as_one_that_nobody_has() -> None:
     lost = scene.held("a", Role.ACTIVE)[0]
     scene.beat("a", {lost: restoring(None, lost=True)})
     task = scene.task(lost)
-    question = build_request(View(scene.group, scene.soft, scene.now_ms, scene.policy))
+    question = build_request(scene.view())
     assert task.state is ActiveState.LOST
     assert question.home[scene.group.table.index_of[TaskId(lost)]] == UNASSIGNED
 
@@ -154,10 +153,10 @@ def test_a_group_whose_placement_fails_keeps_its_target_and_tries_again(monkeypa
     assert {task: scene.task(task).target.owner for task in scene.group.table.ids} == targets
     (failed,) = [one for one in seen if one.failed]
     assert "INFEASIBLE" in failed.failed
-    status = describe_group(scene.group, scene.soft, scene.now_ms, scene.policy)
+    status = describe_group(scene.view())
     assert (status.at_rest, status.next_probe_ms) == (False, scene.group.next_probe_ms)
     assert status.next_probe_ms is not None
-    explained = explain_group(scene.group, scene.soft, scene.now_ms, scene.policy, limit=10)
+    explained = explain_group(scene.view(), limit=10)
     assert any("Placement failed" in sentence and "INFEASIBLE" in sentence for sentence in explained.sentences)
     while scene.now_ms < status.next_probe_ms:
         scene.tick(1_000)
@@ -197,7 +196,7 @@ def test_a_group_whose_members_may_be_full_waits_when_its_first_placement_fails(
         scene.tick(100)
         assert [one.failed for one in scene.log if isinstance(one, TargetPlaced) and one.failed]
         assert all(scene.task(task).owner is None for task in scene.group.table.ids)
-        status = describe_group(scene.group, scene.soft, scene.now_ms, scene.policy)
+        status = describe_group(scene.view())
         assert {entry.reason for entry in status.held_back} == {Held.PLACEMENT_FAILED}
     scene.do(ProbeRequest())
     scene.settle()

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 from tests.runtime.stories import STORIES, StoryScene
 
+from batonpass.core.handover.view import View
 from batonpass.core.state.inputs import Input
 from batonpass.core.state.replies import Reply
 from batonpass.explain.group import explain_group
@@ -15,16 +16,16 @@ from batonpass.explain.task import TaskState, explain_task
 
 def explained(scene: StoryScene) -> int:
     """Explain the group and each of its tasks; return how many tasks wait for something."""
-    group, soft, now_ms, policy = scene.group, scene.soft, scene.now_ms, scene.policy
+    group, view = scene.group, View(scene.group, scene.soft, scene.now_ms)
     if not group.declared:
         return 0
-    whole = explain_group(group, soft, now_ms, policy, limit=1_000)
+    whole = explain_group(view, limit=1_000)
     assert sum(whole.health.states.values()) == len(group.table.ids)
     assert whole.sentences
     of_group = {one.task: one for one in whole.waiting}
     waiting = 0
     for task_id in group.table.ids:
-        found = explain_task(group, soft, task_id, now_ms, policy)
+        found = explain_task(view, task_id)
         assert found.sentences
         if task_id in group.unsettled:
             assert found.waits or found.state is TaskState.PARKED, (task_id, found)

@@ -24,7 +24,7 @@ from batonpass.core.handover.view import View
 from batonpass.core.state.ids import GroupId, MemberId, TaskId
 from batonpass.core.state.model import Group, Member
 from batonpass.core.state.pmap import PMap
-from batonpass.core.state.policy import RANGES, GroupConfig, Policy
+from batonpass.core.state.policy import RANGES, GroupConfig
 from batonpass.core.state.soft import MeasuredReport, MemberSoft, Soft
 from batonpass.kafka.exchange import KINDS
 from batonpass.runtime.events import MEANINGS, EventType
@@ -349,7 +349,7 @@ def test_a_member_whose_reports_say_everything_is_described() -> None:
     """What is always in an answer is seen by the tests of the API; a report leaves out what was not said."""
     measured = MeasuredReport(EVERYTHING, at_ms=0, lag=2, rate=20.5)
     known = MemberSoft(0, reports={TaskId("0_0"): measured}, numbers=dict.fromkeys(OWN_NUMBERS, 1))
-    view = View(Group(GroupId("g")), Soft(members=PMap({MemberId("m1"): known})), 0, Policy())
+    view = View(Group(GroupId("g")), Soft(members=PMap({MemberId("m1"): known})), 0)
     body = member_body(view, Member(MemberId("m1"), joined_ms=0), frozenset())
     assert (faults("member_get", body), unnamed("member_get", body)) == ([], [])
 

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from batonpass.api.offload import aside, show, size_of
 from batonpass.api.openapi import route
 from batonpass.api.problems import UnknownPath
-from batonpass.api.service import json_response, known_group_of, page, read_query, service_of, state_of, task_of
+from batonpass.api.service import json_response, known_group_of, page, read_query, service_of, task_of, view_of
 from batonpass.codec.answers import rfc3339, time_of
 from batonpass.codec.bodies import BackQuery, LagsQuery, LimitQuery, given
 from batonpass.codec.changes import Change
@@ -22,7 +22,6 @@ from batonpass.codec.generations import Generation, Moved
 from batonpass.codec.shape import refusal
 from batonpass.codec.views import group_explanation_body, route_body, task_explanation_body
 from batonpass.core.arrivals.answers import no_such_task
-from batonpass.core.handover.view import View
 from batonpass.core.state.ids import GroupId, TaskId
 from batonpass.core.state.model import Group, Task
 from batonpass.explain.group import explain_group
@@ -148,9 +147,9 @@ async def task_explanation(request: Request) -> Response:
 @route(router, "GET", TASK + "/route", answers={200: "Who serves the task, and who stands by."}, schema="route_get")
 async def show_route(request: Request) -> Response:
     """Say where a task is served: the endpoint of its active, and those of its standbys with their lag."""
-    group, soft, now_ms, policy = await state_of(request)
-    task = group.tasks[_present(group, task_of(request))]
-    return json_response(route_body(group, task, tuple(copies_of(View(group, soft, now_ms, policy), task))))
+    view = await view_of(request)
+    task = view.tasks[_present(view.group, task_of(request))]
+    return json_response(route_body(view.group, task, tuple(copies_of(view, task))))
 
 
 @route(
@@ -164,13 +163,12 @@ async def show_route(request: Request) -> Response:
 async def group_explanation(request: Request) -> Response:
     """Explain a group: what is held back and why, which slots are taken, whom it waits for, and until when."""
     asked = read_query(request, LimitQuery)
-    group, soft, now_ms, policy = await state_of(request)
+    view = await view_of(request)
 
     def work() -> dict[str, object]:
-        found = explain_group(group, soft, now_ms, policy, limit=asked.limit)
-        return group_explanation_body(group, found, limit=asked.limit)
+        return group_explanation_body(view.group, explain_group(view, limit=asked.limit), limit=asked.limit)
 
-    return await show(request, size_of(group), work)
+    return await show(request, size_of(view.group), work)
 
 
 def _present(group: Group, task_id: TaskId) -> TaskId:
@@ -181,11 +179,11 @@ def _present(group: Group, task_id: TaskId) -> TaskId:
 
 async def _explained(request: Request, *, limit: int) -> tuple[dict[str, object], Sequence[Change]]:
     """Return the explanation of the task that the path names, with its last changes, newest first."""
-    group, soft, now_ms, policy = await state_of(request)
-    task_id = _present(group, task_of(request))
+    view = await view_of(request)
+    group, task_id = view.group, _present(view.group, task_of(request))
 
     def work() -> dict[str, object]:
-        return task_explanation_body(group, explain_task(group, soft, task_id, now_ms, policy))
+        return task_explanation_body(group, explain_task(view, task_id))
 
     size = size_of(group) if task_id in group.unsettled else 1
     body = await aside(request, size, work)

@@ -16,7 +16,7 @@ from batonpass.api.admission import others_answers
 from batonpass.api.context import Disconnected, context_of
 from batonpass.api.offload import aside, show, size_of
 from batonpass.api.openapi import route
-from batonpass.api.service import command_without_answer, group_of, json_response, read_query, service_of, state_of
+from batonpass.api.service import command_without_answer, group_of, json_response, read_query, service_of, view_of
 from batonpass.codec.bodies import DeletionQuery, GroupBody, PageQuery, ReasonBody, WhatIfBody
 from batonpass.codec.requests import etag, read_declaration, read_if_match, read_what_if
 from batonpass.codec.snapshots import write_plan, write_snapshot
@@ -33,9 +33,6 @@ from batonpass.explain.health import describe
 from batonpass.explain.status import describe_assignments, snapshot_of
 
 if TYPE_CHECKING:
-    from batonpass.core.state.model import Group
-    from batonpass.core.state.policy import Policy
-    from batonpass.core.state.soft import Soft
     from batonpass.placement.flow import Ints
 
 router = APIRouter(prefix="/v1", tags=["groups"])
@@ -80,7 +77,7 @@ async def list_groups(request: Request) -> Response:
     found = []
     for group_id in await coordinator.declared(after=asked.after, limit=asked.limit + 1):
         group, soft = await coordinator.look(group_id)
-        summary = partial(_summary, group, soft, coordinator.now_ms(), coordinator.policy)
+        summary = partial(_summary, View(group, soft, coordinator.now_ms()))
         found.append(await aside(request, size_of(group), summary))
     pages = await others_answers(request.app.state.policy, context_of(request))
     found += [group for page in pages for group in page["groups"]]
@@ -113,13 +110,13 @@ async def show_group(request: Request) -> Response:
 )
 async def show_assignment(request: Request) -> Response:
     """Show where tasks belong, where the present step takes them, and who holds them now."""
-    group, soft, now_ms, policy = await state_of(request)
+    view = await view_of(request)
 
     def work() -> dict[str, Any]:
-        found = describe_assignments(group, soft, now_ms, policy)
-        return {"group": group.id, "generation": group.generation} | assignments_body(found)
+        found = describe_assignments(view)
+        return {"group": view.group.id, "generation": view.group.generation} | assignments_body(found)
 
-    return await show(request, size_of(group), work)
+    return await show(request, size_of(view.group), work)
 
 
 @route(router, "DELETE", GROUP, body=ReasonBody, query=DeletionQuery, answers={204: "Deleted."})
@@ -138,8 +135,8 @@ async def delete_group(request: Request) -> Response:
 )
 async def show_snapshot(request: Request) -> Response:
     """Write the group as a snapshot, on which `batonpass plan` decides without a server."""
-    group, soft, now_ms, _ = await state_of(request)
-    return await show(request, size_of(group), lambda: write_snapshot(snapshot_of(group, soft, now_ms)))
+    view = await view_of(request)
+    return await show(request, size_of(view.group), lambda: write_snapshot(snapshot_of(view)))
 
 
 @route(
@@ -154,7 +151,7 @@ async def plan_change(request: Request) -> Response:
     """Say what would move if members joined, left or drained, or if the config were another."""
     service = service_of(request)
     change = read_what_if(await context_of(request).body())
-    group, soft, now_ms, policy = await state_of(request)
+    view = await view_of(request)
 
     is_over = threading.Event()
 
@@ -167,16 +164,16 @@ async def plan_change(request: Request) -> Response:
         return service.solver(*network)
 
     def work() -> dict[str, Any]:
-        present = snapshot_of(group, soft, now_ms)
+        present = snapshot_of(view)
         go_on()
-        imagined = imagine(present, change, max_members=policy.max_members)
+        imagined = imagine(present, change, max_members=service.coordinator.policy.max_members)
         go_on()
         started = time.perf_counter()
-        plan = plan_snapshot(imagined, policy, solve)
+        plan = plan_snapshot(imagined, solve)
         go_on()
         answer = write_plan(plan, decide_ms=(time.perf_counter() - started) * 1_000)
-        moves = moves_for_load(group, soft, now_ms, policy, solve)
-        for_load = [{"task": task, "from": group.tasks[task].target.owner, "to": to} for task, to in moves.items()]
+        moves = moves_for_load(view, solve)
+        for_load = [{"task": task, "from": view.tasks[task].target.owner, "to": to} for task, to in moves.items()]
         balance = {"before": asdict(balance_now(present)), "after": asdict(balance_then(imagined, plan))}
         return answer | {"balance": balance, "for_load": for_load}
 
@@ -186,20 +183,20 @@ async def plan_change(request: Request) -> Response:
         is_over.set()
 
 
-def _summary(group: Group, soft: Soft, now_ms: int, policy: Policy) -> dict[str, Any]:
-    return group_summary(group, *describe(group, soft, now_ms, policy))
+def _summary(view: View) -> dict[str, Any]:
+    return group_summary(view.group, *describe(view))
 
 
 async def _show(request: Request, *, status: int = 200, is_owed: bool = False) -> Response:
     """Answer with the group of the path, and with the ETag that a change needs."""
-    group, soft, now_ms, policy = await state_of(request)
+    view = await view_of(request)
 
     def work() -> dict[str, Any]:
-        warnings = advice_on(View(group, soft, now_ms, policy))
-        return group_body(group, *describe(group, soft, now_ms, policy), warnings)
+        warnings = advice_on(view, service_of(request).coordinator.policy)
+        return group_body(view.group, *describe(view), warnings)
 
-    headers = {"etag": etag(group.revision)}
-    return await show(request, size_of(group), work, status=status, headers=headers, is_owed=is_owed)
+    headers = {"etag": etag(view.group.revision)}
+    return await show(request, size_of(view.group), work, status=status, headers=headers, is_owed=is_owed)
 
 
 async def _revision(request: Request) -> int | None:

@@ -24,14 +24,13 @@ from batonpass.api.service import (
     read_body,
     read_query,
     service_of,
-    state_of,
+    view_of,
 )
 from batonpass.codec.answers import status_and_body
 from batonpass.codec.bodies import DrainQuery, EvictQuery, JoinBody, LeaveQuery, PageQuery, ReasonBody
 from batonpass.codec.requests import drain_of, eviction_of, leave_of, naming_query, read_join
 from batonpass.codec.views import member_body, next_owners_of
 from batonpass.core.arrivals.answers import refusal
-from batonpass.core.handover.view import View
 from batonpass.core.state.errors import NotSafeToStop
 from batonpass.core.state.ids import MemberId
 from batonpass.core.state.inputs import DrainRequest, DrainReversal, TrustRequest
@@ -134,11 +133,12 @@ async def trust(request: Request) -> Response:
 async def list_members(request: Request) -> Response:
     """List the members of a group by id."""
     asked = read_query(request, PageQuery)
-    group, soft, now_ms, policy = await state_of(request)
+    view = await view_of(request)
+    group = view.group
 
     def work() -> dict[str, object]:
         names, next_owners = sorted(name for name in group.members if name > asked.after), next_owners_of(group)
-        view, load = View(group, soft, now_ms, policy), load_status(group)
+        load = load_status(group)
         shown = [member_body(view, group.members[name], next_owners, load) for name in names[: asked.limit]]
         return {"members": shown, "next": names[asked.limit - 1] if len(names) > asked.limit else None}
 
@@ -148,9 +148,9 @@ async def list_members(request: Request) -> Response:
 @route(router, "GET", MEMBER, answers={200: "The member."}, schema="member_get")
 async def show_member(request: Request) -> Response:
     """Show a member: what it may hold, what it must give up, and what it last said."""
-    group, soft, now_ms, policy = await state_of(request)
-    member = _present(group, member_of(request))
-    size, view = len(group.unsettled) + len(member.assignment), View(group, soft, now_ms, policy)
+    view = await view_of(request)
+    group, member = view.group, _present(view.group, member_of(request))
+    size = len(group.unsettled) + len(member.assignment)
     return await show(request, size, lambda: member_body(view, member, next_owners_of(group), load_status(group)))
 
 
@@ -163,9 +163,9 @@ async def show_member(request: Request) -> Response:
 )
 async def safe_to_stop(request: Request) -> Response:
     """Say whether a member can be stopped now (for a preStop hook, a deployment gate); if not, 409 with the reasons."""
-    group, soft, now_ms, policy = await state_of(request)
-    member = _present(group, member_of(request))
-    work = partial(reasons_to_stay, group, soft, member, now_ms, policy)
+    view = await view_of(request)
+    member = _present(view.group, member_of(request))
+    work = partial(reasons_to_stay, view, member)
     reasons = await aside(request, len(member.assignment) + len(member.revoking), work)
     if reasons:
         detail = f"stopping member {member.id} now would interrupt {len(reasons)} tasks; drain it first, or wait"

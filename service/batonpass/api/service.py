@@ -16,13 +16,11 @@ from batonpass.codec.answers import to_json
 from batonpass.codec.bodies import ReasonBody
 from batonpass.codec.requests import checked_name
 from batonpass.codec.shape import Shape
+from batonpass.core.handover.view import View
 from batonpass.core.state.errors import ProtocolError, UnknownGroup
 from batonpass.core.state.ids import GroupId, MemberId, TaskId
 from batonpass.core.state.inputs import Input
-from batonpass.core.state.model import Group
-from batonpass.core.state.policy import Policy
 from batonpass.core.state.replies import Answer, Declared, Done, DrainProgress, StreamsAdvice
-from batonpass.core.state.soft import Soft
 from batonpass.placement.flow import Solver, minimum_flow
 from batonpass.runtime.access import Tokens
 from batonpass.runtime.audits import Audits
@@ -142,8 +140,8 @@ async def known_group_of(request: Request) -> GroupId:
     return group_id
 
 
-async def state_of(request: Request) -> tuple[Group, Soft, int, Policy]:
-    """Return the group that the path names, its soft state, the time, and the policy.
+async def view_of(request: Request) -> View:
+    """Return the group that the path names, as it is now.
 
     Raises:
         UnknownGroup: when it is not declared.
@@ -151,7 +149,7 @@ async def state_of(request: Request) -> tuple[Group, Soft, int, Policy]:
     """
     coordinator = service_of(request).coordinator
     group, soft = await coordinator.look(group_of(request))
-    return group, soft, coordinator.now_ms(), coordinator.policy
+    return View(group, soft, coordinator.now_ms())
 
 
 def member_of(request: Request) -> MemberId:

@@ -17,7 +17,6 @@ from batonpass.cli.explain import names_of
 from batonpass.client import path
 from batonpass.codec.snapshots import read_snapshot, write_plan
 from batonpass.core.state.errors import ProtocolError
-from batonpass.core.state.policy import Policy
 from batonpass.dashboard.words import Names
 from batonpass.dry_run.plan import plan_snapshot
 from batonpass.terminal import say, say_on_stderr, screen
@@ -149,7 +148,7 @@ def _answer(number: int, text: bytes, *, as_json: bool) -> None:
         faults = error.errors or (("body", error.detail),)
         _refuse("\n".join(f"line {number}, {path}: {reason}" for path, reason in faults))
     begun = perf_counter()
-    found = plan_snapshot(read, Policy())
+    found = plan_snapshot(read)
     decide_ms = (perf_counter() - begun) * 1000
     if as_json:
         say(json.dumps(write_plan(found, decide_ms=decide_ms), separators=(",", ":")))

@@ -48,7 +48,7 @@ def _of_holds(group: Group) -> _Instants:
 def _of_member(draft: DecisionDraft, member: Member) -> _Instants:
     config, known = draft.group.config, draft.member_soft(member.id)
     # The end of its lease, or of the time for which its place is kept while it is away.
-    yield member.away_until_ms or max(draft.lease_end_ms(member), draft.soft.judge_from_ms)
+    yield member.away_until_ms or draft.view().expires_ms(member)
     # It is suspected after its long-poll broke.
     if known is not None and known.poll_broken_ms is not None and member.away_until_ms is None:
         yield known.poll_broken_ms + config.suspect_timeout_ms

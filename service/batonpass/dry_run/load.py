@@ -9,8 +9,7 @@ from typing import Final
 from batonpass.core.handover.view import View
 from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.model import Group
-from batonpass.core.state.policy import BalanceBy, Policy
-from batonpass.core.state.soft import Soft
+from batonpass.core.state.policy import BalanceBy
 from batonpass.core.target.load import by_measured, imbalance, loads_by_member, moved_by, plan_for_load
 from batonpass.core.target.retarget import try_to_plan
 from batonpass.placement.flow import Solver
@@ -54,10 +53,10 @@ def load_status(group: Group) -> LoadStatus | None:
     )
 
 
-def moves_for_load(group: Group, soft: Soft, now_ms: int, policy: Policy, solver: Solver) -> dict[TaskId, MemberId]:
+def moves_for_load(view: View, solver: Solver) -> dict[TaskId, MemberId]:
     """Return what would move for load if it had been as it is for long enough, in order, each with its new owner."""
-    found = load_status(group)
+    group, found = view.group, load_status(view.group)
     if found is None or found.imbalance <= group.config.load_imbalance:
         return {}
-    plan = try_to_plan(View(by_measured(group), soft, now_ms, policy), solver, plan_for_load)
+    plan = try_to_plan(View(by_measured(group), view.soft, view.now_ms), solver, plan_for_load)
     return {} if plan is None or isinstance(plan, str) else moved_by(group, plan)

@@ -14,11 +14,8 @@ from batonpass.core.handover.copies import HeldBack, TaskPlan
 from batonpass.core.handover.planner import StepPlan, plan_step
 from batonpass.core.handover.view import View
 from batonpass.core.state.ids import MemberId, TaskId, task_sort_key
-from batonpass.core.state.model import ActiveState, Group, Pending, Role, Task
-from batonpass.core.state.pmap import PMap
-from batonpass.core.state.policy import Policy
+from batonpass.core.state.model import ActiveState, Group, Role, Task
 from batonpass.core.state.reasons import Held, Reason, Why
-from batonpass.core.state.soft import Soft
 from batonpass.core.target.reach import with_targets
 from batonpass.core.target.retarget import plan_target, try_to_plan
 from batonpass.dry_run.snapshot import Snapshot, to_group
@@ -54,16 +51,9 @@ class Plan:
     placement_failed: str = ""
 
 
-def plan_snapshot(snapshot: Snapshot, policy: Policy, solver: Solver = minimum_flow) -> Plan:
-    """Return the plan for a snapshot. The snapshot must have no contradictions."""
-    group, soft = to_group(snapshot)
-    return plan(group, soft, snapshot.now_ms, policy, solver)
-
-
-def plan(group: Group, soft: Soft, now_ms: int, policy: Policy, solver: Solver = minimum_flow) -> Plan:
-    """Return the plan for a group as it stands, with a new target if there is one."""
-    everything = replace(group, unsettled=PMap(dict.fromkeys(group.table.ids, Pending.MOVING)))
-    before = View(everything, soft, now_ms, policy, as_if_complete=True)
+def plan_snapshot(snapshot: Snapshot, solver: Solver = minimum_flow) -> Plan:
+    """Return the plan for a snapshot without contradictions, with a new target if there is one."""
+    before = View(*to_group(snapshot), snapshot.now_ms, as_if_complete=True)
     found = try_to_plan(before, solver, plan_target)
     failed, changes = (found, {}) if isinstance(found, str) else ("", found.changes)
     view = with_targets(before, changes)

@@ -12,19 +12,19 @@ from batonpass.core.handover.open_transactions import open_transactions, place_i
 from batonpass.core.handover.view import View
 from batonpass.core.state.ids import MemberId
 from batonpass.core.state.model import Member, Task
-from batonpass.core.state.policy import LAG_UNBOUNDED
+from batonpass.core.state.policy import LAG_UNBOUNDED, Policy
 from batonpass.placement.types import Readiness
 
 _NAMED = 5
 """The most members, or transactions, that a sentence names."""
 
 
-def advice_on(view: View) -> tuple[str, ...]:
+def advice_on(view: View, policy: Policy) -> tuple[str, ...]:
     """Return every warning about a group as it stands."""
     group = view.group
     here = [member for member in group.members.values() if member.away_until_ms is None]
     return (
-        *warnings_of(view.policy, group.config),
+        *warnings_of(policy, group.config),
         *_on_config(view),
         *(_on_members(view, here) if here else ()),
         *_on_copies(view),

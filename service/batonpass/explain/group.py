@@ -19,16 +19,14 @@ from batonpass.core.handover.view import View
 from batonpass.core.state.durations import duration
 from batonpass.core.state.failures import distrusted_until_ms, faults_in_words, host_of
 from batonpass.core.state.ids import MemberId, TaskId, task_sort_key
-from batonpass.core.state.leases import expires_ms, fenced_by_ms
-from batonpass.core.state.model import Group, Member, Role
-from batonpass.core.state.policy import BalanceBy, Policy
+from batonpass.core.state.model import Member, Role
+from batonpass.core.state.policy import BalanceBy
 from batonpass.core.state.reasons import meaning_of
-from batonpass.core.state.soft import Soft
 from batonpass.core.target.load import due_ms
 from batonpass.dry_run.load import TOO_HOT_ALONE, LoadStatus, load_status
 from batonpass.explain.health import Health, count, health_of, refusals, silence_of, was_to_rebalance
 from batonpass.explain.status import GroupState, GroupStatus, idle_tasks, status_of
-from batonpass.explain.task import NOT_PROCESSED, SILENT_SUFFIX, TaskState, Wait, state_of, waits_of
+from batonpass.explain.task import NOT_PROCESSED, SILENT_SUFFIX, TaskState, Wait, fenced_by_ms, state_of, waits_of
 
 
 class Budget(NamedTuple):
@@ -87,9 +85,9 @@ class GroupExplanation:
     load: LoadStatus | None
 
 
-def explain_group(group: Group, soft: Soft, now_ms: int, policy: Policy, *, limit: int) -> GroupExplanation:
+def explain_group(view: View, *, limit: int) -> GroupExplanation:
     """Return why the group is where it is, with at most ``limit`` of its waiting tasks."""
-    view = View(group, soft, now_ms, policy)
+    group, soft, now_ms = view.group, view.soft, view.now_ms
     step = plan_step(view)
     known = [plan for plan in step.task_plans if plan.task.id in group.table.index_of]
     unsettled = sorted(known, key=lambda plan: state_of(view, plan.task) not in NOT_PROCESSED)
@@ -200,7 +198,7 @@ def _obstacles(view: View) -> Iterator[Obstacle]:
                 "suspected",
                 len(member.assignment),
                 None,
-                expires_ms(view.group, view.soft, view.now_ms, member),
+                view.expires_ms(member),
                 "its long-poll broke, and it has been silent since",
             )
         elif member.revoking:
@@ -217,7 +215,7 @@ def _unrevoked(view: View, member: Member) -> Obstacle:
     if view.config.kafka_streams:
         detail += "; the application's next rebalance tells"
         return Obstacle(member.id, "unrevoked", len(member.revoking), since_ms, None, detail)
-    until_ms, is_silent = fenced_by_ms(view.group, view.soft, view.now_ms, member, since_ms)
+    until_ms, is_silent = fenced_by_ms(view, member, since_ms)
     detail += SILENT_SUFFIX if is_silent else "; after that it is fenced"
     return Obstacle(member.id, "unrevoked", len(member.revoking), since_ms, until_ms, detail)
 

@@ -20,12 +20,10 @@ from batonpass.core.state.application import Application, rebalance_due_ms
 from batonpass.core.state.durations import duration
 from batonpass.core.state.failures import distrusted_until_ms, faults_in_words, host_of
 from batonpass.core.state.ids import MemberId, TaskId
-from batonpass.core.state.leases import expires_ms, heard_since_ms, is_overdue
 from batonpass.core.state.model import (
     ActiveState,
     Cause,
     Failure,
-    Group,
     Member,
     Outcome,
     Pause,
@@ -33,9 +31,8 @@ from batonpass.core.state.model import (
     Role,
     Task,
 )
-from batonpass.core.state.policy import Policy
 from batonpass.core.state.reasons import Held, meaning_of
-from batonpass.core.state.soft import Refused, Soft
+from batonpass.core.state.soft import Refused
 from batonpass.core.state.topology import is_ready
 from batonpass.explain.remedies import HELP, Level
 from batonpass.explain.status import GroupStatus, idle_tasks, status_of
@@ -161,9 +158,8 @@ LOSSES: Final[Mapping[Cause, str]] = {
 """What made a member leave that had not said that it would."""
 
 
-def describe(group: Group, soft: Soft, now_ms: int, policy: Policy) -> tuple[GroupStatus, Health]:
+def describe(view: View) -> tuple[GroupStatus, Health]:
     """Return where a group stands, and how it is."""
-    view = View(group, soft, now_ms, policy)
     status = status_of(view, plan_step(view).held)
     return status, health_of(view, status)
 
@@ -292,7 +288,7 @@ def is_silent(view: View, member: Member) -> bool:
     """Say whether a member that was heard is silent for longer than it should be; nothing follows of an application."""
     if view.config.kafka_streams or member.id not in view.soft.members or member.away_until_ms is not None:
         return False
-    return member.suspected or is_overdue(view.group, view.soft, view.now_ms, member)
+    return member.suspected or view.is_overdue(member)
 
 
 def _findings(look: _Look) -> Iterator[Finding]:
@@ -486,7 +482,7 @@ def _of_group(look: _Look) -> Iterator[Finding]:
         yield look.found("storm", words, since_ms=group.storm_since_ms, until_ms=storm_over_ms, until=storm_until)
     if look.unheard:
         here = len(look.unheard) + len(look.silent) + len(look.heard)
-        until_ms = max(expires_ms(group, look.view.soft, now_ms, member) for member in look.unheard)
+        until_ms = max(look.view.expires_ms(member) for member in look.unheard)
         yield look.found(
             "unheard",
             f"{here - len(look.unheard):,} of {count(here, 'member')} heard since the coordinator started: "
@@ -538,8 +534,8 @@ def _silent(look: _Look, row: str, members: Sequence[Member]) -> Finding:
         row,
         f"{look.who(members)} {has} fallen silent.",
         what="silent",
-        since_ms=min(heard_since_ms(look.view.soft, one) for one in members),
-        until_ms=max(expires_ms(look.group, look.view.soft, look.view.now_ms, one) for one in members),
+        since_ms=min(look.view.heard_since_ms(one) for one in members),
+        until_ms=max(look.view.expires_ms(one) for one in members),
         until="its lease" if len(members) == 1 else "the last of their leases",
         members=members,
         detail=_heirs(look, members),
@@ -768,7 +764,7 @@ def _evidence(look: _Look) -> str:
         left_ms = look.view.soft.judge_from_ms - look.view.now_ms
         when = f"judged in {duration(left_ms)}" if left_ms > 0 else "judged by their leases"
         return f"{words} since the restart; {when}"
-    oldest_ms = min((heard_since_ms(look.view.soft, one) for one in look.heard), default=None)
+    oldest_ms = min((look.view.heard_since_ms(one) for one in look.heard), default=None)
     return words if oldest_ms is None else f"{words} within {duration(max(look.view.now_ms - oldest_ms, 0))}"
 
 

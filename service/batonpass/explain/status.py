@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from batonpass.core.handover.availability import availability_of
 from batonpass.core.handover.copies import HeldBack, TaskPlan
 from batonpass.core.handover.lag import caught_up_in_ms
 from batonpass.core.handover.owner import Choice
@@ -20,9 +19,8 @@ from batonpass.core.handover.view import View
 from batonpass.core.state.application import Application, application_of, others_refusals, rebalance_due_ms
 from batonpass.core.state.ids import MemberId, TaskId, task_sort_key
 from batonpass.core.state.model import ActiveState, Group, Role, Task
-from batonpass.core.state.policy import Policy
 from batonpass.core.state.reasons import Why
-from batonpass.core.state.soft import MeasuredReport, Refused, Soft
+from batonpass.core.state.soft import MeasuredReport, Refused
 from batonpass.core.state.topology import is_ready, why_not_ready
 from batonpass.dry_run.plan import TARGET_ROLES, Roles, holders_of, in_order, roles_by_member, targets_of
 from batonpass.dry_run.snapshot import Snapshot, SnapshotCopy, SnapshotMember, SnapshotTask
@@ -145,10 +143,11 @@ class Assignments:
     current: Mapping[MemberId, Roles]
 
 
-def describe_assignments(group: Group, soft: Soft, now_ms: int, policy: Policy) -> Assignments:
+def describe_assignments(view: View) -> Assignments:
     """Return the three assignments of a group."""
+    group = view.group
     tasks = group.tasks.pick(group.table.ids)
-    step = {plan.task.id: plan for plan in plan_step(View(group, soft, now_ms, policy)).task_plans}
+    step = {plan.task.id: plan for plan in plan_step(view).task_plans}
     still = [TaskPlan(task, Choice(task.owner, Why.STAYS), task.holders) for task in tasks if task.id not in step]
     return Assignments(
         target=roles_by_member(group, TARGET_ROLES, targets_of(tasks)),
@@ -163,9 +162,9 @@ def _held_now(group: Group) -> Iterator[tuple[MemberId, str, TaskId]]:
         yield from ((member_id, "revoking", task_id) for task_id in member.revoking)
 
 
-def snapshot_of(group: Group, soft: Soft, now_ms: int) -> Snapshot:
+def snapshot_of(view: View) -> Snapshot:
     """Return the group as a snapshot that leads to the same plan."""
-    table = group.table
+    group, table = view.group, view.group.table
     tasks = tuple(
         SnapshotTask(
             task_id,
@@ -175,14 +174,14 @@ def snapshot_of(group: Group, soft: Soft, now_ms: int) -> Snapshot:
         )
         for task_index, task_id in enumerate(table.ids)
     )
-    sizes = state_sizes(group, soft)
-    members = tuple(_snapshot_member(group, soft, now_ms, member_id, sizes) for member_id in sorted(group.members))
+    sizes = state_sizes(group, view.soft)
+    members = tuple(_snapshot_member(view, member_id, sizes) for member_id in sorted(group.members))
     placed = [group.tasks[task_id] for task_id in table.ids]
     return Snapshot(
         config=group.config,
         tasks=tasks,
         members=members,
-        now_ms=now_ms,
+        now_ms=view.now_ms,
         target={
             task.id: (task.target.owner, task.target.standbys)
             for task in placed
@@ -201,11 +200,8 @@ def _revoking(group: Group, task: Task) -> MemberId | None:
     return next((member_id for member_id in waits if member_id in group.members), None)
 
 
-def _snapshot_member(
-    group: Group, soft: Soft, now_ms: int, member_id: MemberId, sizes: Mapping[int, int]
-) -> SnapshotMember:
-    member = group.members[member_id]
-    reports = soft.of(member_id).reports
+def _snapshot_member(view: View, member_id: MemberId, sizes: Mapping[int, int]) -> SnapshotMember:
+    group, member, reports = view.group, view.members[member_id], view.soft.of(member_id).reports
     copies: dict[TaskId, SnapshotCopy] = {}
     known = [task_id for task_id in {*member.assignment, *reports, *member.revoking} if task_id in group.table.index_of]
     for task_id in in_order(group, known):
@@ -217,7 +213,7 @@ def _snapshot_member(
         max_tasks=member.max_tasks,
         client_tags=member.client_tags,
         draining=member.drain is not None,
-        missing=not availability_of(group, soft, now_ms, member).is_heard,
+        missing=not view.is_heard(member_id),
         tasks=copies,
     )
 

@@ -19,11 +19,8 @@ from batonpass.core.handover.view import View
 from batonpass.core.state.durations import duration
 from batonpass.core.state.failures import is_avoided
 from batonpass.core.state.ids import MemberId, TaskId
-from batonpass.core.state.leases import expires_ms, fenced_by_ms, heard_since_ms
-from batonpass.core.state.model import ActiveState, Group, Member, Outcome, Role, Task
-from batonpass.core.state.policy import Policy
+from batonpass.core.state.model import ActiveState, Member, Outcome, Role, Task
 from batonpass.core.state.reasons import Held, WaitsFor, Why, meaning_of
-from batonpass.core.state.soft import Soft
 from batonpass.explain.status import is_idle
 
 
@@ -93,10 +90,9 @@ _SAID_ANYWAY: Final = (Held.REVOKING, Held.LEASE, Held.GRANTS_HELD, Held.OPEN_TR
 SILENT_SUFFIX: Final = "; it is silent, and expires when its lease is over"
 
 
-def explain_task(group: Group, soft: Soft, task_id: TaskId, now_ms: int, policy: Policy) -> TaskExplanation:
+def explain_task(view: View, task_id: TaskId) -> TaskExplanation:
     """Return why ``task_id``, which must be a task of the group, is where it is, and what it waits for."""
-    view = View(group, soft, now_ms, policy)
-    task = group.tasks[task_id]
+    group, task = view.group, view.group.tasks[task_id]
     plan, state = _plan_of(view, task), state_of(view, task)
     waits = tuple(waits_of(view, plan))
     return TaskExplanation(
@@ -217,7 +213,7 @@ def _copy_waits(view: View, task: Task, held: HeldBack | None) -> Iterator[Wait]
 
 def _silent_wait(view: View, member: Member) -> Wait:
     """Return the wait for a member that may be dead: it is heard again, or its lease ends and others get its copies."""
-    until_ms = expires_ms(view.group, view.soft, view.now_ms, member)
+    until_ms = view.expires_ms(member)
     detail = "it fell silent and may be dead; unless it is heard before, its tasks and copies go to others"
     return Wait(WaitsFor.LEASE, member.id, until_ms, max(0, until_ms - view.now_ms), detail)
 
@@ -236,9 +232,19 @@ def _release_wait(view: View, task: Task, member_id: MemberId, free_at_ms: int |
     # No end of a lease is set, so the member still has to confirm.
     member = view.group.members[member_id]
     since_ms = member.revoking[task.id].since_ms
-    until_ms, is_silent = fenced_by_ms(view.group, view.soft, view.now_ms, member, since_ms)
+    until_ms, is_silent = fenced_by_ms(view, member, since_ms)
     detail = "it was told to stop and has not confirmed it"
     return Wait(WaitsFor.CONFIRMATION, member_id, until_ms, None, detail + (SILENT_SUFFIX if is_silent else ""))
+
+
+def fenced_by_ms(view: View, member: Member, since_ms: int) -> tuple[int, bool]:
+    """Return the instant until which a member that must give something up since ``since_ms`` can delay others.
+
+    The second value is true if the member is silent, and its lease ends before it would be fenced for not confirming.
+    """
+    fenced_ms, expires_ms = since_ms + view.config.rebalance_timeout_ms, view.expires_ms(member)
+    is_silent = member.id in view.soft.members and view.is_overdue(member)
+    return (expires_ms, True) if is_silent and expires_ms < fenced_ms else (fenced_ms, False)
 
 
 def _held_wait(view: View, task: Task, held: HeldBack) -> Wait:
@@ -278,7 +284,7 @@ def _grant_waits(view: View, task: Task, taker: MemberId | None) -> Iterator[Wai
 def _others_first(view: View, member: Member) -> Wait:
     """Return the wait for a member that gets no grant until it has confirmed its revocations."""
     since_ms = min(revocation.since_ms for revocation in member.revoking.values())
-    until_ms, is_silent = fenced_by_ms(view.group, view.soft, view.now_ms, member, since_ms)
+    until_ms, is_silent = fenced_by_ms(view, member, since_ms)
     count = len(member.revoking)
     detail = f"it must first confirm that it gave up {count} {'task' if count == 1 else 'tasks'}"
     detail += SILENT_SUFFIX if is_silent else ""
@@ -355,7 +361,7 @@ def _where(view: View, task: Task, state: TaskState) -> str:
             what = "failed on" if state is TaskState.FAILED else "lost its state on"
             return f"{task.id} {what} {task.owner}, which has had it for {since}."
         case _ if task.owner is not None and not view.is_heard(task.owner):
-            silence = duration(view.now_ms - heard_since_ms(view.soft, view.members[task.owner]))
+            silence = duration(view.now_ms - view.heard_since_ms(view.members[task.owner]))
             return f"{task.owner} ran {task.id} when it was last heard, {silence} ago."
         case _:
             return f"{task.owner} runs {task.id} and has had it for {since}."

@@ -164,7 +164,8 @@ class GroupGauges(Collector):
         yield from families.values()
 
     def _show(self, group: Group, soft: Soft, now_ms: int) -> Iterator[Shown]:
-        status, health = describe(group, soft, now_ms, self._policy)
+        view = View(group, soft, now_ms)
+        status, health = describe(view)
         for level in Level:
             yield "health", (level.value,), float(level is health.level)
         for state in GroupState:
@@ -190,7 +191,7 @@ class GroupGauges(Collector):
         yield "warmups_stalled", (), sum(until_ms > now_ms for until_ms in cached.stalls)
         ends = Counter(instance for instance, at_ms in cached.ends if at_ms > now_ms - FLAPS_WITHIN_MS)
         yield "flapping_instances", (), sum(count >= FLAPS for count in ends.values())
-        yield "distrusted_members", (), len(View(group, soft, now_ms, self._policy).distrusted)
+        yield "distrusted_members", (), len(view.distrusted)
         yield "session_timeout_seconds", (), group.config.session_timeout_ms / 1_000
         yield "storm", (), float(group.storm_since_ms is not None)
         refused = (status.application and status.application.refused) or status.others_refusals

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.model import ActiveState
-from batonpass.core.state.policy import GroupConfig, Policy, parse_config
+from batonpass.core.state.policy import GroupConfig, parse_config
 from batonpass.dry_run.plan import Plan, plan_snapshot
 from batonpass.dry_run.snapshot import Snapshot, SnapshotCopy, SnapshotMember, SnapshotTask, contradictions
 
@@ -79,8 +79,8 @@ def plan(
     """Return what the core decides on the group; it must be valid by Kafka's own rules."""
     members = list(clients)
     shot = snapshot(members, stateful, stateless=stateless, settings=settings)
-    made = plan_snapshot(shot, Policy())
-    assert made == plan_snapshot(shot, Policy())
+    made = plan_snapshot(shot)
+    assert made == plan_snapshot(shot)
     assert faults(made, shot) == []
     assert not (made.at_rest and made.probing_needed)
     return made

@@ -29,7 +29,6 @@ from tests.core.relay import Relay, moved, rounds_bound
 from tests.core.scene import topology
 
 from batonpass.core.state.ids import MemberId, TaskId
-from batonpass.core.state.policy import Policy
 from batonpass.core.state.reasons import Held
 from batonpass.dry_run.plan import plan_snapshot
 from batonpass.dry_run.snapshot import SnapshotCopy, SnapshotMember
@@ -171,7 +170,7 @@ def test_movement_to_a_caught_up_standby_uses_no_slot() -> None:
         client("c2", stands_by={"0_3": 5_000}, warms={"0_2": 5_000}),
     ]
     settings_ = config(max_warmup_replicas=1, num_standby_replicas=1)
-    made = plan_snapshot(snapshot(clients, grid(1, 4), settings=settings_), Policy())
+    made = plan_snapshot(snapshot(clients, grid(1, 4), settings=settings_))
     swapped = [task for task in active(made, "c1") if task in ("0_0", "0_1")]
     assert swapped
     assert set(swapped) <= set(standby(made, "c0"))
@@ -195,7 +194,7 @@ def test_large_groups_are_placed_whole_and_then_rest(
     members = [client(f"c{number:04}", capacity=threads) for number in range(clients)]
     settings_ = config(num_standby_replicas=standbys)
     shot = snapshot(members, tasks, settings=settings_)
-    first = plan_snapshot(shot, Policy())
+    first = plan_snapshot(shot)
     assert faults(first, shot) == []
     assert sum(counts(first)) == partitions
     assert sum(counts(first, "standby")) == partitions * standbys
@@ -203,7 +202,7 @@ def test_large_groups_are_placed_whole_and_then_rest(
     assert max(counts(first, "standby")) - min(counts(first, "standby")) <= 1
     settled = [_settled(one, first.assignment[one.id]) for one in members]
     target = {TaskId(task): (member_id, ()) for member_id, roles in first.target.items() for task in roles["active"]}
-    second = plan_snapshot(snapshot(settled, tasks, settings=settings_, target=target), Policy())
+    second = plan_snapshot(snapshot(settled, tasks, settings=settings_, target=target))
     assert second.at_rest
     assert second.assignment == first.assignment
 

@@ -10,6 +10,7 @@ from tests.core.described import describe_group
 from tests.core.relay import COLD_LAG, Relay, moved
 from tests.core.scene import Scene, copy, running, topology
 
+from batonpass.core.handover.view import View
 from batonpass.core.state.errors import Fenced
 from batonpass.core.state.evolve import evolve
 from batonpass.core.state.ids import GroupId, InstanceId, MemberId, TaskId
@@ -79,7 +80,7 @@ def test_a_stalled_task_says_so_while_it_waits() -> None:
     reasons: list[set[Held]] = []
     for _ in range(11):
         relay.round()
-        status = describe_group(relay.group, relay.scene.soft, relay.scene.now_ms, relay.scene.policy)
+        status = describe_group(View(relay.group, relay.scene.soft, relay.scene.now_ms))
         reasons.append({entry.reason for entry in status.held_back})
         assert relay.group.next_probe_ms is not None
     # First one task was tried there, then the other; since then both wait.

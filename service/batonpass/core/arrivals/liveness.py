@@ -12,9 +12,10 @@ from batonpass.core.arrivals.answers import Taken
 from batonpass.core.arrivals.kept_out import let_in_when_over
 from batonpass.core.arrivals.membership import release
 from batonpass.core.arrivals.reports import clear_suspicion, explain_distrust, park
-from batonpass.core.handover.availability import Availability, availability_of
+from batonpass.core.handover.availability import Availability
 from batonpass.core.handover.decision_draft import DecisionDraft
 from batonpass.core.handover.turns import last_came_on
+from batonpass.core.handover.view import View
 from batonpass.core.state.failures import distrust_ends
 from batonpass.core.state.inputs import PollBroken, PollOpened, Started, Tick
 from batonpass.core.state.model import Cause, Drain, Group, Member, OnLeaseLost
@@ -74,11 +75,11 @@ def notice_return(draft: DecisionDraft, before: Soft, member: Member) -> bool:
 
     If the present target gives it nothing new because it was not there, the group is placed anew.
     """
-    was_overdue = availability_of(draft.group, before, draft.now_ms, member) is Availability.OVERDUE
+    was_overdue = View(draft.group, before, draft.now_ms).availability(member.id) is Availability.OVERDUE
     missing = draft.soft.placed_without
     if not was_overdue and member.id not in missing:
         return False
-    if not availability_of(draft.group, draft.soft, draft.now_ms, member).is_heard:
+    if not draft.view().is_heard(member.id):
         return False
     if member.id in missing:
         draft.soft = draft.soft._replace(placed_without=missing - {member.id})
@@ -153,7 +154,7 @@ def _expire(draft: DecisionDraft) -> None:
     expired = [
         member
         for _, member in sorted(draft.group.members.items())
-        if member.away_until_ms is None and draft.lease_end_ms(member) <= draft.now_ms
+        if member.away_until_ms is None and draft.view().lease_end_ms(member) <= draft.now_ms
     ]
     if not expired:
         return
@@ -212,7 +213,7 @@ def _fence_unconfirmed(draft: DecisionDraft) -> None:
     for member_id, member in sorted(draft.group.members.items()):
         if not any(draft.now_ms - revocation.since_ms >= timeout_ms for revocation in member.revoking.values()):
             continue
-        end_ms = max(draft.now_ms, draft.lease_end_ms(member))
+        end_ms = max(draft.now_ms, draft.view().lease_end_ms(member))
         fenced.append(draft.gone(member_id, Cause.FENCED, lease_end_ms=end_ms))
         draft.explain(
             Happened.FENCED, to=member_id, detail="a revocation was not confirmed within rebalance_timeout_ms"

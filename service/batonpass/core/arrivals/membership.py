@@ -128,7 +128,7 @@ def _predecessors(draft: DecisionDraft, item: Join) -> list[Member] | ProtocolEr
 
 
 def _lease_left_ms(draft: DecisionDraft, member: Member) -> int:
-    return max(1, draft.lease_end_ms(member) - draft.now_ms)
+    return max(1, draft.view().lease_end_ms(member) - draft.now_ms)
 
 
 def _inherit(draft: DecisionDraft, item: Join, old: Member) -> bool:
@@ -259,7 +259,7 @@ def evict(draft: DecisionDraft, item: Eviction) -> Reply:
     if member is None:
         return Done()
     now_ms = draft.now_ms
-    end_ms = now_ms if is_dead or member.away_until_ms is not None else max(now_ms, draft.lease_end_ms(member))
+    end_ms = now_ms if is_dead or member.away_until_ms is not None else max(now_ms, draft.view().lease_end_ms(member))
     draft.record(draft.gone(member.id, Cause.EVICTED, lease_end_ms=end_ms))
     draft.schedule("evict")
     return Done()

@@ -9,10 +9,6 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from batonpass.core.state.leases import is_overdue
-from batonpass.core.state.model import Group, Member
-from batonpass.core.state.soft import Soft
-
 
 class Availability(IntEnum):
     """How well a member may take something new. Lower is better. The worst that holds of a member counts.
@@ -31,14 +27,3 @@ class Availability(IntEnum):
     def is_heard(self) -> bool:
         """Whether the member would begin at once."""
         return self <= Availability.DRAINING
-
-
-def availability_of(group: Group, soft: Soft, now_ms: int, member: Member) -> Availability:
-    """Return how well a member may take something new. Of its own members, Kafka says which are alive."""
-    if member.away_until_ms is not None:
-        return Availability.AWAY
-    if member.suspected:
-        return Availability.SUSPECTED
-    if not group.config.kafka_streams and is_overdue(group, soft, now_ms, member):
-        return Availability.OVERDUE
-    return Availability.THERE if member.drain is None else Availability.DRAINING

@@ -12,8 +12,7 @@ from batonpass.core.handover.copies import HeldBack
 from batonpass.core.handover.view import View
 from batonpass.core.state.evolve import evolve
 from batonpass.core.state.ids import MemberId, TaskId
-from batonpass.core.state.leases import lease_end_ms
-from batonpass.core.state.model import UNSEEN_STOPS, Cause, Group, Member
+from batonpass.core.state.model import UNSEEN_STOPS, Cause, Group
 from batonpass.core.state.policy import Policy
 from batonpass.core.state.reasons import Reason
 from batonpass.core.state.records import MemberGone, RebalanceScheduled, Record
@@ -61,7 +60,7 @@ class DecisionDraft:
 
     def view(self) -> View:
         if self._view is None:
-            self._view = View(self.group, self.soft, self.now_ms, self.policy)
+            self._view = View(self.group, self.soft, self.now_ms)
         return self._view
 
     def schedule(self, trigger: str, delay_ms: int | None = None) -> None:
@@ -85,6 +84,3 @@ class DecisionDraft:
         """Replace what is known of a member. None forgets it."""
         self.soft = self.soft._replace(members=self.soft.members.updated({member_id: known}))
         self._view = None
-
-    def lease_end_ms(self, member: Member) -> int:
-        return lease_end_ms(self.group, self.soft, self.now_ms, member)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Final
 
-from batonpass.core.handover.availability import Availability, availability_of
+from batonpass.core.handover.availability import Availability
 from batonpass.core.handover.lag import Copy, copy_as_reported
 from batonpass.core.handover.open_transactions import open_transactions_of
 from batonpass.core.handover.room import DiskRoom, has_limit, room_on_disks
@@ -18,10 +18,8 @@ from batonpass.core.state.failures import (
     may_be_the_host,
 )
 from batonpass.core.state.ids import MemberId, TaskId
-from batonpass.core.state.leases import heard_since_ms
 from batonpass.core.state.model import ActiveState, Group, Member, Outcome, PauseScope, Task
 from batonpass.core.state.newcomers import new_until_ms
-from batonpass.core.state.policy import Policy
 from batonpass.core.state.reasons import Held, Hold
 from batonpass.core.state.soft import MemberSoft, Soft
 
@@ -35,25 +33,73 @@ class View:
     what they give up, and what they are handed runs.
     """
 
-    def __init__(self, group: Group, soft: Soft, now_ms: int, policy: Policy, *, as_if_complete: bool = False) -> None:
+    def __init__(self, group: Group, soft: Soft, now_ms: int, *, as_if_complete: bool = False) -> None:
         self.group = group
         self.soft = soft
         self.now_ms = now_ms
-        self.policy = policy
         self.config = group.config
         self.as_if_complete = as_if_complete
         self.tasks = group.tasks
-        self.members: Mapping[MemberId, Member] = group.members.plain()
-        self.member_softs: Mapping[MemberId, MemberSoft] = soft.members.plain()
         self._load: dict[MemberId, float] = {}
+
+    @cached_property
+    def members(self) -> Mapping[MemberId, Member]:
+        return self.group.members.plain()
+
+    @cached_property
+    def member_softs(self) -> Mapping[MemberId, MemberSoft]:
+        return self.soft.members.plain()
+
+    def heard_since_ms(self, member: Member) -> int:
+        """Return when a member was heard last, as far as this coordinator was there to hear it.
+
+        What came before its start, or before it stood still, is no silence of the member's.
+        """
+        member_soft = self.soft.members.get(member.id)
+        return max(member.joined_ms if member_soft is None else member_soft.heard_ms, self.soft.listens_since_ms)
+
+    def is_overdue(self, member: Member) -> bool:
+        """Say whether a member has missed a heartbeat, and may be about to expire.
+
+        That is after twice the heartbeat interval, or twice the time between its own heartbeats if they come more
+        slowly.
+        """
+        longest_ms = max(self.group.overdue_ms, 2 * self.soft.of(member.id).rhythm_ms)
+        return self.now_ms - self.heard_since_ms(member) > longest_ms
+
+    def lease_end_ms(self, member: Member) -> int:
+        """Return when a member's lease ends as this coordinator counts it (protocol 7.5).
+
+        It counts from receipt, by the largest timeout.
+
+        The present timeout always counts: an answer to a long-poll may have carried it, and such answers are not noted.
+        """
+        member_soft, group = self.soft.members.get(member.id), self.group
+        if member_soft is None:
+            # A coordinator whose clock was ahead may have recorded the join. No member joined later than now.
+            joined_ms = min(member.joined_ms, self.now_ms)
+            return max(self.soft.judge_from_ms, joined_ms + group.longest_session_ms)
+        answered_ms = max((timeout for _, timeout in member_soft.timeouts), default=group.longest_session_ms)
+        return member_soft.heard_ms + max(answered_ms, group.config.session_timeout_ms)
+
+    def expires_ms(self, member: Member) -> int:
+        """Return when a member expires if it is not heard: with its lease, but not before members may be judged."""
+        return max(self.lease_end_ms(member), self.soft.judge_from_ms)
 
     def present_member(self, member_id: MemberId | None) -> Member | None:
         """Return the member if it is in the group and not away to restart."""
         return self.group.present_member(member_id)
 
     def availability(self, member_id: MemberId) -> Availability:
-        """Return how well a member of the group may take something new."""
-        return availability_of(self.group, self.soft, self.now_ms, self.members[member_id])
+        """Return how well a member of the group may take something new. Of its own members, Kafka says who is alive."""
+        member = self.members[member_id]
+        if member.away_until_ms is not None:
+            return Availability.AWAY
+        if member.suspected:
+            return Availability.SUSPECTED
+        if not self.config.kafka_streams and self.is_overdue(member):
+            return Availability.OVERDUE
+        return Availability.THERE if member.drain is None else Availability.DRAINING
 
     def is_heard(self, member_id: MemberId) -> bool:
         """Say whether a member is in the group and would begin at once what it is given."""
@@ -264,7 +310,7 @@ class View:
         away or suspected do not count.
         """
         silences = [
-            (heard_since_ms(self.soft, member), member.id)
+            (self.heard_since_ms(member), member.id)
             for member in self.members.values()
             if member.away_until_ms is None and not member.suspected
         ]

@@ -73,7 +73,7 @@ def balance_by_load(draft: DecisionDraft) -> None:
     if at_ms is None or draft.now_ms < at_ms or not _is_calm(draft.view()):
         return
     draft.soft = draft.soft._replace(load_tried_ms=draft.now_ms)
-    view = View(by_measured(draft.group), draft.soft, draft.now_ms, draft.policy)
+    view = View(by_measured(draft.group), draft.soft, draft.now_ms)
     plan = try_to_plan(view, draft.solver, plan_for_load)
     if isinstance(plan, str):
         draft.explain(NoChange.PLACEMENT_FAILED, detail=plan)

@@ -98,7 +98,7 @@ def with_targets(view: View, changes: Mapping[TaskId, Target]) -> View:
     group = view.group
     tasks = {task_id: group.tasks[task_id].with_target(change) for task_id, change in changes.items()}
     then = replace(group, tasks=group.tasks.updated(tasks))
-    return View(then, view.soft, view.now_ms, view.policy, as_if_complete=view.as_if_complete)
+    return View(then, view.soft, view.now_ms, as_if_complete=view.as_if_complete)
 
 
 def _full_for(plan: TaskPlan, copy_capacity: CopyCapacity) -> MemberId | None:

@@ -19,6 +19,7 @@ from batonpass.codec.shape import Shape
 from batonpass.codec.views import assignments_body, group_summary, topology_body
 from batonpass.core.arrivals.answers import answer_to_poll
 from batonpass.core.decide import decide
+from batonpass.core.handover.view import View
 from batonpass.core.state.errors import InvalidRequest, ProtocolError
 from batonpass.core.state.evolve import evolve
 from batonpass.core.state.ids import GroupId, MemberId
@@ -162,10 +163,10 @@ class LocalCoordinator:
             ProtocolError: when the group is not declared.
         """
         found, soft = await self.coordinator.look(GroupId(group))
-        now_ms, policy = self.coordinator.now_ms(), self.coordinator.policy
-        summary = group_summary(found, *describe(found, soft, now_ms, policy))
+        view = View(found, soft, self.coordinator.now_ms())
+        summary = group_summary(found, *describe(view))
         summary["topology"] = topology_body(found.topology)
-        return summary | assignments_body(describe_assignments(found, soft, now_ms, policy))
+        return summary | assignments_body(describe_assignments(view))
 
     async def at_rest(self, group: str, *, timeout_s: float = 60) -> dict[str, Any]:
         """Wait until every task is where it belongs and runs, and return the group's description.
