@@ -12,8 +12,7 @@ from typing import Final, NamedTuple
 
 from batonpass.core.arrivals.answers import why_drain_is_blocked
 from batonpass.core.arrivals.kept_out import name_of_instance
-from batonpass.core.handover.budget import slots_used
-from batonpass.core.handover.copies import HeldBack, TaskPlan, is_for_drain, plan_task
+from batonpass.core.handover.copies import HeldBack, TaskPlan, plan_task
 from batonpass.core.handover.planner import plan_step
 from batonpass.core.handover.view import View
 from batonpass.core.state.durations import duration
@@ -97,7 +96,8 @@ def explain_group(view: View, *, limit: int) -> GroupExplanation:
     behind = [] if unsettled or status.at_rest else list(_behind(view))
     idle = idle_tasks(view)
     idling = [_waiting(view, plan_task(view, task)) for task in view.tasks.pick(idle)]
-    warmups, drains, full = _budgets(view, unsettled)
+    of_balance, of_drains = step.slots.used
+    warmups = Budget(of_balance, step.slots.balance)
     obstacles, load = tuple(_obstacles(view)), load_status(group)
     return GroupExplanation(
         status=status,
@@ -105,8 +105,8 @@ def explain_group(view: View, *, limit: int) -> GroupExplanation:
         held_until_ms=group.grants_from_ms if group.grants_from_ms > now_ms else None,
         judges_from_ms=soft.judge_from_ms if soft.judge_from_ms > now_ms else None,
         warmups=warmups,
-        drain_warmups=drains,
-        full_members=full,
+        drain_warmups=Budget(of_drains, step.slots.drains),
+        full_members=step.slots.full_members,
         obstacles=obstacles,
         waiting=tuple(waiting or [*idling, *behind][:limit]),
         waiting_total=len(unsettled) or len(idle) + len(behind),
@@ -162,25 +162,6 @@ def _of_load(view: View, load: LoadStatus) -> Iterator[str]:
             f"{load.hottest} alone takes {load.hottest_share:.0%} of the largest member: "
             "no placement helps, so split it, or give a member more capacity."
         )
-
-
-def _budgets(view: View, task_plans: list[TaskPlan]) -> tuple[Budget, Budget, tuple[MemberId, ...]]:
-    """Return the group's slots, its slots for drains, and the members that have no slot left."""
-    stateful, config = len(view.group.table.stateful_indexes), view.config
-    used = {True: 0, False: 0}
-    per_member: Counter[MemberId] = Counter()
-    for plan in [plan for plan in task_plans if plan.task.standbys or plan.task.warmups]:
-        # A copy on the next owner counts as its active, not as a warmup.
-        copies = {
-            member_id: role
-            for member_id, role in plan.task.holders.items()
-            if member_id != plan.task.handover.next_owner
-        }
-        for_drain = is_for_drain(view, plan.task, plan.choice.active, copies)
-        used[for_drain] += max(0, slots_used(copies, config.num_standby_replicas))
-        per_member.update(member_id for member_id, role in copies.items() if role is Role.WARMUP)
-    full = tuple(sorted(member_id for member_id, taken in per_member.items() if taken >= config.max_warmups_per_member))
-    return Budget(used[False], config.warmup_budget(stateful)), Budget(used[True], config.drain_budget(stateful)), full
 
 
 def _obstacles(view: View) -> Iterator[Obstacle]:

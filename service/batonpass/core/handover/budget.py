@@ -32,14 +32,23 @@ _NEVER: Final = 2**62
 class Slots:
     """What is left of one step's budgets, and of the room that members have."""
 
-    __slots__ = ("_balance_left", "_drain_left", "_per_member", "_view", "_warmups", "copy_capacity")
+    __slots__ = (
+        "_balance_left",
+        "_drain_left",
+        "_view",
+        "_warmups",
+        "balance",
+        "copy_capacity",
+        "drains",
+        "per_member",
+    )
 
     def __init__(self, view: View, task_plans: list[TaskPlan], copy_capacity: CopyCapacity) -> None:
         config, stateful = view.config, len(view.group.table.stateful_indexes)
         self._view = view
-        self._balance_left = config.warmup_budget(stateful)
-        self._drain_left = config.drain_budget(stateful)
-        self._per_member = config.max_warmups_per_member
+        self.balance = self._balance_left = config.warmup_budget(stateful)
+        self.drains = self._drain_left = config.drain_budget(stateful)
+        self.per_member = config.max_warmups_per_member
         self._warmups: defaultdict[MemberId, int] = defaultdict(int)
         self.copy_capacity = copy_capacity
         waiting = _waiting_for_their_grant(view, task_plans)
@@ -71,6 +80,16 @@ class Slots:
         return min(self._drain_left if for_drain else self._balance_left, self._drain_left + self._balance_left)
 
     @property
+    def used(self) -> tuple[int, int]:
+        """How many slots are taken, and how many of those for drains."""
+        return self.balance - self._balance_left, self.drains - self._drain_left
+
+    @property
+    def full_members(self) -> tuple[MemberId, ...]:
+        """The members that have no slot left."""
+        return tuple(sorted(member_id for member_id, count in self._warmups.items() if count >= self.per_member))
+
+    @property
     def are_overdrawn(self) -> bool:
         """Whether both budgets together are used up, so that neither gives anything."""
         return self._drain_left + self._balance_left <= 0
@@ -92,7 +111,7 @@ class Slots:
             return Hold(Held.NEW_MEMBER, self._view.newcomers[request.member_id])
         if self.left(for_drain=request.for_drain) <= 0:
             return Hold(Held.DRAIN_BUDGET if request.for_drain else Held.WARMUP_BUDGET)
-        if self._warmups[request.member_id] >= self._per_member:
+        if self._warmups[request.member_id] >= self.per_member:
             return Hold(Held.MEMBER_WARMUP_BUDGET)
         return None
 
@@ -105,7 +124,7 @@ class Slots:
 
     def may_begin(self, member_id: MemberId) -> bool:
         """Say whether the member, which has no limit of its own, is present and may begin one more warmup."""
-        return self._warmups[member_id] < self._per_member and self._view.present_member(member_id) is not None
+        return self._warmups[member_id] < self.per_member and self._view.present_member(member_id) is not None
 
     def take(self, request: CopyRequest) -> Role:
         """Give the requested copy, and return its role."""
@@ -146,11 +165,6 @@ def _is_free_for_a_warmup(plan: TaskPlan) -> bool:
         and not task.handover.unreleased
         and task.handover.next_owner != active
     )
-
-
-def slots_used(copies: Mapping[MemberId, Role], num_standby_replicas: int) -> int:
-    """Return the slots that a task uses: its warmups, or its copies beyond the wanted number, whichever is larger."""
-    return max([*copies.values()].count(Role.WARMUP), len(copies) - num_standby_replicas)
 
 
 class _Order(NamedTuple):

@@ -29,9 +29,13 @@ class CopyRequest(NamedTuple):
 
     task: Task
     member_id: MemberId
-    for_active: bool
     for_drain: bool
     needs_no_slot: bool
+
+    @property
+    def for_active(self) -> bool:
+        """Whether the active is to move there."""
+        return self.member_id == self.task.target.owner
 
 
 class HeldBack(NamedTuple):
@@ -268,7 +272,6 @@ def _with_requests(
         return TaskPlan(task, choice, copies)
     for_drain = is_for_drain(view, task, choice.active, copies)
     requests = [
-        CopyRequest(task, member_id, member_id == task.target.owner, for_drain, number < free)
-        for number, member_id in enumerate(missing)
+        CopyRequest(task, member_id, for_drain, needs_no_slot=number < free) for number, member_id in enumerate(missing)
     ]
     return TaskPlan(task, choice, copies, tuple(requests))

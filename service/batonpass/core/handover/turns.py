@@ -11,10 +11,10 @@ tasks that were not tried yet (``budget``). Meanwhile balance moves other tasks 
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
 
 from batonpass.core.handover.budget import Slots
-from batonpass.core.handover.copies import is_for_drain
+from batonpass.core.handover.copies import HeldBack, is_for_drain
 from batonpass.core.handover.decision_draft import DecisionDraft
 from batonpass.core.handover.planner import plan_step
 from batonpass.core.handover.view import View
@@ -26,15 +26,6 @@ from batonpass.core.state.soft import Soft
 
 _SHARED: Final = (Held.WARMUP_BUDGET, Held.MEMBER_WARMUP_BUDGET, Held.DRAIN_BUDGET, Held.NO_CAPACITY)
 """The reasons of waits that end when another move lets go of what it holds."""
-
-
-class _Refused(NamedTuple):
-    """A copy, or a task without a place, that waits for a slot or for room."""
-
-    task: TaskId
-    member_id: MemberId | None
-    for_drain: bool
-    reason: Held
 
 
 def last_came_on(soft: Soft, task_id: TaskId, member: Member) -> tuple[int, int]:
@@ -62,13 +53,13 @@ def give_way(draft: DecisionDraft) -> bool:
         return False
     task_plans, slots = plan_step(view)
     refused = [
-        _Refused(plan.task.id, request.member_id, request.for_drain, hold.reason)
+        HeldBack(plan.task.id, request.member_id, *hold)
         for plan in task_plans
         for request in plan.requests
         if request.member_id not in plan.copies and (hold := slots.why_not(request)) and hold.reason in _SHARED
     ]
     refused += [
-        _Refused(plan.task.id, plan.task.target.owner, False, Held.NO_CAPACITY)
+        HeldBack(plan.task.id, plan.task.target.owner, Held.NO_CAPACITY)
         for plan in task_plans
         if Held.NO_CAPACITY in (plan.choice.held, plan.task.target.waiting_reason)
     ]
@@ -85,17 +76,17 @@ def give_way(draft: DecisionDraft) -> bool:
     return bool(giving)
 
 
-def _is_in_the_way(view: View, slots: Slots, task: Task, member_id: MemberId, refused: list[_Refused]) -> bool:
+def _is_in_the_way(view: View, slots: Slots, task: Task, member_id: MemberId, refused: list[HeldBack]) -> bool:
     """Say whether a task that waits would come further without this warmup."""
     for_drain = is_for_drain(view, task, task.owner, task.holders)
     holders = {member_id, task.owner, *task.standbys}
 
-    def holds_up(waiting: _Refused) -> bool:
+    def holds_up(waiting: HeldBack) -> bool:
         if waiting.reason is Held.NO_CAPACITY:
-            return waiting.member_id is None or waiting.member_id in holders
+            return waiting.to is None or waiting.to in holders
         if waiting.reason is Held.MEMBER_WARMUP_BUDGET:
-            return waiting.member_id == member_id
-        return for_drain == waiting.for_drain or slots.are_overdrawn
+            return waiting.to == member_id
+        return for_drain == (waiting.reason is Held.DRAIN_BUDGET) or slots.are_overdrawn
 
     return any(holds_up(waiting) for waiting in refused if waiting.task != task.id)
 

@@ -23,7 +23,7 @@ from batonpass.core.state.records import ImbalanceNoted, LoadsMeasured, MovedFor
 from batonpass.core.state.soft import Soft
 from batonpass.core.state.topology import build_table
 from batonpass.core.target.retarget import TargetPlan, plan_target, record_of, try_to_plan
-from batonpass.core.target.targets import build_request
+from batonpass.core.target.targets import build_request, loads_of
 from batonpass.placement.flow import Solver
 from batonpass.placement.place import place
 from batonpass.placement.types import UNASSIGNED, PlacementRequest
@@ -148,7 +148,7 @@ def _worthwhile(view: View, solver: Solver) -> dict[int, int]:
     counts as none.
     """
     request, group = replace(build_request(view), balance_held=False), view.group
-    home, size, index_of, ms = request.home, request.state_size, group.table.index_of, group.config.load_cooldown_ms
+    home, size, ms = request.home, request.state_size, group.config.load_cooldown_ms
     _, average = _loads(request)
 
     def repays(task: int, records: int) -> bool:
@@ -156,26 +156,26 @@ def _worthwhile(view: View, solver: Solver) -> dict[int, int]:
         off = request.table.weight[task] / request.members[home[task]].capacity * ms / 1_000
         return records * average <= off * RESTORED_PER_SECOND
 
+    index_of = group.table.index_of
+    stay = {index_of[one.task] for one in group.load_moves if one.at_ms + ms > view.now_ms and one.task in index_of}
     large = [task for task in request.table.stateful_indexes if not repays(task, size.get(task, 0))]
     warm = request.warmth(large, range(len(request.members)))
-    stay = [task for task in large if warm.get(task, {}).keys() <= {home[task]}]
-    stay += [index_of[one.task] for one in group.load_moves if one.at_ms + ms > view.now_ms and one.task in index_of]
-    bound = {**{task: home[task] for task in stay if home[task] != UNASSIGNED}, **request.bound}
-    moves = {
-        task: to
-        for task, to in enumerate(place(replace(request, bound=bound), solver).owner)
-        if UNASSIGNED not in (to, home[task]) and to != home[task] and task not in bound
-        if request.members[home[task]].may_be_target
-        if repays(task, warm[task][to].lag if to in warm.get(task, ()) else size.get(task, 0))
-    }
+    stay.update(task for task in large if warm.get(task, {}).keys() <= {home[task]})
+    bound = {task: home[task] for task in stay if home[task] != UNASSIGNED} | dict(request.bound)
+    moves: dict[int, int] = {}
+    for task, to in enumerate(place(replace(request, bound=bound), solver).owner):
+        source = home[task]
+        if task in bound or to == source or UNASSIGNED in (to, source) or not request.members[source].may_be_target:
+            continue
+        copy = warm.get(task, {}).get(to)
+        if repays(task, size.get(task, 0) if copy is None else copy.lag):
+            moves[task] = to
     return _choose(request, moves, min(WITHIN, group.config.load_imbalance))
 
 
 def _loads(request: PlacementRequest) -> tuple[list[float], float]:
     """Return the load of each member, and the average per capacity of those that may be targets."""
-    load = [0.0] * (len(request.members) + 1)
-    for task, (weight, member) in enumerate(zip(request.table.weight, request.home, strict=True)):
-        load[request.bound.get(task, member)] += weight
+    load = loads_of(request.table.weight, request.home, request.bound, len(request.members))
     stays = [index for index, member in enumerate(request.members) if member.may_be_target]
     return load, sum(load[index] for index in stays) / sum(request.members[index].capacity for index in stays)
 

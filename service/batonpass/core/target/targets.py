@@ -23,7 +23,7 @@ The request holds more than the present owners and copies. Some tasks are *bound
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, compress, count
 from math import inf
@@ -255,7 +255,7 @@ class _Constraints:
         """Point every task that avoids its target to the least loaded other member, if that is better than staying."""
         if not self.avoided:
             return
-        load = self._loads(home)
+        load = loads_of(self._view.group.table.weight, home, self.bound, len(members))
         for task_index, avoided in sorted(self.avoided.items()):
             weight, at = self._view.group.table.weight[task_index], home[task_index]
             free = [index for index, member in enumerate(members) if member.may_be_target and index != avoided]
@@ -306,7 +306,8 @@ class _Constraints:
 
     def _best_of(self, free: list[int], task: Task, home: list[int]) -> int:
         """Return the member to which a task is to go already, else the warmest, else the least loaded."""
-        table, load = self._view.group.table, self._loads(home)
+        table = self._view.group.table
+        load = loads_of(table.weight, home, self.bound, len(self._ordered))
         task_index = table.index_of[task.id]
         under_way, weight = self.previous.get(task_index), table.weight[task_index]
         warmth = self._warmth_of(task, set(free)) if table.stateful[task_index] else {}
@@ -333,13 +334,6 @@ class _Constraints:
                 is_leaving = task.target.owner != member_id and view.present_member(task.target.owner) is not None
                 if is_here and is_to_stay and not is_leaving:
                     self.bound.setdefault(index_of[task.id], self._number[member_id])
-
-    def _loads(self, home: list[int]) -> list[float]:
-        """Return the load of actives per member index, stateless ones too, with bound tasks where they are bound."""
-        load = [0.0] * (len(self._members) + 1)
-        for task_index, weight in enumerate(self._view.group.table.weight):
-            load[self.bound.get(task_index, home[task_index])] += weight
-        return load
 
     def keep_going(self, members: list[PlacementMember], home: list[int]) -> None:
         for task_index, index in self.previous.items():
@@ -420,6 +414,14 @@ class _Constraints:
         if on_disk and task.owner is not None and readiness is not Readiness.UNKNOWN:
             return Warmth(int(Readiness.ON_DISK), lag or 0)
         return Warmth(int(readiness), lag) if lag else _WITHOUT_LAG[readiness]
+
+
+def loads_of(weights: Sequence[float], home: Sequence[int], bound: Mapping[int, int], members: int) -> list[float]:
+    """Return the load of actives of each member, stateless ones too, with bound tasks where they are bound."""
+    load = [0.0] * (members + 1)  # The last is that of tasks without an owner (``UNASSIGNED``).
+    for task_index, weight in enumerate(weights):
+        load[bound.get(task_index, home[task_index])] += weight
+    return load
 
 
 def _begins_ready(task: Task) -> bool:
