@@ -96,8 +96,8 @@ def test_a_copy_that_begins_anew_is_trusted_again(begins: TaskReport | None) -> 
 def test_each_changelog_of_a_task_is_judged_by_its_own_reads() -> None:
     measured = MeasuredReport(TaskReport("standby", positions=(("a", 5), ("b", 900))), 1)
     before = {("a", 0): EndOffset(5, 2), ("b", 0): EndOffset(950, 2)}
-    assert not is_to_be_doubted(measured, (("a", "b"), 0), before, {("a", 0): EndOffset(6, 3)})
-    assert is_to_be_doubted(measured, (("a", "b"), 0), before, {("b", 0): EndOffset(10, 3, shrunk=True)})
+    assert not is_to_be_doubted(measured, [("a", 0), ("b", 0)], before, {("a", 0): EndOffset(6, 3)})
+    assert is_to_be_doubted(measured, [("a", 0), ("b", 0)], before, {("b", 0): EndOffset(10, 3, shrunk=True)})
 
 
 def test_a_doubt_survives_a_coordinator() -> None:

@@ -92,7 +92,7 @@ def test_sums_of_numbers_are_bounded() -> None:
     assert bounded_sum([1, 2]) == 3
     assert bounded_sum([WHOLE_MAX, 1]) == WHOLE_MAX
     ends = PMap({(topic, 0): EndOffset(WHOLE_MAX, 1) for topic in ("a", "b")})
-    assert measure_lag(TaskReport("standby", positions=both(0)), 1, ends, (("a", "b"), 0))[0] == WHOLE_MAX
+    assert measure_lag(TaskReport("standby", positions=both(0)), 1, ends, [("a", 0), ("b", 0)])[0] == WHOLE_MAX
 
 
 CAPACITIES: Mapping[str, tuple[float, ...]] = {

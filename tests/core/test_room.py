@@ -6,7 +6,7 @@ import pytest
 from tests.core.scene import Scene, copy, replace_report, restoring, running, topology
 
 from batonpass.core.handover.planner import plan_step
-from batonpass.core.handover.room import ANY_NUMBER, DiskRoom, has_limits, room_on_disks
+from batonpass.core.handover.room import ANY_NUMBER, DiskRoom, room_on_disks
 from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.inputs import Eviction, Leave, PinRequest, ProbeRequest, Started
 from batonpass.core.state.model import Role
@@ -207,7 +207,7 @@ def test_a_pin_finds_no_room_on_a_full_disk() -> None:
 
 def test_limits_of_both_kinds_are_limits() -> None:
     scene = scene_of(2)
-    assert not has_limits(scene.group)
+    assert not scene.view().limited
     scene.join("m2", max_disk_bytes=1)
-    assert has_limits(scene.group)
+    assert scene.view().limited
     assert restoring(3).disk_bytes is None

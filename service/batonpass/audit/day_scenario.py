@@ -9,7 +9,7 @@ from operator import itemgetter
 from statistics import median
 from typing import Final, NamedTuple
 
-from batonpass.core.handover.room import has_limits
+from batonpass.core.handover.room import has_limit
 from batonpass.core.state import records as r
 from batonpass.core.state.evolve import evolve
 from batonpass.core.state.ids import MemberId, TaskId
@@ -421,6 +421,6 @@ def _left_out(group: Group) -> list[str]:
     found = []
     if any(weight != 1.0 for weight in group.table.weight):
         found.append("weights of tasks are left out")
-    if has_limits(group):
+    if any(map(has_limit, group.members.values())):
         found.append("limits of members on tasks and on their disks are left out")
     return found

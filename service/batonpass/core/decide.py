@@ -165,7 +165,7 @@ def _advance_group(draft: DecisionDraft, inputs: Sequence[i.Input], concerned: s
     if _is_due(draft) or is_probe or any(isinstance(item, i.ProbeRequest) for item in inputs):
         # Placement goes first: the step below moves towards the target that it sets.
         place_now(draft)
-    elif draft.soft.target_is_provisional and group.placement_due_ms is None and is_to_rest(group):
+    elif draft.soft.target_is_provisional and group.placement_due_ms is None and is_to_rest(draft.view()):
         # The target had to respect a temporary condition. Place anew before the group rests on it, and before copies
         # are dropped for it.
         place_now(draft)

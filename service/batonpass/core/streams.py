@@ -107,7 +107,7 @@ def rebalance(draft: DecisionDraft, item: StreamsRebalance) -> Reply:
             _take_steps(draft)
         # What restores is begun last: no copy takes over in this rebalance what this rebalance gives.
         draft.record(*_started(draft, ActiveState.RESTORING))
-        if draft.soft.target_is_provisional and is_to_rest(draft.group):
+        if draft.soft.target_is_provisional and is_to_rest(draft.view()):
             place_now(draft)
     return _answer(draft, item)
 

@@ -14,11 +14,12 @@ from batonpass.core.arrivals.answers import why_drain_is_blocked
 from batonpass.core.arrivals.kept_out import name_of_instance
 from batonpass.core.handover.copies import HeldBack, TaskPlan, plan_task
 from batonpass.core.handover.planner import plan_step
+from batonpass.core.handover.probing import copies_behind
 from batonpass.core.handover.view import View
 from batonpass.core.state.durations import duration
 from batonpass.core.state.failures import distrusted_until_ms, faults_in_words, host_of
 from batonpass.core.state.ids import MemberId, TaskId, task_sort_key
-from batonpass.core.state.model import Member, Role
+from batonpass.core.state.model import Member
 from batonpass.core.state.policy import BalanceBy
 from batonpass.core.state.reasons import meaning_of
 from batonpass.core.target.load import due_ms
@@ -97,7 +98,7 @@ def explain_group(view: View, *, limit: int) -> GroupExplanation:
     idle = idle_tasks(view)
     idling = [_waiting(view, plan_task(view, task)) for task in view.tasks.pick(idle)]
     of_balance, of_drains = step.slots.used
-    warmups = Budget(of_balance, step.slots.balance)
+    warmups, drains = Budget(of_balance, step.slots.balance), Budget(of_drains, step.slots.drains)
     obstacles, load = tuple(_obstacles(view)), load_status(group)
     return GroupExplanation(
         status=status,
@@ -105,7 +106,7 @@ def explain_group(view: View, *, limit: int) -> GroupExplanation:
         held_until_ms=group.grants_from_ms if group.grants_from_ms > now_ms else None,
         judges_from_ms=soft.judge_from_ms if soft.judge_from_ms > now_ms else None,
         warmups=warmups,
-        drain_warmups=Budget(of_drains, step.slots.drains),
+        drain_warmups=drains,
         full_members=step.slots.full_members,
         obstacles=obstacles,
         waiting=tuple(waiting or [*idling, *behind][:limit]),
@@ -128,11 +129,8 @@ def _waiting(view: View, plan: TaskPlan) -> WaitingTask:
 def _behind(view: View) -> Iterator[WaitingTask]:
     """Yield the settled tasks with a copy that is not caught up, by member and task."""
     for member_id in sorted(view.group.members):
-        member = view.group.members[member_id]
-        for task_id in sorted(member.assignment, key=task_sort_key):
-            task = view.group.tasks[task_id]
-            if member.assignment[task_id].role is not Role.ACTIVE and not view.copy(task, member_id).is_caught_up:
-                yield _waiting(view, plan_task(view, task))
+        for task in sorted(copies_behind(view, view.members[member_id]), key=lambda task: task_sort_key(task.id)):
+            yield _waiting(view, plan_task(view, task))
 
 
 def _of_settled(idle: list[TaskId], behind: list[WaitingTask]) -> Iterator[str]:

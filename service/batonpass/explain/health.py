@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 from batonpass.core.arrivals.answers import why_drain_is_blocked
 from batonpass.core.handover.planner import plan_step
+from batonpass.core.handover.probing import copies_behind
 from batonpass.core.handover.turns import last_came_on
 from batonpass.core.handover.view import View
 from batonpass.core.state.application import Application, rebalance_due_ms
@@ -28,7 +29,6 @@ from batonpass.core.state.model import (
     Outcome,
     Pause,
     PauseScope,
-    Role,
     Task,
 )
 from batonpass.core.state.reasons import Held, meaning_of
@@ -666,12 +666,7 @@ def _stalled(look: _Look) -> Iterator[Finding]:
 def _still_due(look: _Look) -> Iterator[str]:
     """Yield why a group is not at rest in which no task moves."""
     members = look.group.members.values()
-    behind = sum(
-        not look.view.copy(look.group.tasks[task_id], member.id).is_caught_up
-        for member in members
-        for task_id, grant in member.assignment.items()
-        if grant.role is not Role.ACTIVE
-    )
+    behind = sum(1 for member in members for _ in copies_behind(look.view, member))
     for number, one, many in (
         (behind, "copy is not caught up yet", "copies are not caught up yet"),
         (len(look.by_state[TaskState.RUNNING]), "task is not yet as planned", "tasks are not yet as planned"),

@@ -92,7 +92,7 @@ SILENT_SUFFIX: Final = "; it is silent, and expires when its lease is over"
 
 def explain_task(view: View, task_id: TaskId) -> TaskExplanation:
     """Return why ``task_id``, which must be a task of the group, is where it is, and what it waits for."""
-    group, task = view.group, view.group.tasks[task_id]
+    task = view.tasks[task_id]
     plan, state = _plan_of(view, task), state_of(view, task)
     waits = tuple(waits_of(view, plan))
     return TaskExplanation(

@@ -20,14 +20,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from batonpass.core.handover.decision_draft import DecisionDraft
-from batonpass.core.handover.lag import Changelogs, topic_of
+from batonpass.core.handover.lag import log_of
 from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.inputs import Join
 from batonpass.core.state.model import Member
 from batonpass.core.state.records import StateDoubted, StateTrusted
-from batonpass.core.state.soft import EndOffset, MeasuredReport, Positions, TaskReport
-
-Log = tuple[str, int]
+from batonpass.core.state.soft import EndOffset, Log, MeasuredReport, Positions, TaskReport
 
 
 def is_doubted(member: Member, task_id: TaskId, report: TaskReport) -> bool:
@@ -73,18 +71,14 @@ def inherit_doubts(draft: DecisionDraft, item: Join) -> None:
 
 
 def is_to_be_doubted(
-    measured: MeasuredReport,
-    changelogs: Changelogs,
-    before: Mapping[Log, EndOffset],
-    read: Mapping[Log, EndOffset],
+    measured: MeasuredReport, logs: list[Log], before: Mapping[Log, EndOffset], read: Mapping[Log, EndOffset]
 ) -> bool:
     """Say whether what was read raises a doubt of a copy (the table above). ``before`` has the reads before."""
-    topics, partition = changelogs
     for name, position in measured.report.positions:
-        log = topic_of(name, topics), partition
-        known, now = before.get(log), read.get(log)
-        if now is None:
+        log = log_of(name, logs)
+        if log is None or (now := read.get(log)) is None:
             continue
+        known = before.get(log)
         if known is not None and _is_made_anew(known, now) and measured.began_ms < known.read_ms:
             return True
         if position > now.log_end and (now.shrunk or measured.other_incarnation):

@@ -43,7 +43,7 @@ from batonpass.core.state.records import (
     TaskReleased,
 )
 from batonpass.core.state.replies import Done, Reply
-from batonpass.core.state.soft import EndOffset, MeasuredReport, MemberSoft, Positions, Soft, TaskReport
+from batonpass.core.state.soft import EndOffset, Log, MeasuredReport, MemberSoft, Positions, Soft, TaskReport
 
 
 def heartbeat(draft: DecisionDraft, item: Heartbeat) -> Reply:
@@ -369,7 +369,7 @@ def explain_distrust(draft: DecisionDraft, before: Collection[MemberId]) -> None
 def end_offsets(draft: DecisionDraft, item: EndOffsets) -> Reply:
     """Take the ends and beginnings of changelogs that the coordinator read, and measure the affected copies anew."""
     known, is_news = draft.soft.end_offsets, False
-    changes: dict[tuple[str, int], EndOffset] = {}
+    changes: dict[Log, EndOffset] = {}
     for key, offset in item.offsets.items():
         before = known.get(key)
         if before is not None and item.read_ms < before.read_ms:
@@ -390,8 +390,8 @@ def end_offsets(draft: DecisionDraft, item: EndOffsets) -> Reply:
 def _measure_anew(
     draft: DecisionDraft,
     member_id: MemberId,
-    before: Mapping[tuple[str, int], EndOffset],
-    read: Mapping[tuple[str, int], EndOffset],
+    before: Mapping[Log, EndOffset],
+    read: Mapping[Log, EndOffset],
 ) -> bool:
     """Measure the copies of a member whose changelogs were read, and doubt those that are of other changelogs.
 
@@ -402,8 +402,7 @@ def _measure_anew(
     doubted: dict[TaskId, Positions] = {}
     for task_id, measured in member_soft.reports.items():
         report, logs = measured.report, changelogs_of(draft.group, task_id)
-        topics, partition = logs
-        if not report.positions or report.lag is not None or not any((topic, partition) in read for topic in topics):
+        if not report.positions or report.lag is not None or read.keys().isdisjoint(logs):
             continue
         lag, other = measure_lag(
             report, measured.at_ms, draft.soft.end_offsets, logs, doubted=measured.other_incarnation

@@ -17,7 +17,7 @@ from batonpass.core.state.model import ActiveState, Group, Member, Role, Task
 from batonpass.core.state.numbers import WHOLE_MAX, bounded_sum
 from batonpass.core.state.pmap import PMap
 from batonpass.core.state.policy import LAG_UNBOUNDED, GroupConfig
-from batonpass.core.state.soft import EndOffset, MeasuredReport, MemberSoft, Positions, TaskReport
+from batonpass.core.state.soft import EndOffset, Log, MeasuredReport, MemberSoft, Positions, TaskReport
 from batonpass.placement.types import Readiness
 
 LEAST_RATE: Final = 0.001
@@ -48,9 +48,6 @@ class Copy(NamedTuple):
         return self.is_caught_up and not self.on_disk
 
 
-Changelogs = tuple[tuple[str, ...], int]
-"""The changelog topics of a task, and its partition in each of them."""
-
 _ACTIVE: Final = Role.ACTIVE
 _RUNNING: Final = ActiveState.RUNNING
 _CAUGHT_UP: Final = Readiness.CAUGHT_UP
@@ -60,18 +57,20 @@ UNREPORTED = Copy(Readiness.UNKNOWN)
 ASSUMED_RUNNING = Copy(Readiness.RUNNING)
 
 
-def changelogs_of(group: Group, task_id: TaskId) -> Changelogs:
+def changelogs_of(group: Group, task_id: TaskId) -> list[Log]:
     """Return the changelogs of a task: none if the topology has dropped it, or if it is no name of a task."""
     name, _, partition = task_id.rpartition("_")
     for part in group.topology.subtopologies:
         if part.id == name and partition.isdecimal():
-            return part.changelog_topics, int(partition)
-    return (), 0
+            return [(topic, int(partition)) for topic in part.changelog_topics]
+    return []
 
 
-def topic_of(name: str, topics: tuple[str, ...]) -> str:
-    """Return the changelog that a report means: a position without a name is in the only one of the task."""
-    return topics[0] if name == "" and len(topics) == 1 else name
+def log_of(name: str, logs: list[Log]) -> Log | None:
+    """Return which of a task's changelogs a report means: a position without a name is in the only one."""
+    if name == "" and len(logs) == 1:
+        return logs[0]
+    return next((log for log in logs if log[0] == name), None)
 
 
 def end_after(
@@ -95,8 +94,8 @@ def end_after(
 def measure_lag(
     report: TaskReport,
     at_ms: int,
-    ends: PMap[tuple[str, int], EndOffset],
-    changelogs: Changelogs,
+    ends: PMap[Log, EndOffset],
+    logs: list[Log],
     *,
     doubted: bool = False,
 ) -> tuple[int | None, bool]:
@@ -114,12 +113,11 @@ def measure_lag(
         return report.lag, False
     if not report.positions:
         return None, False
-    topics, partition = changelogs
     own_ends = dict(report.end_offsets)
     behind: list[int] = []
     for name, position in report.positions:
-        topic = topic_of(name, topics)
-        end = ends.get((topic, partition)) if topic in topics else None
+        log = log_of(name, logs)
+        end = ends.get(log) if log is not None else None
         own_end = own_ends.get(name)
         if end is not None:
             if end.shrunk or (position > end.log_end and (doubted or end.read_ms > at_ms)):
@@ -130,7 +128,7 @@ def measure_lag(
         else:
             return None, False
     names = {name for name, _ in report.positions}
-    return (bounded_sum(behind) if "" in names or names.issuperset(topics) else None), False
+    return (bounded_sum(behind) if "" in names or names.issuperset(topic for topic, _ in logs) else None), False
 
 
 def measured_report(

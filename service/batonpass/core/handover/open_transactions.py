@@ -12,25 +12,22 @@ from batonpass.core.handover.lag import changelogs_of
 from batonpass.core.state.durations import duration
 from batonpass.core.state.ids import TaskId
 from batonpass.core.state.model import Group
-from batonpass.core.state.soft import EndOffset, Soft
-
-Partition = tuple[str, int]
+from batonpass.core.state.soft import EndOffset, Log, Soft
 
 
-def open_transactions(group: Group, soft: Soft) -> Mapping[Partition, EndOffset]:
+def open_transactions(group: Group, soft: Soft) -> Mapping[Log, EndOffset]:
     """Return the ends of those changelog partitions of a group in which a transaction stays open, in order."""
     topics = {topic for part in group.topology.subtopologies for topic in part.changelog_topics}
     return dict(sorted([(log, end) for log, end in soft.end_offsets.items() if end.is_held_up and log[0] in topics]))
 
 
-def open_transactions_of(group: Group, soft: Soft, task_id: TaskId) -> Mapping[Partition, EndOffset]:
+def open_transactions_of(group: Group, soft: Soft, task_id: TaskId) -> Mapping[Log, EndOffset]:
     """Return the ends of those changelogs of a task in which a transaction stays open."""
-    topics, partition = changelogs_of(group, task_id)
-    ends = {(topic, partition): soft.end_offsets.get((topic, partition)) for topic in topics}
+    ends = {log: soft.end_offsets.get(log) for log in changelogs_of(group, task_id)}
     return {log: end for log, end in ends.items() if end is not None and end.is_held_up}
 
 
-def place_in_words(log: Partition, end: EndOffset, now_ms: int) -> str:
+def place_in_words(log: Log, end: EndOffset, now_ms: int) -> str:
     """Return where the transaction that stays open there begins, and for how long it has been seen open."""
     topic, partition = log
     open_ms = now_ms - (end.open_since_ms or 0)

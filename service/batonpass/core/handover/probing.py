@@ -8,7 +8,7 @@ a restart of the coordinator, unlike Kafka's, which lives on one member (D11, D1
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from batonpass.core.handover.decision_draft import DecisionDraft
 from batonpass.core.handover.lag import copy_as_reported, level_in_ms
@@ -30,16 +30,19 @@ def is_at_rest(view: View) -> bool:
     group = view.group
     if group.unsettled or group.placement_due_ms is not None or group.placement_failed or not group.declared:
         return False
-    return all(_is_caught_up_on_all(view, member) for member in group.members.values())
+    return not any(
+        member.away_until_ms is not None or member.revoking or any(copies_behind(view, member))
+        for member in group.members.values()
+    )
 
 
-def _is_caught_up_on_all(view: View, member: Member) -> bool:
-    """Say whether a member is present, has nothing to give up, and is caught up on every copy that it holds."""
-    if member.away_until_ms is not None or member.revoking:
-        return False
+def copies_behind(view: View, member: Member) -> Iterator[Task]:
+    """Yield the tasks of which a member has a copy that is not caught up."""
     active, member_soft = Role.ACTIVE, view.member_softs.get(member.id)
     copies = [task_id for task_id, grant in member.assignment.items() if grant.role is not active]
-    return all(copy_as_reported(view.group, member_soft, task, member).is_caught_up for task in view.tasks.pick(copies))
+    for task in view.tasks.pick(copies):
+        if not copy_as_reported(view.group, member_soft, task, member).is_caught_up:
+            yield task
 
 
 def schedule_probe(draft: DecisionDraft) -> None:

@@ -27,10 +27,6 @@ def has_limit(member: Member) -> bool:
     return member.max_tasks is not None or member.max_disk_bytes is not None
 
 
-def has_limits(group: Group) -> bool:
-    return any(map(has_limit, group.members.values()))
-
-
 class DiskRoom(NamedTuple):
     """What a member with a limit on its disk takes: the state that it has, and ``more`` tasks that are new to it."""
 

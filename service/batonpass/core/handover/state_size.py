@@ -9,10 +9,8 @@ from batonpass.core.handover.view import View
 from batonpass.core.state.ids import MemberId, task_id
 from batonpass.core.state.model import Group, Task
 from batonpass.core.state.numbers import bounded_sum
-from batonpass.core.state.soft import EndOffset, MeasuredReport, Soft
+from batonpass.core.state.soft import EndOffset, Log, MeasuredReport, Soft
 from batonpass.placement.types import Readiness
-
-_Log = tuple[str, int]
 
 
 def state_sizes(group: Group, soft: Soft) -> dict[int, int]:
@@ -37,8 +35,7 @@ def lag_at_start(view: View, task: Task, member_id: MemberId) -> int | None:
     copy = view.copy(task, member_id)
     if copy.readiness is not Readiness.COLD:
         return copy.lag
-    topics, partition = changelogs_of(view.group, task.id)
-    logs = [(topic, partition) for topic in topics]
+    logs = changelogs_of(view.group, task.id)
     if (read := _length(logs, view.soft.end_offsets, view.soft.begin_offsets)) is not None:
         return read
     holders = [member_id for member_id in (task.owner, *task.standbys, *task.warmups) if member_id is not None]
@@ -77,7 +74,7 @@ def _read(group: Group, soft: Soft) -> dict[int, int]:
     return sizes
 
 
-def _length(logs: Iterable[_Log], ends: Mapping[_Log, EndOffset], begins: Mapping[_Log, int]) -> int | None:
+def _length(logs: Iterable[Log], ends: Mapping[Log, EndOffset], begins: Mapping[Log, int]) -> int | None:
     """Return how many records these changelogs hold; None if there are none, or one of them was not read."""
     size: int | None = None
     for log in logs:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from batonpass.core.state.ids import GroupId, InstanceId, MemberId, TaskId
 from batonpass.core.state.model import OnLeaseLost, PauseScope, Topology
-from batonpass.core.state.soft import TaskReport
+from batonpass.core.state.soft import Log, TaskReport
 
 
 class Input:
@@ -187,10 +187,10 @@ class EndOffsets(Input):
     topics (KIP-516), where they are known.
     """
 
-    offsets: Mapping[tuple[str, int], int]
+    offsets: Mapping[Log, int]
     read_ms: int
-    begin_offsets: Mapping[tuple[str, int], int] = field(default_factory=dict)
-    high_watermarks: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    begin_offsets: Mapping[Log, int] = field(default_factory=dict)
+    high_watermarks: Mapping[Log, int] = field(default_factory=dict)
     topic_ids: Mapping[str, str] = field(default_factory=dict)
 
 

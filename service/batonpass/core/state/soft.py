@@ -24,6 +24,9 @@ from batonpass.core.state.pmap import PMap
 Positions = tuple[tuple[str, int], ...]
 """Offsets per changelog topic, sorted by topic. The topic is ``""`` where the member named none."""
 
+Log = tuple[str, int]
+"""A changelog of a task: its topic, and the partition."""
+
 
 class TaskReport(NamedTuple):
     """What a heartbeat or join reports of one task. ``role`` is ``active``, ``standby``, ``warmup`` or ``none``."""
@@ -189,8 +192,8 @@ class Soft(NamedTuple):
     started_ms: int = 0
     judge_from_ms: int = 0
     members: PMap[MemberId, MemberSoft] = PMap()
-    end_offsets: PMap[tuple[str, int], EndOffset] = PMap()
-    begin_offsets: PMap[tuple[str, int], int] = PMap()
+    end_offsets: PMap[Log, EndOffset] = PMap()
+    begin_offsets: PMap[Log, int] = PMap()
     wake_ms: int | None = None
     target_is_provisional: bool = True
     left_before_joining: PMap[MemberId, int] = PMap()

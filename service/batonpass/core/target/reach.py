@@ -17,7 +17,6 @@ from typing import Final, NamedTuple
 from batonpass.core.handover.copies import TaskPlan
 from batonpass.core.handover.copy_capacity import CopyCapacity
 from batonpass.core.handover.planner import plan_without_slots
-from batonpass.core.handover.room import has_limits
 from batonpass.core.handover.view import View
 from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.model import ActiveState, Group, Member, Target, Task
@@ -46,12 +45,12 @@ def is_nothing_under_way(group: Group) -> bool:
     return all(_is_nothing_under_way_for(group.tasks[task_id]) for task_id in group.moving_tasks())
 
 
-def is_to_rest(group: Group) -> bool:
+def is_to_rest(view: View) -> bool:
     """Say whether the group would rest now: only copies are missing, or full members block all that is left."""
-    unsettled = group.tasks.pick(group.unsettled)
+    unsettled = view.tasks.pick(view.group.unsettled)
     if all(task.owner == task.target.owner and task.state is ActiveState.RUNNING for task in unsettled):
         return True
-    return is_nothing_under_way(group) and has_limits(group)
+    return is_nothing_under_way(view.group) and bool(view.limited)
 
 
 def _is_nothing_under_way_for(task: Task) -> bool:
@@ -66,7 +65,7 @@ def find_unreachable(view: View, changes: Mapping[TaskId, Target]) -> Reachabili
 
     While moves are held in the whole group, nothing is judged: the group is placed anew once they go on.
     """
-    if not has_limits(view.group) or view.why_moves_are_held(for_balance=True) is not None:
+    if not view.limited or view.why_moves_are_held(for_balance=True) is not None:
         return Reachability({}, {})
     view = with_targets(view, changes)
     concerned = {task_id for task_id in (*view.group.unsettled, *changes) if task_id in view.group.table.index_of}

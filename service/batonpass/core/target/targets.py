@@ -32,7 +32,6 @@ from typing import Final
 
 from batonpass.core.handover.availability import Availability
 from batonpass.core.handover.copy_capacity import RoomLeft
-from batonpass.core.handover.lag import copy_as_reported
 from batonpass.core.handover.owner import choose_active
 from batonpass.core.handover.state_size import state_sizes
 from batonpass.core.handover.view import View
@@ -162,9 +161,7 @@ class _Constraints:
 
     def __init__(self, view: View, members: list[Member], number: Mapping[MemberId, int]) -> None:
         self._view = view
-        self._members = {member.id: member for member in members}
         self._ordered = members
-        self._member_softs = view.soft.members.plain()
         self._tasks = view.group.tasks.plain()
         self._number = number
         # The few tasks with a pin, a stall or a failure. They may be settled, so this is one quick pass over all tasks.
@@ -245,7 +242,7 @@ class _Constraints:
             ):
                 continue
             task_index = self._view.group.table.index_of.get(task.id)
-            if task_index is None or task_index in self.bound or self._members[task.owner].drain is not None:
+            if task_index is None or task_index in self.bound or self._view.members[task.owner].drain is not None:
                 continue
             self.bound[task_index] = self._number[task.owner]
             for moves in (self.previous, self.warming, self.avoided):
@@ -296,7 +293,7 @@ class _Constraints:
     def _may_have(self, task: Task, member: PlacementMember) -> bool:
         """Say whether a member may be the target of a task that it does not have as active."""
         table, member_id = self._view.group.table, MemberId(member.id)
-        held = self._members[member_id].assignment
+        held = self._view.members[member_id].assignment
         return (
             member.may_be_target
             and member.topology_epoch >= table.topology_epoch[table.index_of[task.id]]
@@ -325,7 +322,7 @@ class _Constraints:
         """Bind to each distrusted member what it runs, and what is not on its way to another member."""
         view, index_of = self._view, self._view.group.table.index_of
         for member_id in sorted(view.distrusted):
-            member = self._members[member_id]
+            member = self._view.members[member_id]
             if member.drain is not None:
                 continue
             for task in view.tasks.pick(member.assignment):
@@ -361,7 +358,7 @@ class _Constraints:
         table, number = self._view.group.table, self._number
         room = RoomLeft(
             self._view,
-            {member.id: member.max_tasks for member in self._members.values() if member.max_tasks is not None},
+            {member.id: member.max_tasks for member in self._ordered if member.max_tasks is not None},
         )
         for task_index, index in self.bound.items():
             room.take(self._ordered[index].id, table.ids[task_index])
@@ -376,14 +373,13 @@ class _Constraints:
 
     def warmth(self, tasks: Collection[int], members: Collection[int]) -> Copies:
         """Return how warm these members are for these tasks, including their state on disk."""
-        table, wanted = self._view.group.table, set(members)
+        view, table, wanted = self._view, self._view.group.table, set(members)
         if len(tasks) <= sum(len(self._ordered[index].assignment) + 1 for index in members):
             ids = [table.ids[task] for task in tasks]
         else:
             named = {task.id for task in self._marked}
             for member in [self._ordered[index] for index in members]:
-                member_soft = self._member_softs.get(member.id)
-                named.update(member.assignment, member_soft.reports if member_soft is not None else ())
+                named.update(member.assignment, view.soft.of(member.id).reports)
             some = set(tasks)
             ids = [task_id for task_id in named if table.index_of.get(task_id) in some]
         warmth = ((table.index_of[task_id], self._warmth_of(self._tasks[task_id], wanted)) for task_id in ids)
@@ -394,9 +390,7 @@ class _Constraints:
         owners = (task.owner,) if task.owner is not None else ()
         names = (*owners, *task.standbys, *task.warmups, *view.on_disk(task.id))
         warmth = {
-            number[member_id]: self._judge(task, self._members[member_id])
-            for member_id in names
-            if number[member_id] in members
+            number[member_id]: self._judge(task, member_id) for member_id in names if number[member_id] in members
         }
         if not task.marks.failures and not task.marks.stalls:
             return warmth
@@ -409,8 +403,8 @@ class _Constraints:
                 warmth[number[member_id]] = _WITHOUT_LAG[Readiness.UNKNOWN]
         return warmth
 
-    def _judge(self, task: Task, member: Member) -> Warmth:
-        readiness, lag, on_disk, _ = copy_as_reported(self._view.group, self._member_softs.get(member.id), task, member)
+    def _judge(self, task: Task, member_id: MemberId) -> Warmth:
+        readiness, lag, on_disk, _ = self._view.copy(task, member_id)
         if on_disk and task.owner is not None and readiness is not Readiness.UNKNOWN:
             return Warmth(int(Readiness.ON_DISK), lag or 0)
         return Warmth(int(readiness), lag) if lag else _WITHOUT_LAG[readiness]
