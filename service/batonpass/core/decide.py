@@ -21,12 +21,12 @@ from batonpass.core.handover.probing import probe_sooner, schedule_probe
 from batonpass.core.handover.step import take_step
 from batonpass.core.handover.turns import give_way
 from batonpass.core.state import inputs as i
+from batonpass.core.state import records as r
 from batonpass.core.state.errors import InvalidRequest, ProtocolError, StaleMemberEpoch, UnknownGroup
 from batonpass.core.state.ids import TaskId
 from batonpass.core.state.model import Group, Member
 from batonpass.core.state.policy import Policy
 from batonpass.core.state.reasons import NoChange, Reason
-from batonpass.core.state.records import Record
 from batonpass.core.state.replies import Done, DrainProgress, Reply
 from batonpass.core.state.soft import Soft
 from batonpass.core.target.load import balance_by_load
@@ -48,7 +48,7 @@ class Decision(NamedTuple):
         reasons: why tasks moved, why others are held back, and why a look changed nothing.
     """
 
-    records: tuple[Record, ...]
+    records: tuple[r.Record, ...]
     after: Group
     soft: Soft
     replies: tuple[Reply, ...]

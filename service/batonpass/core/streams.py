@@ -39,6 +39,7 @@ from batonpass.core.handover.reconcile import reconcile
 from batonpass.core.handover.step import take_step
 from batonpass.core.handover.turns import give_way
 from batonpass.core.handover.view import View
+from batonpass.core.state import records as r
 from batonpass.core.state.application import others_refusals
 from batonpass.core.state.errors import InvalidRequest, ProtocolError, TooLarge
 from batonpass.core.state.ids import InstanceId, MemberId, TaskId
@@ -46,20 +47,6 @@ from batonpass.core.state.inputs import Heartbeat, Join, OtherAssignment, Refuse
 from batonpass.core.state.model import ActiveState, Cause, Group, Member, Role, Task, Topology
 from batonpass.core.state.pmap import PMap
 from batonpass.core.state.policy import WHOSE_GROUP, GroupConfig, parse_config, within_ranges
-from batonpass.core.state.records import (
-    ActiveReported,
-    AssignmentChanged,
-    ConfigChanged,
-    GroupDeclared,
-    MemberChanged,
-    ProbeScheduled,
-    Record,
-    TargetPlaced,
-    TaskReleased,
-    TasksAdopted,
-    TasksEnded,
-    TopologyChanged,
-)
 from batonpass.core.state.replies import Done, Reply, StreamsAdvice
 from batonpass.core.state.soft import Refused, TaskReport
 from batonpass.core.state.topology import ended_tasks, reported_topology
@@ -173,13 +160,13 @@ def _declare(draft: DecisionDraft, config: GroupConfig, topology: Topology) -> N
     """Declare the group, or change it to what the application is now."""
     group = draft.group
     if not group.declared:
-        draft.record(GroupDeclared(topology, config, draft.now_ms))
+        draft.record(r.GroupDeclared(topology, config, draft.now_ms))
         return
     if topology != group.topology:
         _end(draft, ended_tasks(group.topology, topology))
-        draft.record(TopologyChanged(topology))
+        draft.record(r.TopologyChanged(topology))
     if config != group.config:
-        draft.record(ConfigChanged(config))
+        draft.record(r.ConfigChanged(config))
 
 
 def _end(draft: DecisionDraft, ended: tuple[TaskId, ...]) -> None:
@@ -188,10 +175,10 @@ def _end(draft: DecisionDraft, ended: tuple[TaskId, ...]) -> None:
         return
     for member in sorted(draft.group.members.values(), key=lambda member: member.id):
         if revoked := tuple(task_id for task_id in ended if task_id in member.assignment):
-            draft.record(AssignmentChanged(member.id, member.epoch + 1, draft.now_ms, revoked=revoked))
+            draft.record(r.AssignmentChanged(member.id, member.epoch + 1, draft.now_ms, revoked=revoked))
         held = draft.group.members[member.id].revoking
-        draft.record(*(TaskReleased(task_id, member.id, at_ms=draft.now_ms) for task_id in ended if task_id in held))
-    draft.record(TasksEnded(ended))
+        draft.record(*(r.TaskReleased(task_id, member.id, at_ms=draft.now_ms) for task_id in ended if task_id in held))
+    draft.record(r.TasksEnded(ended))
     # What was measured under an id may be of another task. All of them are reported anew in a moment.
     draft.soft = draft.soft._replace(members=PMap())
 
@@ -213,7 +200,7 @@ def _take_members(draft: DecisionDraft, item: StreamsRebalance) -> None:
             continue
         member = draft.group.members[member_id]
         if (threads, tags, endpoint) != (member.capacity, member.client_tags, member.endpoint):
-            draft.record(MemberChanged(member_id, threads, tags, endpoint))
+            draft.record(r.MemberChanged(member_id, threads, tags, endpoint))
             draft.schedule("member-changed")
 
 
@@ -262,8 +249,8 @@ def _adopt(draft: DecisionDraft, item: StreamsRebalance) -> None:
             if task_id in index_of and process_id in instances:
                 runners.setdefault(task_id, {instances[process_id]: None})
     adopted: dict[MemberId, dict[TaskId, int]] = {}
-    more: list[Record] = [
-        TaskReleased(task.id, entry.member_id, at_ms=draft.now_ms)
+    more: list[r.Record] = [
+        r.TaskReleased(task.id, entry.member_id, at_ms=draft.now_ms)
         for task in draft.group.tasks.pick(sorted(draft.group.unsettled))
         for entry in task.handover.unreleased
         if entry.member_id not in draft.group.members
@@ -274,11 +261,11 @@ def _adopt(draft: DecisionDraft, item: StreamsRebalance) -> None:
         known = {task.owner} if task.handover.next_owner is None else {task.owner, *giving_up}
         if known.isdisjoint(members):
             adopted.setdefault(runner, {})[task_id] = max(task.token, draft.group.tokens_from) + 1
-            more += [TaskReleased(task_id, task.owner, at_ms=draft.now_ms)] if task.owner is not None else []
+            more += [r.TaskReleased(task_id, task.owner, at_ms=draft.now_ms)] if task.owner is not None else []
             if members[runner] is ActiveState.RESTORING:
-                more.append(ActiveReported(task_id, runner, ActiveState.RESTORING, draft.now_ms))
+                more.append(r.ActiveReported(task_id, runner, ActiveState.RESTORING, draft.now_ms))
     draft.record(
-        *(TasksAdopted(member_id, tokens, (), draft.now_ms) for member_id, tokens in sorted(adopted.items())), *more
+        *(r.TasksAdopted(member_id, tokens, (), draft.now_ms) for member_id, tokens in sorted(adopted.items())), *more
     )
 
 
@@ -311,26 +298,26 @@ def _take_steps(draft: DecisionDraft) -> None:
         draft.record(*_released(draft), *_started(draft, ActiveState.RUNNING))
 
 
-def _released(draft: DecisionDraft) -> list[Record]:
+def _released(draft: DecisionDraft) -> list[r.Record]:
     """Return the copies that members give up: they go at once.
 
     What a member gives up as a copy it may still run: it was the owner until the step before.
     """
     group = draft.group
     return [
-        TaskReleased(task_id, member.id, at_ms=draft.now_ms)
+        r.TaskReleased(task_id, member.id, at_ms=draft.now_ms)
         for member in sorted(group.members.values(), key=lambda member: member.id)
         for task_id, revocation in sorted(member.revoking.items())
         if not revocation.active and member.id not in dict(group.tasks[task_id].handover.unreleased)
     ]
 
 
-def _started(draft: DecisionDraft, state: ActiveState) -> list[Record]:
+def _started(draft: DecisionDraft, state: ActiveState) -> list[r.Record]:
     """Return the granted tasks that start in this rebalance, in this state: what is ready, or has no state, runs."""
     table, granted = draft.group.table, draft.group.tasks.pick(sorted(draft.group.unsettled))
     runs = state is ActiveState.RUNNING
     return [
-        ActiveReported(task.id, task.owner, state, draft.now_ms)
+        r.ActiveReported(task.id, task.owner, state, draft.now_ms)
         for task in granted
         if task.owner is not None and task.state is ActiveState.GRANTED
         if runs is (task.ready_grant or not table.stateful[table.index_of[task.id]])
@@ -346,8 +333,8 @@ def _answer(draft: DecisionDraft, item: StreamsRebalance) -> StreamsAdvice:
         delay_ms = SOONEST_MS
     at_ms = None if delay_ms is None else draft.now_ms + delay_ms
     if at_ms != draft.group.next_probe_ms:
-        draft.record(ProbeScheduled(at_ms))
-    placed = [record for record in draft.records if isinstance(record, TargetPlaced)]
+        draft.record(r.ProbeScheduled(at_ms))
+    placed = [record for record in draft.records if isinstance(record, r.TargetPlaced)]
     process_of: dict[MemberId | None, InstanceId | None] = {one.id: one.instance_id for one in view.members.values()}
     # Later steps see only the consequences of the first, so of each task the first reason is told.
     first = {reason.task: reason for reason in reversed(draft.reasons) if reason.task is not None}

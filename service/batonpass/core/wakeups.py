@@ -15,11 +15,11 @@ from itertools import chain
 from batonpass.core.arrivals import storm
 from batonpass.core.handover.decision_draft import DecisionDraft
 from batonpass.core.handover.turns import last_came_on
+from batonpass.core.state import records as r
 from batonpass.core.state.failures import avoided_until_ms, distrust_ends
 from batonpass.core.state.inputs import Input, PollBroken, Started, Tick
 from batonpass.core.state.model import Group, Member, Task
 from batonpass.core.state.newcomers import new_until_ms
-from batonpass.core.state.records import AssignmentChanged, NextOwnerChosen, RebalanceScheduled, ReleaseWaived
 from batonpass.core.state.soft import Soft
 from batonpass.core.target import load
 
@@ -74,8 +74,8 @@ def _of_task(draft: DecisionDraft, task: Task) -> _Instants:
 
 def _of_records(draft: DecisionDraft) -> Iterator[int]:
     """What a decision without a tick began: a placement, though it may be made by now; what members have to confirm."""
-    config, told = draft.group.config, (AssignmentChanged, NextOwnerChosen, ReleaseWaived)
-    yield from (record.due_ms for record in draft.records if isinstance(record, RebalanceScheduled))
+    config, told = draft.group.config, (r.AssignmentChanged, r.NextOwnerChosen, r.ReleaseWaived)
+    yield from (record.due_ms for record in draft.records if isinstance(record, r.RebalanceScheduled))
     if any(isinstance(record, told) for record in draft.records):
         yield draft.now_ms + min(config.rebalance_timeout_ms, config.warmup_stall_timeout_ms)
 

@@ -7,6 +7,7 @@ from typing import Final
 from batonpass.core.arrivals.answers import Taken, no_such_task, refusal
 from batonpass.core.arrivals.kept_out import instance_named
 from batonpass.core.handover.decision_draft import DecisionDraft
+from batonpass.core.state import records as r
 from batonpass.core.state.application import application_of
 from batonpass.core.state.durations import duration
 from batonpass.core.state.errors import (
@@ -34,19 +35,6 @@ from batonpass.core.state.inputs import (
 )
 from batonpass.core.state.model import Group, Pause, Topology
 from batonpass.core.state.policy import OF_AN_APPLICATION, WHOSE_GROUP, GroupConfig, Policy, parse_config
-from batonpass.core.state.records import (
-    ConfigChanged,
-    GroupDeclared,
-    GroupDeleted,
-    MemberTrusted,
-    Paused,
-    Record,
-    Resumed,
-    StormEnded,
-    TaskPinned,
-    TaskUnparked,
-    TopologyChanged,
-)
 from batonpass.core.state.replies import Declared, Done, Reply
 from batonpass.core.state.topology import next_topology, with_partitions
 
@@ -73,11 +61,11 @@ def declare(draft: DecisionDraft, item: GroupDeclaration) -> Reply:
         require_size(draft, topology)
     except ProtocolError as refused:
         return refused
-    changes: list[Record] = []
+    changes: list[r.Record] = []
     if topology != group.topology:
-        changes.append(TopologyChanged(topology))
+        changes.append(r.TopologyChanged(topology))
     if config != group.config:
-        changes.append(ConfigChanged(config))
+        changes.append(r.ConfigChanged(config))
     if changes:
         draft.record(*changes)
         draft.schedule("topology" if topology != group.topology else "config")
@@ -91,7 +79,7 @@ def _create(draft: DecisionDraft, item: GroupDeclaration) -> Reply:
     topology = next_topology(Topology(), item.topology)
     config = _config_said(item, GroupConfig())
     require_size(draft, topology)
-    draft.record(GroupDeclared(topology, config, draft.now_ms))
+    draft.record(r.GroupDeclared(topology, config, draft.now_ms))
     return Declared(created=True, revision=draft.group.revision, warnings=warnings_of(draft.policy, config))
 
 
@@ -173,7 +161,7 @@ def delete(draft: DecisionDraft, item: GroupDeletion) -> Reply:
     )
     draft.soft = draft.soft._replace(refused=None)
     if group.declared:
-        draft.record(GroupDeleted(draft.now_ms, draft.now_ms + (group.longest_session_ms if in_use else 0)))
+        draft.record(r.GroupDeleted(draft.now_ms, draft.now_ms + (group.longest_session_ms if in_use else 0)))
     return Done()
 
 
@@ -191,7 +179,7 @@ def partition_counts(draft: DecisionDraft, item: PartitionCounts) -> Reply:
             require_size(draft, topology)
         except ProtocolError as refused:
             return refused
-        draft.record(TopologyChanged(topology))
+        draft.record(r.TopologyChanged(topology))
         draft.schedule("partitions")
     return Done()
 
@@ -201,7 +189,7 @@ def pause(draft: DecisionDraft, item: PauseRequest) -> Reply:
     if expires_ms is not None and expires_ms <= draft.now_ms:
         message = "expires_at lies in the past"
         return InvalidRequest(message, errors=[("expires_at", message)])
-    draft.record(Paused(Pause(item.scope, item.reason, draft.now_ms, expires_ms)))
+    draft.record(r.Paused(Pause(item.scope, item.reason, draft.now_ms, expires_ms)))
     return Done()
 
 
@@ -209,9 +197,9 @@ def resume(draft: DecisionDraft, _item: ResumeRequest) -> Reply:
     """End a pause, and a storm."""
     was_paused, was_storm = draft.group.pause is not None, draft.group.storm_since_ms is not None
     if was_paused:
-        draft.record(Resumed())
+        draft.record(r.Resumed())
     if was_storm:
-        draft.record(StormEnded())
+        draft.record(r.StormEnded())
     if was_paused or was_storm:
         # Place without a delay: meanwhile, copies that only the old target wants would take the slots.
         draft.schedule("resume", 0)
@@ -232,7 +220,7 @@ def pin(draft: DecisionDraft, item: PinRequest) -> Reply:
     if item.member_id is not None and item.member_id not in group.members:
         return UnknownMember(f"group {group.id!r} has no member {item.member_id!r} to pin task {item.task} to")
     if group.tasks[item.task].marks.pin != item.member_id:
-        draft.record(TaskPinned(item.task, item.member_id))
+        draft.record(r.TaskPinned(item.task, item.member_id))
         draft.schedule("pin")
     return Done()
 
@@ -244,7 +232,7 @@ def release(draft: DecisionDraft, item: ReleaseRequest) -> Reply:
         return refused
     task = draft.group.tasks[item.task]
     if task.marks.parked or draft.view().avoided_for(task):
-        draft.record(TaskUnparked(item.task))
+        draft.record(r.TaskUnparked(item.task))
         draft.schedule("release")
     return Done()
 
@@ -259,7 +247,7 @@ def trust(draft: DecisionDraft, item: TrustRequest) -> Reply:
     if not group.declared or (member_id not in group.members and instance_id is None):
         return refusal(group, member_id)
     present_id = None if instance_id is None else group.instances.get(instance_id)
-    draft.record(MemberTrusted(member_id, instance_id) if present_id is None else MemberTrusted(present_id))
+    draft.record(r.MemberTrusted(member_id, instance_id) if present_id is None else r.MemberTrusted(present_id))
     draft.schedule("member-trusted")
     return Done()
 

@@ -21,10 +21,10 @@ from collections.abc import Mapping
 
 from batonpass.core.handover.decision_draft import DecisionDraft
 from batonpass.core.handover.lag import log_of
+from batonpass.core.state import records as r
 from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.inputs import Join
 from batonpass.core.state.model import Member
-from batonpass.core.state.records import StateDoubted, StateTrusted
 from batonpass.core.state.soft import EndOffset, Log, MeasuredReport, Positions, TaskReport
 
 
@@ -49,7 +49,7 @@ def end_doubts(draft: DecisionDraft, member_id: MemberId, reports: Mapping[TaskI
         if task_id not in reports or not is_doubted(member, task_id, reports[task_id].report)
     )
     if over:
-        draft.record(StateTrusted(member_id, over))
+        draft.record(r.StateTrusted(member_id, over))
 
 
 def inherit_doubts(draft: DecisionDraft, item: Join) -> None:
@@ -67,7 +67,7 @@ def inherit_doubts(draft: DecisionDraft, item: Join) -> None:
         if task_id in item.tasks and outlasts(at, item.tasks[task_id])
     }
     if kept:
-        draft.record(StateDoubted(item.member_id, kept))
+        draft.record(r.StateDoubted(item.member_id, kept))
 
 
 def is_to_be_doubted(

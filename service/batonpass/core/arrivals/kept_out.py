@@ -8,11 +8,11 @@ joins meanwhile is a member, drains from its start, and gets nothing, not even a
 from __future__ import annotations
 
 from batonpass.core.handover.decision_draft import DecisionDraft
+from batonpass.core.state import records as r
 from batonpass.core.state.errors import InvalidRequest, LimitExceeded, ProtocolError
 from batonpass.core.state.ids import InstanceId, MemberId
 from batonpass.core.state.inputs import DrainRequest, Eviction
 from batonpass.core.state.model import Drain, Group, KeptOut, Member
-from batonpass.core.state.records import DrainCancelled, InstanceKeptOut, InstanceLetIn
 
 
 def instance_named(group: Group, name: str) -> InstanceId | None:
@@ -60,7 +60,7 @@ def keep_out(draft: DecisionDraft, item: DrainRequest | Eviction) -> ProtocolErr
         return LimitExceeded(f"group {group.id!r} keeps {len(group.kept_out)} instances out, which is the limit")
     since_ms = draft.now_ms if known is None else known.since_ms
     until_ms = None if item.for_ms is None else draft.now_ms + item.for_ms
-    draft.record(InstanceKeptOut(instance_id, since_ms, until_ms))
+    draft.record(r.InstanceKeptOut(instance_id, since_ms, until_ms))
     return None
 
 
@@ -79,10 +79,10 @@ def drain_of_newcomer(draft: DecisionDraft, instance_id: InstanceId | None) -> D
 
 def let_in(draft: DecisionDraft, instance_id: InstanceId, trigger: str) -> None:
     """Let an instance have tasks again: its present run stays, and later ones join as any other."""
-    draft.record(InstanceLetIn(instance_id))
+    draft.record(r.InstanceLetIn(instance_id))
     member_id = draft.group.instances.get(instance_id)
     if member_id is not None and draft.group.members[member_id].drain is not None:
-        draft.record(DrainCancelled(member_id))
+        draft.record(r.DrainCancelled(member_id))
         draft.schedule(trigger)
 
 

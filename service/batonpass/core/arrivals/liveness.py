@@ -16,20 +16,11 @@ from batonpass.core.handover.availability import Availability
 from batonpass.core.handover.decision_draft import DecisionDraft
 from batonpass.core.handover.turns import last_came_on
 from batonpass.core.handover.view import View
+from batonpass.core.state import records as r
 from batonpass.core.state.failures import distrust_ends
 from batonpass.core.state.inputs import PollBroken, PollOpened, Started, Tick
 from batonpass.core.state.model import Cause, Drain, Group, Member, OnLeaseLost
 from batonpass.core.state.reasons import Happened, Held
-from batonpass.core.state.records import (
-    HEARD_AGAIN,
-    DrainStarted,
-    GoneForgotten,
-    GrantsHeld,
-    MemberSuspected,
-    Record,
-    Resumed,
-    WarmupStalled,
-)
 from batonpass.core.state.replies import Done, Reply
 from batonpass.core.state.set_back import ahead_ms
 from batonpass.core.state.soft import Soft
@@ -50,7 +41,7 @@ def started(draft: DecisionDraft, item: Started) -> Reply:
     may_run_on = item.clock_moved and _may_run_on(group, item.ran_until_ms) and judge_from_ms > group.grants_from_ms
     if may_run_on or set_back_ms:
         why = "the clock of the database has moved, or no coordinator was there to see that it did not"
-        draft.record(GrantsHeld(judge_from_ms, why, set_back_ms=set_back_ms))
+        draft.record(r.GrantsHeld(judge_from_ms, why, set_back_ms=set_back_ms))
     return Taken(is_news=True)
 
 
@@ -84,7 +75,7 @@ def notice_return(draft: DecisionDraft, before: Soft, member: Member) -> bool:
     if member.id in missing:
         draft.soft = draft.soft._replace(placed_without=missing - {member.id})
         if draft.group.placement_due_ms is None:
-            draft.schedule(HEARD_AGAIN)
+            draft.schedule(r.HEARD_AGAIN)
     return was_overdue
 
 
@@ -134,7 +125,7 @@ def pass_time(draft: DecisionDraft, _item: Tick) -> Reply:
 def end_pause_if_over(draft: DecisionDraft) -> None:
     pause = draft.group.pause
     if pause is not None and pause.expires_ms is not None and pause.expires_ms <= draft.now_ms:
-        draft.record(Resumed())
+        draft.record(r.Resumed())
         draft.schedule("pause-over", 0)  # As `commands.resume` does.
 
 
@@ -186,7 +177,7 @@ def _suspect(draft: DecisionDraft) -> None:
         if member_soft.poll_broken_ms is None or member is None or member.suspected or member.away_until_ms is not None:
             continue
         if now_ms - member_soft.poll_broken_ms >= group.config.suspect_timeout_ms:
-            draft.record(MemberSuspected(member_id))
+            draft.record(r.MemberSuspected(member_id))
             draft.explain(Happened.SUSPECTED, to=member_id)
             if not all(map(draft.view().is_stateful, member.actives)):
                 # No copy takes a task without state over, so it needs another target.
@@ -209,7 +200,7 @@ def _fence_unconfirmed(draft: DecisionDraft) -> None:
     timeout_ms = draft.group.config.rebalance_timeout_ms
     if draft.now_ms < draft.soft.judge_from_ms:
         return
-    fenced: list[Record] = []
+    fenced: list[r.Record] = []
     for member_id, member in sorted(draft.group.members.items()):
         if not any(draft.now_ms - revocation.since_ms >= timeout_ms for revocation in member.revoking.values()):
             continue
@@ -227,14 +218,14 @@ def find_stalls(draft: DecisionDraft) -> None:
     """Free the slot of every warmup without progress for the stall timeout. A copy of unknown lag is not judged."""
     view = draft.view()
     timeout_ms = view.config.warmup_stall_timeout_ms
-    stalled: list[Record] = []
+    stalled: list[r.Record] = []
     for task in view.tasks.pick(sorted(view.group.moving_tasks())):
         for member_id in task.warmups:
             copy = view.copy(task, member_id)
             if copy.is_caught_up or copy.readiness is Readiness.UNKNOWN or view.is_stalled(task, member_id):
                 continue
             if draft.now_ms - last_came_on(draft.soft, task.id, view.group.members[member_id])[1] >= timeout_ms:
-                stalled.append(WarmupStalled(task.id, member_id, draft.now_ms + 2 * timeout_ms))
+                stalled.append(r.WarmupStalled(task.id, member_id, draft.now_ms + 2 * timeout_ms))
                 draft.explain(Held.STALLED, task.id, member_id)
     if stalled:
         draft.record(*stalled)
@@ -250,7 +241,7 @@ def note_blocked_drains(draft: DecisionDraft) -> None:
         drain = member.drain
         why = _drain_time_over(drain, draft.now_ms) if drain is not None and not drain.blocked else ""
         if drain is not None and why and (left := len(member.actives)):
-            draft.record(DrainStarted(member_id, drain.since_ms, drain.deadline_ms, drain.gives_up_ms, why))
+            draft.record(r.DrainStarted(member_id, drain.since_ms, drain.deadline_ms, drain.gives_up_ms, why))
             draft.explain(Happened.DRAIN_BLOCKED, to=member_id, detail=why, tasks=left)
 
 
@@ -265,4 +256,4 @@ def forget_gone(draft: DecisionDraft) -> None:
     oldest = draft.now_ms - draft.policy.gone_retention_ms
     old = sorted(member_id for member_id, gone in draft.group.gone.items() if gone.at_ms < oldest)
     if old:
-        draft.record(GoneForgotten(tuple(old)))
+        draft.record(r.GoneForgotten(tuple(old)))

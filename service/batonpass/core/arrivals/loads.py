@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from typing import Final
 
 from batonpass.core.handover.decision_draft import DecisionDraft
+from batonpass.core.state import records as r
 from batonpass.core.state.ids import TaskId
 from batonpass.core.state.loads import LEAST, SmoothedLoad, begun, has_left, least_load, step_of, weight_of_new
 from batonpass.core.state.model import ActiveState, Member, Role
 from batonpass.core.state.policy import BalanceBy
-from batonpass.core.state.records import LoadsMeasured
 from batonpass.core.state.soft import MeasuredReport, MemberSoft
 
 READ_SHARE: Final = 10
@@ -63,4 +63,4 @@ def read_loads(draft: DecisionDraft) -> None:
                 averages[task_id] = average
     if any(has_left(group.loads.get(task_id), average, least) for task_id, average in averages.items()):
         steps = {task_id: step_of(average, least) for task_id, average in sorted(averages.items())}
-        draft.record(LoadsMeasured({one: step for one, step in steps.items() if step != group.loads.get(one)}))
+        draft.record(r.LoadsMeasured({one: step for one, step in steps.items() if step != group.loads.get(one)}))

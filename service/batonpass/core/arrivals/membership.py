@@ -18,19 +18,12 @@ from batonpass.core.arrivals.report_bounds import bounded, too_many_unassigned
 from batonpass.core.arrivals.reports import measurement
 from batonpass.core.handover.decision_draft import DecisionDraft
 from batonpass.core.handover.lag import measured_report
+from batonpass.core.state import records as r
 from batonpass.core.state.errors import Gone, InstanceIdInUse, InvalidRequest, LimitExceeded, ProtocolError
 from batonpass.core.state.ids import MemberId
 from batonpass.core.state.inputs import DrainRequest, DrainReversal, Eviction, Join, Leave
 from batonpass.core.state.model import Cause, Member, Unreleased
 from batonpass.core.state.pmap import PMap
-from batonpass.core.state.records import (
-    DrainCancelled,
-    DrainStarted,
-    MemberAway,
-    MemberJoined,
-    PlaceInherited,
-    TaskReleased,
-)
 from batonpass.core.state.replies import Done, DrainProgress, Reply
 from batonpass.core.state.soft import MemberSoft
 
@@ -64,7 +57,7 @@ def join(draft: DecisionDraft, item: Join) -> Reply:
             f"group {group.id!r} has {len(group.members)} members, the limit is {draft.policy.max_members}"
         )
     is_first = not group.members
-    draft.record(MemberJoined(_new_member(draft, item)))
+    draft.record(r.MemberJoined(_new_member(draft, item)))
     on_disk, ignored = bounded(group, item.tasks, draft.policy)
     excess, unassigned, why = too_many_unassigned(draft.group, draft.soft, item.member_id, on_disk, draft.policy)
     item = replace(item, tasks={task_id: report for task_id, report in on_disk.items() if task_id not in excess})
@@ -143,7 +136,7 @@ def _inherit(draft: DecisionDraft, item: Join, old: Member) -> bool:
         cause = Cause.TAKEN_OVER
     new = draft.group.members[item.member_id]
     if new.drain is None:
-        draft.record(PlaceInherited(old.id, new.id))
+        draft.record(r.PlaceInherited(old.id, new.id))
     draft.record(draft.gone(old.id, cause))
     same = (
         new.capacity == old.capacity
@@ -168,7 +161,7 @@ def _vouches_for(draft: DecisionDraft, item: Join, member_id: MemberId) -> bool:
 def release(draft: DecisionDraft, is_over: Callable[[Unreleased], bool]) -> bool:
     """Release what members may still have been running, where that is over now. Return whether anything is."""
     freed = [
-        TaskReleased(task_id, entry.member_id, at_ms=draft.now_ms)
+        r.TaskReleased(task_id, entry.member_id, at_ms=draft.now_ms)
         for task_id in sorted(draft.group.moving_tasks())
         for entry in draft.group.tasks[task_id].handover.unreleased
         if is_over(entry)
@@ -209,7 +202,7 @@ def leave(draft: DecisionDraft, item: Leave) -> Reply:
         return InvalidRequest(message, errors=[("mode", message)])
     grace_ms = group.config.rejoin_grace_ms
     if item.restart and grace_ms > 0 and member.drain is None:
-        draft.record(MemberAway(member.id, draft.now_ms + grace_ms, draft.now_ms))
+        draft.record(r.MemberAway(member.id, draft.now_ms + grace_ms, draft.now_ms))
         if _waits_for_a_missing_member(draft):
             draft.schedule("restart")
         return Done()
@@ -288,7 +281,7 @@ def drain(draft: DecisionDraft, item: DrainRequest) -> Reply:
         since = now_ms if member.drain is None else member.drain.since_ms
         deadline_ms = None if item.deadline_ms is None else now_ms + item.deadline_ms
         gives_up_ms = since + group.config.drain_timeout_ms
-        draft.record(DrainStarted(member.id, since, deadline_ms, gives_up_ms))
+        draft.record(r.DrainStarted(member.id, since, deadline_ms, gives_up_ms))
         if member.drain is None:
             draft.schedule("drain")
     return Done()
@@ -304,6 +297,6 @@ def undrain(draft: DecisionDraft, item: DrainReversal) -> Reply:
     if member is None:
         return refusal(group, item.member_id)
     if member.drain is not None:
-        draft.record(DrainCancelled(member.id))
+        draft.record(r.DrainCancelled(member.id))
         draft.schedule("undrain")
     return Done()

@@ -16,11 +16,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from batonpass.core.handover.decision_draft import DecisionDraft
+from batonpass.core.state import records as r
 from batonpass.core.state.errors import InvalidRequest
 from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.inputs import Heartbeat, StoreRecovered
 from batonpass.core.state.model import Group, Member, Role
-from batonpass.core.state.records import EpochsRaised, GrantsHeld, TasksAdopted
 from batonpass.core.state.replies import Done, Reply
 from batonpass.core.state.soft import TaskReport
 
@@ -61,7 +61,7 @@ def believe(draft: DecisionDraft, member: Member, item: Heartbeat) -> InvalidReq
     )
     reported = max((report.token or 0 for report in (item.tasks or {}).values()), default=0)
     tokens_from = max(reported, draft.group.tokens_from if begun else _tokens_from(draft.group))
-    draft.record(EpochsRaised({member.id: item.member_epoch}, tokens_from))
+    draft.record(r.EpochsRaised({member.id: item.member_epoch}, tokens_from))
     if not begun:
         _ask_for_full_reports(draft)
     known = draft.member_soft(member.id)
@@ -102,7 +102,7 @@ def store_recovered(draft: DecisionDraft, _item: StoreRecovered) -> Reply:
 
 def _recover(draft: DecisionDraft, why: str) -> None:
     _hold_grants(draft, why)
-    draft.record(EpochsRaised({}, _tokens_from(draft.group)))
+    draft.record(r.EpochsRaised({}, _tokens_from(draft.group)))
     _ask_for_full_reports(draft)
 
 
@@ -110,7 +110,7 @@ def _hold_grants(draft: DecisionDraft, why: str) -> None:
     until_ms = draft.now_ms + draft.group.longest_session_ms
     if until_ms > draft.group.recovering_until_ms:
         # What runs in a group of Kafka Streams is adopted at each rebalance anyway, by what the leader says of it.
-        draft.record(GrantsHeld(until_ms, why, adopting=not draft.group.config.kafka_streams))
+        draft.record(r.GrantsHeld(until_ms, why, adopting=not draft.group.config.kafka_streams))
     draft.explain(LOST_COMMITS, detail=why)
 
 
@@ -172,8 +172,8 @@ def adopt(draft: DecisionDraft, member: Member, epoch: int, reports: Mapping[Tas
             tokens[task_id] = max(last, draft.group.tokens_from) + 1
         else:
             tokens[task_id] = max(reported, last)
-    raised = EpochsRaised({member.id: max(member.epoch, epoch) + 1}, draft.group.tokens_from)
-    draft.record(raised, TasksAdopted(member.id, tokens, tuple(dropped), draft.now_ms))
+    raised = r.EpochsRaised({member.id: max(member.epoch, epoch) + 1}, draft.group.tokens_from)
+    draft.record(raised, r.TasksAdopted(member.id, tokens, tuple(dropped), draft.now_ms))
     return True
 
 
@@ -193,7 +193,7 @@ def _waits_for_others(draft: DecisionDraft, member: Member, claimed: list[TaskId
         return False
     until_ms = max(silent.values()) + draft.group.longest_session_ms
     if until_ms > draft.group.recovering_until_ms:
-        draft.record(GrantsHeld(until_ms, f"what {', '.join(sorted(silent))} run is not known yet", adopting=True))
+        draft.record(r.GrantsHeld(until_ms, f"what {', '.join(sorted(silent))} run is not known yet", adopting=True))
     return True
 
 

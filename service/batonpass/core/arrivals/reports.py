@@ -28,20 +28,13 @@ from batonpass.core.handover.lag import (
     measure_lag,
     measured_report,
 )
+from batonpass.core.state import records as r
 from batonpass.core.state.errors import ProtocolError, StaleMemberEpoch, TooLarge
 from batonpass.core.state.failures import blamed, faults_in_words, host_of
 from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.inputs import EndOffsets, Heartbeat, Join
 from batonpass.core.state.model import ActiveState, Group, Member, Role
 from batonpass.core.state.reasons import Happened, Held, NoChange
-from batonpass.core.state.records import (
-    ActiveReported,
-    Record,
-    StateDoubted,
-    SuspicionCleared,
-    TaskParked,
-    TaskReleased,
-)
 from batonpass.core.state.replies import Done, Reply
 from batonpass.core.state.soft import EndOffset, Log, MeasuredReport, MemberSoft, Positions, Soft, TaskReport
 
@@ -102,7 +95,7 @@ def clear_suspicion(draft: DecisionDraft, member: Member) -> None:
 
     What was placed without it is known (``liveness.notice_return``), but not to a coordinator that had not heard it.
     """
-    draft.record(SuspicionCleared(member.id))
+    draft.record(r.SuspicionCleared(member.id))
     if draft.member_soft(member.id) is None:
         draft.schedule("suspicion-cleared")
 
@@ -209,13 +202,13 @@ def _take_report(
     is_news = is_news or not heard.full or not heard.reports.keys() <= reports.keys()
     # The records do not depend on the order in which the member lists its tasks (L10).
     changes = sorted(_state_changes(draft, item, tasks), key=lambda record: record.task)
-    records: list[Record] = [*_confirmed_releases(member, item, tasks, draft.now_ms), *changes]
+    records: list[r.Record] = [*_confirmed_releases(member, item, tasks, draft.now_ms), *changes]
     if records:
         distrusted = draft.view().distrusted
         draft.record(*records)
         park(draft, sorted(task_id for task_id, report in tasks.items() if report.state is ActiveState.FAILED))
         explain_distrust(draft, distrusted)
-        if any(isinstance(record, ActiveReported) and _is_target_to_change(draft, record) for record in records):
+        if any(isinstance(record, r.ActiveReported) and _is_target_to_change(draft, record) for record in records):
             draft.schedule("task-failed")
     return is_news, is_estimated
 
@@ -297,7 +290,7 @@ def _what_decides(group: Group, measured: MeasuredReport | None) -> tuple[bool, 
 
 def _confirmed_releases(
     member: Member, item: Heartbeat, tasks: Mapping[TaskId, TaskReport], now_ms: int
-) -> Iterator[TaskReleased]:
+) -> Iterator[r.TaskReleased]:
     """Yield the releases that the heartbeat confirms: those announced at an epoch that it echoes."""
     for task_id, revocation in sorted(member.revoking.items()):
         if revocation.epoch > item.member_epoch:
@@ -309,12 +302,12 @@ def _confirmed_releases(
             # A copy that is given up later may still carry the final position from its member's time as owner. It is
             # outdated, because other members have written since.
             final_position = report.final_position if report is not None and revocation.active else ()
-            yield TaskReleased(task_id, member.id, final_position, now_ms)
+            yield r.TaskReleased(task_id, member.id, final_position, now_ms)
 
 
 def _state_changes(
     draft: DecisionDraft, item: Heartbeat, tasks: Mapping[TaskId, TaskReport]
-) -> Iterator[ActiveReported]:
+) -> Iterator[r.ActiveReported]:
     """Yield what changed about the member's actives. A report from before a grant does not count for it."""
     member = draft.group.members[item.member_id]
     assignment, known = member.assignment, draft.group.tasks
@@ -326,10 +319,10 @@ def _state_changes(
             continue
         state = ActiveState.LOST if report.lost else report.state
         if state is not None and state is not known[task_id].state:
-            yield ActiveReported(task_id, member.id, state, draft.now_ms, report.detail)
+            yield r.ActiveReported(task_id, member.id, state, draft.now_ms, report.detail)
 
 
-def _is_target_to_change(draft: DecisionDraft, record: ActiveReported) -> bool:
+def _is_target_to_change(draft: DecisionDraft, record: r.ActiveReported) -> bool:
     """Say whether an owner's new state calls for another target.
 
     It does when the task fails: it is to go to a member where it has not. It also does when the task runs on a copy
@@ -351,7 +344,7 @@ def park(draft: DecisionDraft, suspects: list[TaskId]) -> None:
             continue
         members = tuple(failure.member_id for failure in blamed(task, draft.group, draft.now_ms))
         if len(members) >= config.poison_members:
-            draft.record(TaskParked(task_id, members))
+            draft.record(r.TaskParked(task_id, members))
             draft.explain(Held.PARKED, task_id, detail=f"failed on {', '.join(members)}")
 
 
@@ -416,7 +409,7 @@ def _measure_anew(
                 lag, other = None, True
         reports[task_id] = measured._replace(lag=lag, other_incarnation=other)
     if doubted:
-        draft.record(StateDoubted(member_id, dict(sorted(doubted.items()))))
+        draft.record(r.StateDoubted(member_id, dict(sorted(doubted.items()))))
     if reports == member_soft.reports:
         return False
     draft.set_member_soft(member_id, replace(member_soft, reports=reports))

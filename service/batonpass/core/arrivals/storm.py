@@ -9,8 +9,8 @@ those that are here are heard.
 from __future__ import annotations
 
 from batonpass.core.handover.decision_draft import DecisionDraft
+from batonpass.core.state import records as r
 from batonpass.core.state.reasons import Held
-from batonpass.core.state.records import StormBegan, StormEnded
 
 
 def guard(draft: DecisionDraft) -> None:
@@ -19,7 +19,7 @@ def guard(draft: DecisionDraft) -> None:
     recent = len(group.losses)
     size = len(group.members) + recent
     if group.storm_since_ms is None and recent > group.config.max_lost_share * size:
-        draft.record(StormBegan(draft.now_ms))
+        draft.record(r.StormBegan(draft.now_ms))
         draft.explain(Held.STORM, detail=f"{recent} of {size} members vanished within a session timeout")
 
 
@@ -49,7 +49,7 @@ def end_if_over(draft: DecisionDraft) -> None:
 
 
 def _end(draft: DecisionDraft) -> None:
-    draft.record(StormEnded())
+    draft.record(r.StormEnded())
     draft.schedule("storm-ended")
 
 

@@ -10,12 +10,12 @@ from collections.abc import Iterable
 
 from batonpass.core.handover.copies import HeldBack
 from batonpass.core.handover.view import View
+from batonpass.core.state import records as r
 from batonpass.core.state.evolve import evolve
 from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.model import UNSEEN_STOPS, Cause, Group
 from batonpass.core.state.policy import Policy
 from batonpass.core.state.reasons import Reason
-from batonpass.core.state.records import MemberGone, RebalanceScheduled, Record
 from batonpass.core.state.soft import MemberSoft, Soft
 from batonpass.placement.flow import Solver, minimum_flow
 
@@ -31,22 +31,22 @@ class DecisionDraft:
         self.now_ms = now_ms
         self.policy = policy
         self.solver = solver
-        self.records: list[Record] = []
+        self.records: list[r.Record] = []
         self.reasons: list[Reason] = []
         self.held_until_ms: set[int] = set()
         self._view: View | None = None
 
-    def record(self, *records: Record) -> None:
+    def record(self, *records: r.Record) -> None:
         """Add facts, and fold them into the group at once."""
         self.records.extend(records)
         self.group = evolve(self.group, records)
         self._view = None
 
-    def gone(self, member_id: MemberId, cause: Cause, *, lease_end_ms: int | None = None) -> MemberGone:
+    def gone(self, member_id: MemberId, cause: Cause, *, lease_end_ms: int | None = None) -> r.MemberGone:
         """Return the record that a member leaves now. Without ``lease_end_ms`` it runs nothing any more."""
         member_soft = self.member_soft(member_id) if cause in UNSEEN_STOPS else None
         heard_ms = None if member_soft is None else member_soft.heard_ms
-        return MemberGone(member_id, cause, self.now_ms, lease_end_ms or self.now_ms, heard_ms)
+        return r.MemberGone(member_id, cause, self.now_ms, lease_end_ms or self.now_ms, heard_ms)
 
     def explain(
         self, code: str, task: TaskId | None = None, to: MemberId | None = None, detail: str = "", tasks: int = 1
@@ -75,7 +75,7 @@ class DecisionDraft:
         longest_ms = max(config.rebalance_batch_ms, config.initial_rebalance_delay_ms)
         if pending_ms is not None and due_ms <= pending_ms <= self.now_ms + longest_ms:
             due_ms = pending_ms
-        self.record(RebalanceScheduled(due_ms, trigger))
+        self.record(r.RebalanceScheduled(due_ms, trigger))
 
     def member_soft(self, member_id: MemberId) -> MemberSoft | None:
         return self.soft.members.get(member_id)

@@ -13,10 +13,10 @@ from collections.abc import Iterable, Iterator
 from batonpass.core.handover.decision_draft import DecisionDraft
 from batonpass.core.handover.lag import copy_as_reported, level_in_ms
 from batonpass.core.handover.view import View
+from batonpass.core.state import records as r
 from batonpass.core.state.ids import MemberId
 from batonpass.core.state.model import Member, Role, Task
 from batonpass.core.state.reasons import NoChange
-from batonpass.core.state.records import ProbeScheduled
 
 _JITTER_SHARE = 10
 """Up to a tenth of the interval is added, so that groups that began together are not all probed together."""
@@ -57,13 +57,13 @@ def schedule_probe(draft: DecisionDraft) -> None:
     may_write = bool(draft.records or group.unsettled or is_due)
     if not group.members or is_at_rest(view):
         if group.next_probe_ms is not None:
-            draft.record(ProbeScheduled(None))
+            draft.record(r.ProbeScheduled(None))
         draft.explain(NoChange.AT_REST if group.members else NoChange.NO_MEMBERS)
         return
     interval_ms = group.config.probing_rebalance_interval_ms
     is_set = group.next_probe_ms is not None and now_ms < group.next_probe_ms <= now_ms + 2 * interval_ms
     if not is_set and may_write:
-        draft.record(ProbeScheduled(now_ms + _delay_ms(view)))
+        draft.record(r.ProbeScheduled(now_ms + _delay_ms(view)))
 
 
 def probe_sooner(draft: DecisionDraft, member_id: MemberId) -> None:
@@ -80,7 +80,7 @@ def probe_sooner(draft: DecisionDraft, member_id: MemberId) -> None:
     soonest_ms = _soonest_ms(view, ((task, member_id) for task in view.tasks.pick(warming)), default=due_ms)
     at_ms = now_ms + max(soonest_ms, draft.group.look_again_ms)
     if 2 * (at_ms - now_ms) < due_ms - now_ms:
-        draft.record(ProbeScheduled(at_ms))
+        draft.record(r.ProbeScheduled(at_ms))
 
 
 def _delay_ms(view: View) -> int:

@@ -27,10 +27,10 @@ from batonpass.core.handover.copies import TaskPlan
 from batonpass.core.handover.copy_capacity import RoomLeft
 from batonpass.core.handover.state_size import lag_at_start
 from batonpass.core.handover.view import View
+from batonpass.core.state import records as r
 from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.model import Grant, Member, OnLeaseLost, Role, Task
 from batonpass.core.state.reasons import Held, Hold, Why
-from batonpass.core.state.records import AssignmentChanged, NextOwnerChosen, Record, ReleaseWaived
 from batonpass.core.state.soft import Positions
 
 
@@ -68,19 +68,19 @@ class _MemberChanges:
     stuck: list[TaskId] = field(default_factory=list)
 
 
-def reconcile(view: View, task_plans: Iterable[TaskPlan]) -> list[Record]:
+def reconcile(view: View, task_plans: Iterable[TaskPlan]) -> list[r.Record]:
     """Return the records that take every member one step towards what ``task_plans`` says it should hold."""
     members: defaultdict[MemberId, _MemberChanges] = defaultdict(_MemberChanges)
-    records: list[Record] = []
+    records: list[r.Record] = []
     for plan in task_plans:
         records.extend(_compare(view, plan, members))
     assignments = [_next_assignment(view, view.members[member_id], members[member_id]) for member_id in sorted(members)]
-    waived = [record for record in records if isinstance(record, ReleaseWaived)]
-    next_owners = [record for record in records if isinstance(record, NextOwnerChosen)]
+    waived = [record for record in records if isinstance(record, r.ReleaseWaived)]
+    next_owners = [record for record in records if isinstance(record, r.NextOwnerChosen)]
     return [*(assignment for assignment in assignments if assignment is not None), *next_owners, *waived]
 
 
-def _compare(view: View, plan: TaskPlan, members: defaultdict[MemberId, _MemberChanges]) -> Iterable[Record]:
+def _compare(view: View, plan: TaskPlan, members: defaultdict[MemberId, _MemberChanges]) -> Iterable[r.Record]:
     """Note for each member what changes about one task. Return the records about the task itself."""
     task, active = plan.task, plan.choice.active
     if task.owner is not None and task.owner != active:
@@ -113,21 +113,21 @@ def _compare(view: View, plan: TaskPlan, members: defaultdict[MemberId, _MemberC
     return _choose_next_owner(view, task, active)
 
 
-def _choose_next_owner(view: View, task: Task, active: MemberId) -> list[Record]:
-    records: list[Record] = []
+def _choose_next_owner(view: View, task: Task, active: MemberId) -> list[r.Record]:
+    records: list[r.Record] = []
     if task.handover.next_owner != active:
-        records.append(NextOwnerChosen(task.id, active))
+        records.append(r.NextOwnerChosen(task.id, active))
     for member_id in (*filter(None, [task.owner]), *(entry.member_id for entry in task.handover.unreleased)):
         member = view.members.get(member_id)
         if member is not None and member.suspected and member.on_lease_lost is OnLeaseLost.CONTINUE:
             # The next owner's token fences its outputs, so there is no need to wait.
             member_soft = view.soft.members.get(member_id)
             heard_ms = None if member_soft is None else member_soft.heard_ms
-            records.append(ReleaseWaived(task.id, member_id, heard_ms))
+            records.append(r.ReleaseWaived(task.id, member_id, heard_ms))
     return records
 
 
-def _next_assignment(view: View, member: Member, changes: _MemberChanges) -> AssignmentChanged | None:
+def _next_assignment(view: View, member: Member, changes: _MemberChanges) -> r.AssignmentChanged | None:
     """Return the member's next assignment; None if there is nothing to change, or it has to wait."""
     now_ms, epoch = view.now_ms, member.epoch + 1
     entries = {task: Grant(role, epoch, now_ms) for task, role in changes.role_changes.items()}
@@ -140,7 +140,7 @@ def _next_assignment(view: View, member: Member, changes: _MemberChanges) -> Ass
     ready = tuple(task for task in changes.ready if task in entries)
     lags = _lags(view, member.id, entries)
     revoked, demoted, stuck = tuple(changes.revoked), tuple(changes.demoted), tuple(changes.stuck)
-    return AssignmentChanged(
+    return r.AssignmentChanged(
         member.id, epoch, now_ms, _in_order(view, entries), revoked, demoted, ready=ready, lags=lags, stuck=stuck
     )
 

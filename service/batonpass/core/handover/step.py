@@ -10,10 +10,10 @@ from batonpass.core.handover.decision_draft import DecisionDraft
 from batonpass.core.handover.planner import StepPlan, in_order, left_at_deadline, plan_step
 from batonpass.core.handover.reconcile import reconcile
 from batonpass.core.handover.view import View
+from batonpass.core.state import records as r
 from batonpass.core.state.ids import TaskId
 from batonpass.core.state.model import Pending, Task
 from batonpass.core.state.reasons import Reason, Why
-from batonpass.core.state.records import AssignmentChanged, NextOwnerChosen, Record, ReleaseWaived
 
 
 def take_step(draft: DecisionDraft, concerned: Collection[TaskId] | None = None, *, explains_all: bool = True) -> None:
@@ -25,7 +25,7 @@ def take_step(draft: DecisionDraft, concerned: Collection[TaskId] | None = None,
     if not draft.group.unsettled and not left_at_deadline(draft.view()):
         return
     view, step, records = _take_one_step(draft, concerned)
-    waived = {record.task for record in records if isinstance(record, ReleaseWaived)}
+    waived = {record.task for record in records if isinstance(record, r.ReleaseWaived)}
     if waived:
         # A suspected member does not have to confirm, so its tasks can be granted in this same decision.
         taken_over = {plan.task.id: plan for plan in step.task_plans if plan.task.id in waived}
@@ -38,7 +38,7 @@ def take_step(draft: DecisionDraft, concerned: Collection[TaskId] | None = None,
     explain(draft, _explained(view, step, explained))
 
 
-def _take_one_step(draft: DecisionDraft, concerned: Collection[TaskId] | None) -> tuple[View, StepPlan, list[Record]]:
+def _take_one_step(draft: DecisionDraft, concerned: Collection[TaskId] | None) -> tuple[View, StepPlan, list[r.Record]]:
     view = draft.view()
     step = plan_step(view, [*_looked_at(view, concerned), *left_at_deadline(view)], _queue(view))
     records = reconcile(view, step.task_plans)
@@ -70,10 +70,10 @@ def _queue(view: View, among: Collection[TaskId] | None = None) -> Iterator[Task
     yield from view.tasks.pick([task_id for task_id, pending in marks if pending is queued and not view.limited])
 
 
-def _tasks_in(records: Iterable[Record]) -> Iterable[TaskId]:
-    assignments = [record for record in records if isinstance(record, AssignmentChanged)]
+def _tasks_in(records: Iterable[r.Record]) -> Iterable[TaskId]:
+    assignments = [record for record in records if isinstance(record, r.AssignmentChanged)]
     held = chain.from_iterable((*record.granted, *record.revoked) for record in assignments)
-    return [*held, *(record.task for record in records if isinstance(record, NextOwnerChosen | ReleaseWaived))]
+    return [*held, *(record.task for record in records if isinstance(record, r.NextOwnerChosen | r.ReleaseWaived))]
 
 
 def _explained(view: View, step: StepPlan, explained: Collection[TaskId] | None) -> StepPlan:

@@ -18,10 +18,10 @@ from batonpass.core.handover.copies import HeldBack, is_for_drain
 from batonpass.core.handover.decision_draft import DecisionDraft
 from batonpass.core.handover.planner import plan_step
 from batonpass.core.handover.view import View
+from batonpass.core.state import records as r
 from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.model import ActiveState, Member, Task
 from batonpass.core.state.reasons import Held
-from batonpass.core.state.records import WarmupStalled
 from batonpass.core.state.soft import Soft
 
 _SHARED: Final = (Held.WARMUP_BUDGET, Held.MEMBER_WARMUP_BUDGET, Held.DRAIN_BUDGET, Held.NO_CAPACITY)
@@ -69,7 +69,7 @@ def give_way(draft: DecisionDraft) -> bool:
         if _is_in_the_way(view, slots, task, member_id, refused) or _may_another_move_instead(view, task, member_id)
     ]
     for task, member_id in giving:
-        draft.record(WarmupStalled(task.id, member_id, draft.now_ms + 2 * timeout_ms, gave_way=True))
+        draft.record(r.WarmupStalled(task.id, member_id, draft.now_ms + 2 * timeout_ms, gave_way=True))
         draft.explain(Held.STALLED, task.id, member_id, "it comes no closer, and gives way to others")
     if giving:
         draft.schedule("warmup-stalled")

@@ -15,11 +15,11 @@ from typing import Final
 from batonpass.core.handover.decision_draft import DecisionDraft
 from batonpass.core.handover.turns import last_came_on
 from batonpass.core.handover.view import View
+from batonpass.core.state import records as r
 from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.model import Group, Task
 from batonpass.core.state.policy import BalanceBy
 from batonpass.core.state.reasons import NoChange, Reason, Why
-from batonpass.core.state.records import ImbalanceNoted, LoadsMeasured, MovedForLoad, TargetPlaced
 from batonpass.core.state.soft import Soft
 from batonpass.core.state.topology import build_table
 from batonpass.core.target.retarget import TargetPlan, plan_target, record_of, try_to_plan
@@ -84,7 +84,7 @@ def balance_by_load(draft: DecisionDraft) -> None:
     elif draft.group.config.balance_by is BalanceBy.SHADOW:
         draft.reasons += [Reason(NoChange.SHADOW, task_id, to) for task_id, to in moved.items()]
     else:
-        draft.record(record_of(draft, plan), MovedForLoad(tuple(moved), draft.now_ms))
+        draft.record(record_of(draft, plan), r.MovedForLoad(tuple(moved), draft.now_ms))
         draft.reasons += [Reason(Why.HOT, task_id, to) for task_id, to in moved.items()]
         _note(draft)
 
@@ -92,12 +92,12 @@ def balance_by_load(draft: DecisionDraft) -> None:
 def _note(draft: DecisionDraft) -> None:
     """Record since when a member is too hot, or that none is, after what may change that."""
     group = draft.group
-    if not any(isinstance(record, LoadsMeasured | TargetPlaced) for record in draft.records):
+    if not any(isinstance(record, r.LoadsMeasured | r.TargetPlaced) for record in draft.records):
         return
     is_counted = group.config.balance_by is not BalanceBy.DECLARED and bool(group.loads) and bool(group.members)
     is_hot = is_counted and imbalance(by_measured(group)) > group.config.load_imbalance
     if is_hot is (group.hot_since_ms is None):
-        draft.record(ImbalanceNoted(draft.now_ms if is_hot else None))
+        draft.record(r.ImbalanceNoted(draft.now_ms if is_hot else None))
 
 
 def _is_calm(view: View) -> bool:

@@ -8,10 +8,10 @@ from typing import TypeVar
 
 from batonpass.core.handover.decision_draft import DecisionDraft
 from batonpass.core.handover.view import View
+from batonpass.core.state import records as r
 from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.model import Group, Target
 from batonpass.core.state.reasons import Held, NoChange, Reason, Why
-from batonpass.core.state.records import HEARD_AGAIN, TargetPlaced
 from batonpass.core.state.topology import is_ready
 from batonpass.core.target.reach import find_unreachable
 from batonpass.core.target.targets import build_request, last_resorts, target_changes
@@ -92,7 +92,7 @@ def place_now(draft: DecisionDraft) -> None:
     if not group.members or not is_ready(group.topology):
         draft.explain(NoChange.NO_MEMBERS if not group.members else NoChange.NOT_READY)
         changes: Mapping[TaskId, Target] = {}
-        found = TargetPlaced(group.generation, group.group_epoch, draft.now_ms, {})
+        found = r.TargetPlaced(group.generation, group.group_epoch, draft.now_ms, {})
     else:
         target_plan = try_to_plan(draft.view(), draft.solver, plan_target)
         if isinstance(target_plan, str):
@@ -120,11 +120,11 @@ def place_now(draft: DecisionDraft) -> None:
     draft.record(found)
 
 
-def record_of(draft: DecisionDraft, target_plan: TargetPlan) -> TargetPlaced:
+def record_of(draft: DecisionDraft, target_plan: TargetPlan) -> r.TargetPlaced:
     """Return the record of a target."""
     group, placed, changes = draft.group, target_plan.placed, target_plan.changes
     generation = group.generation + (1 if changes else 0)
-    return TargetPlaced(generation, group.group_epoch, draft.now_ms, changes, placed.moves, placed.lower_bound)
+    return r.TargetPlaced(generation, group.group_epoch, draft.now_ms, changes, placed.moves, placed.lower_bound)
 
 
 def _note_missing(draft: DecisionDraft, request: PlacementRequest, changes: Mapping[TaskId, Target]) -> None:
@@ -134,7 +134,7 @@ def _note_missing(draft: DecisionDraft, request: PlacementRequest, changes: Mapp
     counted, a group in which some member is always overdue would be placed without end.
     """
     missing = frozenset([MemberId(member.id) for member in request.members if member.keeps_copies])
-    had_to_give = bool(changes) or any(trigger != HEARD_AGAIN for trigger in draft.group.triggers)
+    had_to_give = bool(changes) or any(trigger != r.HEARD_AGAIN for trigger in draft.group.triggers)
     noted = missing if had_to_give else missing & draft.soft.placed_without
     if noted != draft.soft.placed_without:
         draft.soft = draft.soft._replace(placed_without=noted)
@@ -151,7 +151,7 @@ def _keep(draft: DecisionDraft, problem: str) -> None:
     if draft.soft.target_is_provisional:
         draft.soft = draft.soft._replace(target_is_provisional=False)
     if group.placement_due_ms is not None or group.generation_epoch != group.group_epoch:
-        draft.record(TargetPlaced(group.generation, group.group_epoch, draft.now_ms, {}, failed=detail))
+        draft.record(r.TargetPlaced(group.generation, group.group_epoch, draft.now_ms, {}, failed=detail))
 
 
 def _why_bound(group: Group, task: TaskId, target: MemberId | None) -> Why:

@@ -35,10 +35,10 @@ from batonpass.core.handover.copy_capacity import RoomLeft
 from batonpass.core.handover.owner import choose_active
 from batonpass.core.handover.state_size import state_sizes
 from batonpass.core.handover.view import View
+from batonpass.core.state import records as r
 from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.model import UNMARKED, ActiveState, Member, Pending, Target, Task
 from batonpass.core.state.policy import BalanceBy
-from batonpass.core.state.records import HEARD_AGAIN
 from batonpass.placement.types import (
     NO_STATE,
     UNASSIGNED,
@@ -55,7 +55,7 @@ _WITHOUT_LAG: Final = tuple(Warmth(int(readiness), 0) for readiness in Readiness
 
 _BRING_TAKERS: Final = frozenset(
     {
-        *("join", "undrain", "kept-out-over", "member-trusted", "suspicion-cleared", HEARD_AGAIN),
+        *("join", "undrain", "kept-out-over", "member-trusted", "suspicion-cleared", r.HEARD_AGAIN),
         *("resume", "pause-over", "storm-ended"),
     }
 )
