@@ -27,7 +27,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from batonpass.core.arrivals import membership, reports
-from batonpass.core.arrivals.commands import require_size
+from batonpass.core.arrivals.commands import redeclare, require_size
 from batonpass.core.arrivals.kept_out import let_in_when_over
 from batonpass.core.arrivals.liveness import end_pause_if_over, find_stalls, forget_gone
 from batonpass.core.handover.copies import TaskPlan
@@ -162,11 +162,8 @@ def _declare(draft: DecisionDraft, config: GroupConfig, topology: Topology) -> N
     if not group.declared:
         draft.record(r.GroupDeclared(topology, config, draft.now_ms))
         return
-    if topology != group.topology:
-        _end(draft, ended_tasks(group.topology, topology))
-        draft.record(r.TopologyChanged(topology))
-    if config != group.config:
-        draft.record(r.ConfigChanged(config))
+    _end(draft, ended_tasks(group.topology, topology))
+    redeclare(draft, topology, config)
 
 
 def _end(draft: DecisionDraft, ended: tuple[TaskId, ...]) -> None:

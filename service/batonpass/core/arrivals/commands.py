@@ -61,15 +61,19 @@ def declare(draft: DecisionDraft, item: GroupDeclaration) -> Reply:
         require_size(draft, topology)
     except ProtocolError as refused:
         return refused
-    changes: list[r.Record] = []
-    if topology != group.topology:
-        changes.append(r.TopologyChanged(topology))
-    if config != group.config:
-        changes.append(r.ConfigChanged(config))
-    if changes:
-        draft.record(*changes)
+    if redeclare(draft, topology, config):
         draft.schedule("topology" if topology != group.topology else "config")
     return Declared(created=False, revision=draft.group.revision, warnings=warnings_of(draft.policy, config))
+
+
+def redeclare(draft: DecisionDraft, topology: Topology, config: GroupConfig) -> bool:
+    """Record what is new of a declared group; say whether anything is."""
+    group, known = draft.group, len(draft.records)
+    if topology != group.topology:
+        draft.record(r.TopologyChanged(topology))
+    if config != group.config:
+        draft.record(r.ConfigChanged(config))
+    return len(draft.records) > known
 
 
 def _create(draft: DecisionDraft, item: GroupDeclaration) -> Reply:

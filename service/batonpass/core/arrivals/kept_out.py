@@ -17,12 +17,11 @@ from batonpass.core.state.model import Drain, Group, KeptOut, Member
 
 def instance_named(group: Group, name: str) -> InstanceId | None:
     """Return the instance that the id of a present or past run, or an instance id, names; None if none is known."""
-    member, gone, instance_id = group.members.get(MemberId(name)), group.gone.get(MemberId(name)), InstanceId(name)
-    if member is not None or gone is not None:
-        return member.instance_id if member is not None else gone.instance_id if gone is not None else None
-    if instance_id in group.instances or instance_id in group.kept_out:
-        return instance_id
-    return instance_id if any(known.instance_id == instance_id for known in group.gone.values()) else None
+    run = group.members.get(MemberId(name)) or group.gone.get(MemberId(name))
+    if run is not None:
+        return run.instance_id
+    known = {*group.instances, *group.kept_out, *(gone.instance_id for gone in group.gone.values())}
+    return InstanceId(name) if name in known else None
 
 
 def name_of_instance(group: Group, instance_id: InstanceId) -> str:
