@@ -163,7 +163,7 @@ def _kept(view: View, task: Task, choice: Choice, wanted: list[MemberId]) -> dic
         kept[previous_owner] = Role.STANDBY
     there = [member_id for member_id in wanted if member_id in holders]
     for member_id in there:
-        is_standby = holders[member_id] is Role.STANDBY or _is_caught_up(view, task, member_id)
+        is_standby = holders[member_id] is Role.STANDBY or view.copy(task, member_id).is_caught_up
         kept[member_id] = Role.STANDBY if is_standby else Role.WARMUP
     if target is not None and target in holders and target != owner:
         # If another member has the task instead of the target, the target's copy counts as one of the wanted ones.
@@ -176,7 +176,7 @@ def _kept(view: View, task: Task, choice: Choice, wanted: list[MemberId]) -> dic
         if member_id not in kept and not (member_id == owner == target)
     }
     if surplus:
-        missing = len(task.target.standbys) - sum([_is_caught_up(view, task, member_id) for member_id in there])
+        missing = len(task.target.standbys) - sum([view.copy(task, member_id).is_caught_up for member_id in there])
         kept.update(_surplus_kept(view, task, surplus, missing=missing, is_ready=choice.ready))
         kept.update({member_id: role for member_id, role in surplus.items() if member_id in view.must_not_stop_now})
         if not view.as_if_complete:
@@ -207,16 +207,9 @@ def _keep_on_drained(view: View, task: Task, kept: dict[MemberId, Role], unwante
         if len(kept) < view.config.num_standby_replicas:
             kept[member_id] = Role.STANDBY
     if all(member.drain is not None for member in view.members.values()):
-        kept.update({member_id: role for member_id, role in unwanted.items() if _is_caught_up(view, task, member_id)})
-
-
-def _is_caught_up(view: View, task: Task, member_id: MemberId) -> bool:
-    """Say whether a copy is caught up. An owner that ran the task has all state until it reports otherwise."""
-    return _was_running_on(task, member_id) or view.copy(task, member_id).is_caught_up
-
-
-def _was_running_on(task: Task, member_id: MemberId) -> bool:
-    return member_id == task.owner and task.state is ActiveState.RUNNING
+        kept.update(
+            {member_id: role for member_id, role in unwanted.items() if view.copy(task, member_id).is_caught_up}
+        )
 
 
 def _surplus_kept(
@@ -235,8 +228,6 @@ def _surplus_kept(
 
 
 def _warmth(view: View, task: Task, member_id: MemberId) -> tuple[int, int]:
-    if _was_running_on(task, member_id):
-        return (Readiness.RUNNING, 0)
     copy = view.copy(task, member_id)
     return (copy.readiness, copy.lag or 0)
 

@@ -10,13 +10,7 @@ from batonpass.core.handover.availability import Availability
 from batonpass.core.handover.lag import Copy, copy_as_reported
 from batonpass.core.handover.open_transactions import open_transactions_of
 from batonpass.core.handover.room import DiskRoom, has_limit, room_on_disks
-from batonpass.core.state.failures import (
-    avoided_until_ms,
-    distrusted_until_ms,
-    host_of,
-    is_avoided,
-    may_be_the_host,
-)
+from batonpass.core.state.failures import avoided_until_ms, distrusted_until_ms, host_of, is_avoided
 from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.model import ActiveState, Group, Member, Outcome, PauseScope, Task
 from batonpass.core.state.newcomers import new_until_ms
@@ -260,17 +254,12 @@ class View:
         """Return the members on which the task is not tried for now, for what came of it there (``failures``)."""
         if not task.marks.failures:
             return _NOBODY
-        now_ms, config, instances = self.now_ms, self.config, self.group.instances
-        counted = [failure for failure in task.marks.failures if avoided_until_ms(config, failure) > now_ms]
-        runs = [instances.get(one.instance_id) if one.instance_id else one.member_id for one in counted]
-        named: Iterable[MemberId] = [
-            member_id for member_id in runs if member_id is not None and member_id in self.members
-        ]
-        if any(failure.outcome is Outcome.DIED and failure.instance_id is None for failure in counted):
-            named = self.members
-        members = [self.members[member_id] for member_id in named]
+        failures, instances = task.marks.failures, self.group.instances
+        named: Iterable[MemberId | None] = self.members  # Whoever joined after one without an instance died may be it.
+        if not any(one.outcome is Outcome.DIED and one.instance_id is None for one in failures):
+            named = [instances.get(one.instance_id) if one.instance_id else one.member_id for one in failures]
         return frozenset(
-            [one.id for one in members if any(may_be_the_host(failure, one, config) for failure in counted)]
+            [one for one in named if one is not None and one in self.members and self.has_failed(task, one)]
         )
 
     def failed_until_ms(self, task: Task, member_id: MemberId) -> int | None:
