@@ -373,19 +373,13 @@ def _free(view: View, task: Task) -> list[Member]:
     return [
         member
         for member in members
-        if not has_limit(member) and task.id not in member.doubts and _knows(view, task, member)
+        if not has_limit(member) and task.id not in member.doubts and view.knows(task.id, member.topology_epoch)
     ]
 
 
 def _is_bad_for(view: View, task: Task, member_id: MemberId) -> bool:
     """Say whether other members are tried first: the task failed there lately, or other tasks did."""
     return member_id in view.distrusted or view.has_failed(task, member_id)
-
-
-def _knows(view: View, task: Task, member: Member) -> bool:
-    """Say whether the member's program knows the task's subtopology as it is since its last change."""
-    table = view.group.table
-    return member.topology_epoch >= table.topology_epoch[table.index_of[task.id]]
 
 
 def _target_or_wait(view: View, task: Task) -> Choice:
@@ -445,7 +439,7 @@ def _may_take_over(view: View, task: Task, member: Member) -> bool:
     is taken from an owner for a member that may not begin at once.
     """
     is_held = task.owner is not None and not view.is_heard(member.id)
-    if member.gets_nothing or is_held or not _knows(view, task, member):
+    if member.gets_nothing or is_held or not view.knows(task.id, member.topology_epoch):
         return False
     if view.is_past_deadline(member) and _is_to_stay(view, task.owner, task.target.owner):
         return False

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from batonpass.core.handover.decision_draft import DecisionDraft
-from batonpass.core.handover.lag import copy_as_reported, level_in_ms
+from batonpass.core.handover.lag import level_in_ms
 from batonpass.core.handover.view import View
 from batonpass.core.state import records as r
 from batonpass.core.state.ids import MemberId
@@ -38,11 +38,9 @@ def is_at_rest(view: View) -> bool:
 
 def copies_behind(view: View, member: Member) -> Iterator[Task]:
     """Yield the tasks of which a member has a copy that is not caught up."""
-    active, member_soft = Role.ACTIVE, view.member_softs.get(member.id)
+    active = Role.ACTIVE
     copies = [task_id for task_id, grant in member.assignment.items() if grant.role is not active]
-    for task in view.tasks.pick(copies):
-        if not copy_as_reported(view.group, member_soft, task, member).is_caught_up:
-            yield task
+    return (task for task in view.tasks.pick(copies) if not view.copy(task, member.id).is_caught_up)
 
 
 def schedule_probe(draft: DecisionDraft) -> None:

@@ -103,14 +103,14 @@ def _may_another_move_instead(view: View, task: Task, member_id: MemberId) -> bo
     owner = view.members.get(task.owner) if task.owner is not None else None
     if owner is None or owner.drain is not None or task.target.owner != member_id or task.marks.pin is not None:
         return False
-    table, epoch = view.group.table, view.members[member_id].topology_epoch
+    epoch = view.members[member_id].topology_epoch
     return any(
         other.target.owner == owner.id
         and other.state is ActiveState.RUNNING
         and other.marks.pin is None
         and not view.is_stalled(other, member_id)
-        and epoch >= table.topology_epoch[table.index_of[other.id]]
+        and view.knows(other.id, epoch)
         and view.is_stateful(other.id)
         for other in view.tasks.pick(owner.actives)
-        if other.id in table.index_of
+        if other.id in view.group.table.index_of
     )

@@ -162,6 +162,11 @@ class View:
         task_index = table.index_of.get(task_id)
         return task_index is not None and table.stateful[task_index]
 
+    def knows(self, task_id: TaskId, topology_epoch: int) -> bool:
+        """Say whether a program of this epoch knows the task's subtopology as it is since its last change."""
+        table = self.group.table
+        return topology_epoch >= table.topology_epoch[table.index_of[task_id]]
+
     def on_disk(self, task_id: TaskId) -> list[MemberId]:
         """Return the members that report state of the task which they were not assigned, in the order of their ids."""
         return self._disk.get(task_id, [])
@@ -223,11 +228,7 @@ class View:
 
     def grants_freely(self, member_ids: Iterable[MemberId]) -> bool:
         """Say whether these members take any copy that needs no slot: moves go on, and none of them has a limit."""
-        return not self._are_moves_held and self.limited.isdisjoint(member_ids)
-
-    @cached_property
-    def _are_moves_held(self) -> bool:
-        return self.why_moves_are_held(for_balance=False) is not None
+        return self.why_moves_are_held(for_balance=False) is None and self.limited.isdisjoint(member_ids)
 
     def load(self, member_id: MemberId) -> float:
         """Return the weight of a member's stateful actives, divided by its capacity."""

@@ -292,11 +292,11 @@ class _Constraints:
 
     def _may_have(self, task: Task, member: PlacementMember) -> bool:
         """Say whether a member may be the target of a task that it does not have as active."""
-        table, member_id = self._view.group.table, MemberId(member.id)
+        member_id = MemberId(member.id)
         held = self._view.members[member_id].assignment
         return (
             member.may_be_target
-            and member.topology_epoch >= table.topology_epoch[table.index_of[task.id]]
+            and self._view.knows(task.id, member.topology_epoch)
             and (member.max_tasks is None or len(held) < member.max_tasks or task.id in held)
             and not self._view.has_full_disk_for(member_id, task.id)
         )
