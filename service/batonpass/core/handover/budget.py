@@ -192,7 +192,7 @@ def give_slots(
     tried = _last_tried(task_plans)
     for plan in task_plans:
         for request in plan.requests:
-            requested[_order(view, slots, request, tried)].append((request, plan))
+            requested[_order(view, request, tried)].append((request, plan))
     queued = _in_line(view, slots, queue, tried)
     served: dict[TaskId, TaskPlan] = {}
     for order in sorted({*requested, *queued}):
@@ -241,8 +241,8 @@ def _in_line(
     return in_line
 
 
-def _order(view: View, slots: Slots, request: CopyRequest, tried: Mapping[MemberId, int]) -> _Order:
-    if request.needs_no_slot and not slots.copy_capacity.is_limited:
+def _order(view: View, request: CopyRequest, tried: Mapping[MemberId, int]) -> _Order:
+    if request.needs_no_slot and not view.limited:
         return _Order(False, 0, 0, False, False, 0.0)
     owner = request.task.owner
     overload = inf if owner is None else view.load(owner)
@@ -257,7 +257,7 @@ def _order(view: View, slots: Slots, request: CopyRequest, tried: Mapping[Member
 def _grant(view: View, slots: Slots, alike: list[tuple[CopyRequest, TaskPlan]]) -> None:
     """Give what can be given of requests with the same order, those with the shortest catch-up first."""
     possible = [(request, plan) for request, plan in alike if slots.why_not(request) is None]
-    if len(possible) > 1 and (slots.copy_capacity.is_limited or not possible[0][0].needs_no_slot):
+    if len(possible) > 1 and (view.limited or not possible[0][0].needs_no_slot):
         possible.sort(key=lambda pair: _catch_up_order(view, pair[0]))
     for request, plan in possible:
         if slots.why_not(request) is None:

@@ -106,7 +106,3 @@ class CopyCapacity(RoomLeft):
         """Count what a task has after the step, or, with -1, count it no longer."""
         for member_id in (plan.choice.active, *plan.copies):
             self.take(member_id, plan.task.id, copies)
-
-    @property
-    def is_limited(self) -> bool:
-        return bool(self._view.limited)

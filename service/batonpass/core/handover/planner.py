@@ -60,7 +60,7 @@ def hold_moves(view: View, task_plans: list[TaskPlan]) -> CopyCapacity:
     """Hold, in place, the moves that exceed a limit on what all tasks of a step do together. Return the room left."""
     copy_capacity = CopyCapacity(view, task_plans)
     copy_capacity.give_up_unwanted(task_plans)
-    for number, plan in enumerate(task_plans) if copy_capacity.is_limited else ():
+    for number, plan in enumerate(task_plans) if view.limited else ():
         hold = copy_capacity.why_not_moved(plan)
         if hold is not None:
             task_plans[number] = held = plan_task(view, plan.task, hold)
