@@ -1,10 +1,11 @@
 """When to look again: the instants at which time alone changes what a group should do.
 
-Every rule that waits for an instant yields it here and nowhere else: with the group, a member or a task. A tick and a
-start ask about everything. Any other decision that records something asks about the members and tasks that it changes:
-what was found before still stands. A leave or a new setting, which moves what others wait for, schedules a placement,
-whose tick asks about everything. So a heartbeat without news asks nothing. A wake-up may come too early, because what
-it was for is gone: a tick is harmless, and asks anew. The clock goes back only at a start (``Started``).
+Every rule that waits for an instant yields it here and nowhere else: with the group, a member or a task. What holds a
+move says until when itself (``Hold``), and the step has that looked at. A tick and a start ask about everything. Any
+other decision that records something asks about the members and tasks that it changes: what was found before still
+stands. A leave or a new setting, which moves what others wait for, schedules a placement, whose tick asks about
+everything. So a heartbeat without news asks nothing. A wake-up may come too early, because what it was for is gone: a
+tick is harmless, and asks anew. The clock goes back only at a start (``Started``).
 """
 
 from __future__ import annotations
