@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import pytest
-from tests.core.scenes import held_back, pair
-from tests.core.test_held_back import SCENES
+from tests.core.scene import copy
+from tests.core.scenes import TASK, held_back, pair
+from tests.core.test_held_back import SCENES, to_b
 
 from batonpass.core import wakeups
+from batonpass.core.handover.view import View
 from batonpass.core.state.ids import MemberId
 from batonpass.core.state.inputs import PollBroken, Started
 from batonpass.core.state.model import OnLeaseLost
-from batonpass.core.state.reasons import Held, WaitsFor
+from batonpass.core.state.reasons import Held, Hold, WaitsFor
 from batonpass.core.state.soft import Soft
 
 HELD_FOR_A_TIME = [held for held in Held if held.waits_for is WaitsFor.TIME]
@@ -24,6 +26,20 @@ def test_a_scene_fails_what_is_held_for_a_time_and_has_no_wake_up(held: Held, mo
     monkeypatch.setattr(wakeups, "_from_now_on", lambda *_: [])
     with pytest.raises(AssertionError, match="has no wake-up"):
         scene.tick()
+
+
+def test_what_a_rule_holds_is_looked_at_when_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rule names the instant in its hold, and nowhere else."""
+    scene = to_b(pair())
+    scene.beat("b", {TASK: copy("warmup", 50_000)})
+    ends_ms = scene.now_ms + 1_234
+    monkeypatch.setattr(View, "why_not_granted", lambda *_: Hold(Held.GRANTS_HELD, ends_ms))
+    scene.now_ms += 1
+    scene.beat("b", {TASK: copy("warmup", 0)})
+    assert (TASK, "b", Held.GRANTS_HELD) in held_back(scene)
+    assert scene.soft.wake_ms == ends_ms
+    scene.tick(1)
+    assert scene.soft.wake_ms == ends_ms
 
 
 def test_a_broken_poll_is_looked_at_although_nothing_is_recorded() -> None:
