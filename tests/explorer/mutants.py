@@ -16,6 +16,7 @@ from batonpass.core import decide
 from batonpass.core.arrivals import liveness
 from batonpass.core.handover import budget, lag, reconcile
 from batonpass.core.handover.decision_draft import DecisionDraft
+from batonpass.core.handover.view import View
 from batonpass.core.state.inputs import Started
 from batonpass.core.state.model import Group
 from batonpass.worker.protocol import Answer
@@ -32,7 +33,7 @@ class Mutant(NamedTuple):
 
 
 def _lease_ends_at_once(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(DecisionDraft, "lease_end_ms", lambda self, _member: self.now_ms)
+    patch.setattr(View, "lease_end_ms", lambda self, _member: self.now_ms)
 
 
 def _lease_without_end(patch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from batonpass.core.arrivals import liveness
 from batonpass.core.decide import HANDLERS, Decision, decide
 from batonpass.core.handover import budget, lag
 from batonpass.core.handover.decision_draft import DecisionDraft
+from batonpass.core.handover.view import View
 from batonpass.core.state.inputs import Input, Started, Tick
 from batonpass.core.state.model import Group
 from batonpass.core.state.policy import Policy
@@ -121,7 +122,7 @@ def test_a_worker_that_forgets_its_lease_is_caught(monkeypatch: pytest.MonkeyPat
 
 def test_a_core_that_frees_tasks_too_soon_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """It breaks L1 and L5, found before anything is appended."""
-    monkeypatch.setattr(DecisionDraft, "lease_end_ms", lambda self, _member: self.now_ms)
+    monkeypatch.setattr(View, "lease_end_ms", lambda self, _member: self.now_ms)
     assert breaks_first(range(10), "L1", "L5")
 
 
