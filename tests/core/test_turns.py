@@ -12,7 +12,7 @@ from tests.core.scene import Scene, copy, restoring, running, topology
 
 from batonpass.core.state.ids import InstanceId, MemberId, TaskId
 from batonpass.core.state.inputs import DrainRequest, DrainReversal, EndOffsets, PauseRequest, PinRequest, Started
-from batonpass.core.state.model import OnLeaseLost, PauseScope, Role, Subtopology, Topology
+from batonpass.core.state.model import ActiveState, OnLeaseLost, PauseScope, Role, Subtopology, Topology
 from batonpass.core.state.reasons import Held
 from batonpass.core.state.records import WarmupStalled
 from batonpass.core.state.soft import Soft, TaskReport
@@ -28,6 +28,9 @@ class Restores:
     def __init__(self, tasks: int = 12, *, standbys: int = 0, shape: Topology | None = None, **config: object) -> None:
         self.scene = Scene(whole=False)
         self.hot: set[str] = set()
+        self.restoring: set[str] = set()
+        """Hot tasks whose owners restore as well."""
+        self.lag_now = 2_000_000
         self.says_lag = True
         self.scene.declare(
             shape or topology(tasks),
@@ -37,13 +40,16 @@ class Restores:
         )
 
     def report(self, role: Role, task: str) -> TaskReport:
+        state = None
         if role is Role.ACTIVE:
-            return running()
+            if task not in self.restoring:
+                return running()
+            state = ActiveState.RESTORING
         if task not in self.hot:
             return copy(role)
         read = self.scene.now_ms
-        ends = (("", read + 2_000_000),) if self.says_lag else ()
-        return TaskReport(str(role), positions=(("", read),), end_offsets=ends)
+        ends = (("", read + self.lag_now),) if self.says_lag else ()
+        return TaskReport(str(role), state, positions=(("", read),), end_offsets=ends)
 
     def play(self, minutes: float) -> None:
         for _ in range(int(6 * minutes)):
@@ -310,6 +316,101 @@ def test_a_standby_that_comes_no_closer_gives_its_slot_to_the_next() -> None:
     assert len(held) >= 6
     for task in restores.scene.group.tasks.values():
         assert len(task.standbys) == 1
+
+
+def with_standbys(number: int, slow: int = 2) -> Restores:
+    """Return three members at rest with six tasks and standbys, of which some of m1's tasks become hot."""
+    restores = Restores(6, standbys=number)
+    for name in ("m1", "m2", "m3"):
+        restores.scene.join(name)
+    restores.play(3)
+    restores.hot |= {*restores.scene.held("m1", Role.ACTIVE)[:slow]}
+    return restores
+
+
+def test_a_standby_too_many_whose_owner_never_runs_gives_its_slot_to_a_joiner() -> None:
+    """Each copy with state is kept while nobody is ready to run the task: beyond the number, it takes a slot."""
+    restores = with_standbys(1)
+    restores.restoring |= restores.hot
+    restores.play(1)
+    restores.scene.change(num_standby_replicas=0)
+    restores.play(1)
+    kept = [(task, member_id) for task in restores.hot for member_id in restores.scene.task(task).standbys]
+    assert len(kept) == 2
+    restores.play(5)
+    assert restores.stalls() == [], "nobody waits for their slots"
+    restores.scene.join("m4")
+    restores.play(5)
+    assert len(restores.scene.held("m4", Role.ACTIVE)) == 1
+    assert sorted(restores.stalls()) == sorted(kept)
+    restores.play(5)
+    assert len(restores.stalls()) == 2, "they are not tried again: nobody wants them"
+
+
+def test_a_standby_too_many_is_kept_while_its_owner_comes_closer() -> None:
+    restores = with_standbys(1)
+    restores.restoring |= restores.hot
+    restores.play(1)
+    restores.scene.change(num_standby_replicas=0)
+    restores.scene.join("m4")
+    for _ in range(40):
+        restores.lag_now -= 100
+        restores.play(1 / 6)
+    assert restores.stalls() == []
+    restores.restoring.clear()
+    restores.play(1)
+    assert len(restores.scene.held("m4", Role.ACTIVE)) == 1
+
+
+def test_a_standby_too_many_beside_one_that_comes_no_closer_gives_its_slot_to_another_move() -> None:
+    restores = with_standbys(2)
+    scene = restores.scene
+    restores.play(1)
+    scene.change(num_standby_replicas=1)
+    restores.play(1)
+    assert all(len(scene.task(task).standbys) == 2 for task in restores.hot)
+    moving = next(task for task in scene.group.tasks.values() if task.id not in restores.hot)
+    (to,) = {*scene.group.members} - {moving.owner, *moving.standbys}
+    scene.do(PinRequest(moving.id, to))
+    restores.play(3)
+    assert scene.task(moving.id).owner == to
+    assert any(scene.task(task).standbys == scene.task(task).target.standbys for task in restores.hot)
+
+
+def test_a_standby_that_becomes_the_target_gives_way_as_a_warmup_does() -> None:
+    """It has a slot once no standbys are wanted: it is tried again, in turn."""
+    restores = with_standbys(1)
+    scene = restores.scene
+    for task in restores.hot:
+        scene.do(PinRequest(TaskId(task), scene.task(task).standbys[0]))
+    restores.play(0.2)
+    scene.change(num_standby_replicas=0)
+    scene.join("m4")
+    restores.play(5)
+    assert len(scene.held("m4", Role.ACTIVE)) == 1
+    assert {task for task, _ in restores.stalls()} & restores.hot
+    restores.hot.clear()
+    restores.play(5)
+    for task in scene.group.tasks.values():
+        assert task.owner == task.target.owner == (task.marks.pin or task.owner)
+
+
+def test_a_standby_too_many_gives_nothing_to_moves_that_wait_for_its_member_alone() -> None:
+    """Each member may begin one copy. A standby is none of them, so its member gets no further without it."""
+    restores = with_standbys(1, slow=1)
+    scene = restores.scene
+    scene.change(max_warmup_replicas=10, max_warmups_per_member=1)
+    (task,) = restores.restoring = {*restores.hot}
+    restores.play(1)
+    (holder,) = scene.task(task).standbys
+    scene.change(num_standby_replicas=0)
+    others = [one.id for one in scene.group.tasks.values() if one.owner not in (holder, None) and one.id != task]
+    for other in others[:2]:
+        scene.do(PinRequest(other, holder))
+    restores.hot |= {*others[:2]}
+    restores.play(4)
+    assert {one for one, _ in restores.stalls()} == {*others[:2]}
+    assert scene.task(task).standbys == (holder,)
 
 
 def test_room_that_a_slow_move_would_make_is_found_elsewhere() -> None:

@@ -15,7 +15,7 @@ from itertools import chain
 
 from batonpass.core.arrivals import storm
 from batonpass.core.handover.decision_draft import DecisionDraft
-from batonpass.core.handover.turns import last_came_on
+from batonpass.core.handover.turns import last_came_on, last_closer
 from batonpass.core.state import records as r
 from batonpass.core.state.failures import avoided_until_ms, distrust_ends
 from batonpass.core.state.inputs import Input, PollBroken, Started, Tick
@@ -63,12 +63,10 @@ def _of_task(draft: DecisionDraft, task: Task) -> _Instants:
     group, soft = draft.group, draft.soft
     # The lease is over of a fenced member that may still run it.
     yield from (entry.free_at_ms for entry in task.handover.unreleased)
-    # A warmup stalls or gives way; it may be tried again where it did, and the task where it did not run well.
-    for member_id in task.warmups:
-        yield from (
-            at_ms + group.config.warmup_stall_timeout_ms
-            for at_ms in last_came_on(soft, task.id, group.members[member_id])
-        )
+    # A warmup stalls, a copy gives way; it may be tried again where it did, and the task where it did not run well.
+    read_on = [last_came_on(soft, task.id, group.members[member_id])[1] for member_id in task.warmups]
+    for at_ms in (*read_on, *last_closer(group, soft, task).values()):
+        yield at_ms + group.config.warmup_stall_timeout_ms
     yield from (stall.until_ms for stall in task.marks.stalls)
     yield from (avoided_until_ms(group.config, failure) for failure in task.marks.failures)
 

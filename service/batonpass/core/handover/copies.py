@@ -141,7 +141,7 @@ def _kept(view: View, task: Task, choice: Choice, wanted: list[MemberId]) -> dic
     | the copy | |
     |---|---|
     | of the last owner, until the next one runs | stays as a standby |
-    | a warmup that stalled | goes, unless its member must not stop anything now |
+    | a warmup that stalled, a standby that gave way | goes, unless its member must not stop anything now |
     | wanted | stays; a warmup becomes a standby once it is caught up |
     | of the target | stays as it is |
     | any other with state, while no member is ready to run the task | stays |
@@ -153,8 +153,9 @@ def _kept(view: View, task: Task, choice: Choice, wanted: list[MemberId]) -> dic
     owner, target = task.owner, task.target.owner
     is_giving_way = owner is not None and owner != choice.active
     holders = _copy_holders(task, choice.active)
-    for member_id in [warming for warming in task.warmups if warming in holders and view.is_stalled(task, warming)]:
-        if member_id not in view.must_not_stop_now:
+    for member_id in [name for name in holders if name != owner and view.is_stalled(task, name)]:
+        is_standby = holders[member_id] is Role.STANDBY and member_id in task.target.standbys
+        if not is_standby and member_id not in view.must_not_stop_now:
             del holders[member_id]
     previous_owner = owner if is_giving_way else task.handover.previous_owner
     has_run = not is_giving_way or task.state is ActiveState.RUNNING

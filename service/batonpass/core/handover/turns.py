@@ -1,12 +1,14 @@
-"""Whose turn it is: a warmup that comes no closer gives what it holds to the moves that wait for it.
+"""Whose turn it is: a copy that comes no closer gives what it holds to the moves that wait for it.
 
 A warmup holds a slot of the group, a slot of its member, room on members with a limit, and its member's share of the
 load. It may hold them as long as its lag reaches a new least value within each ``warmup_stall_timeout_ms``. After that
 it goes on only if nobody waits for any of these. Reading on is not enough: a changelog may be written as fast as it is
-read. An unknown lag comes no closer, nor does a copy that is caught up and whose handover is held.
+read. An unknown lag comes no closer, nor does a copy that is caught up and whose handover is held. A copy beyond the
+wanted number that the target does not want as a standby holds a slot too. It is kept for those that are to replace it,
+the task's owner or other copies, so it may hold the slot as long as any of these comes closer.
 
-Nothing is lost by giving way: the state stays on the member's disk, and the copy is tried again from there, after the
-tasks that were not tried yet (``budget``). Meanwhile balance moves other tasks instead (``targets``).
+Nothing is lost by giving way: the state stays on the member's disk, and a copy that is still wanted is tried again from
+there, after the tasks that were not tried yet (``budget``). Meanwhile balance moves other tasks instead (``targets``).
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from batonpass.core.handover.planner import plan_step
 from batonpass.core.handover.view import View
 from batonpass.core.state import records as r
 from batonpass.core.state.ids import MemberId, TaskId
-from batonpass.core.state.model import ActiveState, Member, Task
+from batonpass.core.state.model import ActiveState, Group, Member, Task
 from batonpass.core.state.reasons import Held
 from batonpass.core.state.soft import Soft
 
@@ -37,15 +39,28 @@ def last_came_on(soft: Soft, task_id: TaskId, member: Member) -> tuple[int, int]
     return max(since_ms, measured.closer_ms), max(since_ms, measured.progress_ms)
 
 
+def last_closer(group: Group, soft: Soft, task: Task) -> dict[MemberId, int]:
+    """Return the members whose copy of the task takes a slot, and when it, or what it is kept for, last came closer."""
+    if not task.warmups and len(task.standbys) <= group.config.num_standby_replicas:
+        return {}
+    names = task.holders if task.owner is None else {task.owner, *task.holders}
+    closer_ms = {name: last_came_on(soft, task.id, group.members[name])[0] for name in names}
+    taking = {member_id: closer_ms[member_id] for member_id in task.warmups}
+    if task.owner is not None and len(task.standbys) > group.config.num_standby_replicas:
+        surplus = [member_id for member_id in task.standbys if member_id not in task.target.standbys]
+        taking |= dict.fromkeys(surplus, max(closer_ms.values()))
+    return taking
+
+
 def give_way(draft: DecisionDraft) -> bool:
-    """Record that warmups give way to moves that wait for what they hold. Return whether any does."""
+    """Record that copies give way to moves that wait for what they hold. Return whether any does."""
     view = draft.view()
     timeout_ms = view.config.warmup_stall_timeout_ms
     idle = [
         (task, member_id)
         for task in view.tasks.pick(view.group.table.in_order(view.group.moving_tasks()))
-        for member_id in task.warmups
-        if view.now_ms - last_came_on(view.soft, task.id, view.members[member_id])[0] >= timeout_ms
+        for member_id, closer_ms in last_closer(view.group, view.soft, task).items()
+        if view.now_ms - closer_ms >= timeout_ms
         and member_id != task.handover.next_owner
         and not view.is_stalled(task, member_id)
     ]
@@ -77,7 +92,7 @@ def give_way(draft: DecisionDraft) -> bool:
 
 
 def _is_in_the_way(view: View, slots: Slots, task: Task, member_id: MemberId, refused: list[HeldBack]) -> bool:
-    """Say whether a task that waits would come further without this warmup."""
+    """Say whether a task that waits would come further without this copy."""
     for_drain = is_for_drain(view, task, task.owner, task.holders)
     holders = {member_id, task.owner, *task.standbys}
 
@@ -85,7 +100,7 @@ def _is_in_the_way(view: View, slots: Slots, task: Task, member_id: MemberId, re
         if waiting.reason is Held.NO_CAPACITY:
             return waiting.to is None or waiting.to in holders
         if waiting.reason is Held.MEMBER_WARMUP_BUDGET:
-            return waiting.to == member_id
+            return waiting.to == member_id and member_id in task.warmups
         return for_drain == (waiting.reason is Held.DRAIN_BUDGET) or slots.are_overdrawn
 
     return any(holds_up(waiting) for waiting in refused if waiting.task != task.id)
