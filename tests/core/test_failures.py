@@ -337,6 +337,29 @@ def test_what_was_taken_over_from_a_suspected_member_that_died_counts_against_th
     assert parked(scene) == ["0_0"]
 
 
+def test_what_a_member_was_to_give_up_when_it_died_counts_against_the_task() -> None:
+    """It never confirmed, so it still ran the task."""
+    scene = scene_of(1, 2)
+    scene.join("m2", instance_id=InstanceId("pod-2"))
+    scene.tick()
+    (task,) = scene.held("m2", Role.WARMUP)
+    scene.obey("m2")
+    assert scene.member("m1").revoking.keys() == {task}
+    die(scene, "m1")
+    assert scene.task(task).owner == "m2"
+    for each in scene.group.table.ids:
+        assert [(one.member_id, one.outcome) for one in scene.task(each).marks.failures] == [("m1", Outcome.DIED)]
+
+
+def test_a_copy_that_a_member_was_to_give_up_when_it_died_says_nothing_of_the_task() -> None:
+    scene = scene_of(2, 2, num_standby_replicas=1)
+    scene.change(num_standby_replicas=0)
+    (task,) = on(scene, "m1")
+    assert scene.member("m2").revoking.keys() == {task}
+    die(scene, "m2")
+    assert scene.task(task).marks.failures == ()
+
+
 def test_a_suspected_member_that_speaks_again_has_not_failed_anything() -> None:
     scene = scene_of(0, 1, num_standby_replicas=1, suspect_timeout_ms=1_000)
     for number in (1, 2):

@@ -140,6 +140,8 @@ OF_AN_OWNER: dict[str, list[tuple[World, MemberId | None, Why | Held]]] = {
         (World(stateful=False, copies={}, group={"pause": PAUSED_BALANCE}), A, Held.PAUSED),
         (World(stateful=False, copies={}, b=AWAY), A, Why.STAYS),
         (World(stateful=False, copies={}, b={"drain": DUE}), A, Why.STAYS),
+        (World(stateful=False, copies={}, a={"suspected": True}, group={"pause": PAUSED}), B, Why.TAKEOVER),
+        (World(stateful=False, copies={}, a={"suspected": True}, b=MUST_REVOKE), B, Why.TAKEOVER),
     ],
     "lost its state": [
         (World(state=LOST, a={"suspected": True}, copies={C: READY}), C, Why.FAILOVER),

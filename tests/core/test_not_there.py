@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.core.described import describe_group
-from tests.core.scene import Scene, copy, restoring, running, topology
+from tests.core.scene import Scene, copy, failed, restoring, running, topology
 
 from batonpass.core.state.ids import InstanceId, MemberId, TaskId
 from batonpass.core.state.inputs import DrainRequest, Eviction, Heartbeat, Leave, PinRequest, PollBroken, Started, Tick
@@ -303,6 +303,15 @@ def test_what_a_silent_unfenced_member_runs_without_state_stays_its_own() -> Non
     assert len(before) == 2
     assert len(of(scene, "m4")) == 1
     assert of(scene, "m3") == before
+
+
+def test_what_failed_without_state_on_a_member_that_fell_silent_goes_elsewhere() -> None:
+    scene = group_of(1, topology(0, stateless=2))
+    scene.beat("m1", {"1_0": failed(), "1_1": running()})
+    scene.wait(SILENT_MS)
+    join(scene, "m2")
+    scene.tick()
+    assert [scene.task(task).target.owner for task in ("1_0", "1_1")] == ["m2", "m1"]
 
 
 def test_nothing_is_bound_to_a_next_owner_that_is_silent() -> None:

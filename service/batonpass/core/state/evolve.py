@@ -320,7 +320,8 @@ def _gone_entry(member: Member, at_ms: int, cause: Cause, lease_end_ms: int) -> 
 def _note_death(builder: GroupBuilder, member: Member, record: r.MemberGone) -> None:
     """Note with each task that a member ran when its lease expired that it died: the task may be what ended it.
 
-    What was taken over from it while it was suspected has that noted already (``_give_up``).
+    It still ran what it was to give up and did not confirm. What was taken over from it while it was suspected has that
+    noted already (``_give_up``).
     """
     at_ms, ran_until_ms = record.at_ms, record.heard_ms
     if ran_until_ms is None:
@@ -333,9 +334,10 @@ def _note_death(builder: GroupBuilder, member: Member, record: r.MemberGone) -> 
         faults = tuple(fault for fault in known.faults if fault.at_ms > well_ms)
         known = known._replace(faults=faults, times=known.times if faults else 0)
         builder.change(hosts=builder.group.hosts.having(host, known))
-    for task_id in member.actives:
+    for task_id in (*member.actives, *member.revoking):
         task = builder.task(task_id)
-        if task.state is ActiveState.RUNNING:
+        had = task.owner == member.id or any(entry.member_id == member.id for entry in task.handover.unreleased)
+        if had and task.state is ActiveState.RUNNING:
             _fail(builder, task, member, Outcome.DIED, (at_ms, ran_until_ms))
     for task_id in member.revoking:
         _charge_hosts(builder, builder.task(task_id), at_ms)
@@ -346,7 +348,7 @@ def _fail(
 ) -> None:
     """Note that a task did not run well on a member: when that counts from, and until when it ran at the most."""
     config, (at_ms, ran_until_ms) = builder.group.config, at
-    well_ms = ran_until_ms if task.owner == member.id and ran_well(task, ran_until_ms, config) else task.well_ms
+    well_ms = ran_until_ms if ran_well(task, ran_until_ms, config) else task.well_ms
     failures = with_failure(task, member, outcome, at_ms, config, ran_until_ms=ran_until_ms)
     failures = (*failures[:-1], failures[-1]._replace(detail=detail))
     builder.tasks[task.id] = task._replace(well_ms=well_ms, marks=task.marks._replace(failures=failures))
