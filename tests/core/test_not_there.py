@@ -443,6 +443,53 @@ def test_a_warm_handover_of_a_drain_waits_for_a_target_that_is_silent() -> None:
     assert scene.task(task).handover.next_owner == "m2"
 
 
+@pytest.mark.parametrize("how", ["silent", "away", "suspected"])
+def test_what_nobody_has_runs_on_a_member_that_drains_while_no_other_is_heard(how: str) -> None:
+    scene = group_of(3, topology(6, stateless=3))
+    free = [*of(scene, "m3"), "0_6", "1_3"]
+    scene.do(DrainRequest(MemberId("m1")))
+    if how == "away":
+        away(scene, "m2")
+        free += [task for task in scene.group.table.ids if scene.owners()[task] is None and task.startswith("1_")]
+    elif how == "suspected":
+        suspect(scene, "m2")
+        free += [task for task in of(scene, "m2") if task.startswith("1_")]
+    else:
+        live(scene, "m1")
+    scene.do(Eviction(MemberId("m3"), dead=True))
+    scene.change(topology(7, stateless=4))
+    live(scene, "m1")
+    assert {scene.owners()[TaskId(task)] for task in free} == {"m1"}
+    if how == "away":
+        back(scene, "m4", "m2", disk=[])
+    scene.settle(60)
+    assert of(scene, "m1") == []
+
+
+def test_a_copy_for_a_drain_keeps_its_place_on_the_only_member_although_it_is_silent() -> None:
+    scene = group_of(1, topology(2))
+    scene.do(DrainRequest(MemberId("m1")))
+    join(scene, "m2")
+    live(scene, "m1")
+    assert scene.held("m2", Role.WARMUP) == ["0_0", "0_1"]
+    scene.change(topology(3))
+    live(scene, "m1")
+    assert [scene.task(task).target.owner for task in ("0_0", "0_1")] == ["m2", "m2"]
+    assert scene.held("m2", Role.WARMUP) == ["0_0", "0_1"]
+    assert scene.task("0_2").owner == "m1"
+
+
+def test_nothing_goes_to_an_instance_that_is_kept_out_although_nobody_else_is_heard() -> None:
+    scene = group_of(2, topology(2, stateless=2))
+    scene.do(DrainRequest(MemberId("m1"), until_undone=True))
+    scene.settle(60)
+    scene.do(Leave(MemberId("m1")))
+    join(scene, "m3", instance="m1")
+    away(scene, "m2")
+    live(scene, "m3")
+    assert {*reasons(scene).values()} == {Held.REJOIN_GRACE}
+
+
 # --- suspected, and what has no state ---------------------------------------------------------------------------------
 
 

@@ -106,12 +106,19 @@ class View:
         best = min(staying.values(), default=None)
         return frozenset([member_id for member_id, availability in staying.items() if availability == best])
 
+    @cached_property
+    def stopgaps(self) -> frozenset[MemberId]:
+        """The members that drain, and run all the same what nobody else is there for, or has room for."""
+        there = Availability.DRAINING
+        draining = [member for member in self.members.values() if member.drain is not None and not member.gets_nothing]
+        return frozenset([member.id for member in draining if self.availability(member.id) is there])
+
     def is_missing(self, member_id: MemberId | None) -> bool:
-        """Say whether a member stays and is no taker: it keeps the place of what it has, and gets nothing new."""
+        """Say whether a member stays, and others may take what it would: it keeps the place of what it has."""
         member = self.members.get(member_id) if member_id is not None else None
         if member is None or member.drain is not None or self.availability(member.id) is Availability.THERE:
             return False  # No member is better available than one that is there: takers need no pass over all then.
-        return member.id not in self.takers
+        return member.id not in self.takers or bool(self.stopgaps)
 
     def kept_at(self, task: Task) -> MemberId | None:
         """Return where a task of the topology belongs although its owner or its target is missing; None if nowhere.

@@ -30,7 +30,6 @@ from math import inf
 from operator import attrgetter, ne
 from typing import Final
 
-from batonpass.core.handover.availability import Availability
 from batonpass.core.handover.copy_capacity import RoomLeft
 from batonpass.core.handover.owner import choose_active
 from batonpass.core.handover.state_size import state_sizes
@@ -424,21 +423,19 @@ def _begins_ready(task: Task) -> bool:
 
 
 def last_resorts(view: View, request: PlacementRequest, placed: Placed) -> Placed:
-    """Return the answer of placement with the tasks that would have no owner at all on members with room all the same.
+    """Return the answer of placement with the tasks that nobody would begin on members with room all the same.
 
     A task that nobody runs is worse than one on a member that may fail it, or that has to hand it over again because it
     drains. Those that are distrusted come first.
     """
     table, members = view.group.table, request.members
-    orphans = [task_index for task_index in placed.waiting if request.home[task_index] == UNASSIGNED]
     distrusted = view.takers & view.distrusted
-    draining = {
-        member.id
-        for member in view.members.values()
-        if view.availability(member.id) is Availability.DRAINING and not member.gets_nothing
-    }
-    resorts = [index for index, member in enumerate(members) if member.id in distrusted | draining]
-    if not orphans or not resorts:
+    absent = {UNASSIGNED, *(index for index, one in enumerate(members) if not view.is_heard(MemberId(one.id)))}
+    last = distrusted | view.stopgaps
+    resorts = [index for index, member in enumerate(members) if member.id in last and index not in absent]
+    places = enumerate(zip(request.home, placed.owner, strict=True)) if resorts else ()
+    orphans = [task_index for task_index, (home, to) in places if home == UNASSIGNED and to in absent]
+    if not orphans:
         return placed
     owner, waiting, why = list(placed.owner), dict(placed.waiting), dict(placed.why)
     copies = Counter(chain(owner, *placed.standbys))
@@ -453,7 +450,7 @@ def last_resorts(view: View, request: PlacementRequest, placed: Placed) -> Place
         if fit:
             owner[task_index] = min(fit)[-1]
             copies[owner[task_index]] += 1
-            del waiting[task_index]
+            waiting.pop(task_index, None)
             why[task_index] = Moves.NO_OWNER
     return replace(placed, owner=owner, waiting=waiting, why=why)
 
