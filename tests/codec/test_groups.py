@@ -143,10 +143,10 @@ def test_what_was_stored_is_stored_again_under_the_same_names() -> None:
     assert list(again["group"])[: len(payload["group"])] == list(payload["group"])
     changed = {name for name, value in payload["group"].items() if again["group"][name] != value}
     # Tasks remember when they ran, and failures how they ended. Tasks have had weights of their own since then, groups
-    # a word on Kafka, members a limit on their disks and doubts of their state; an unsettled task is queued, open or
-    # waiting.
+    # a word on Kafka, members a limit on their disks, doubts of their state and a turn; an unsettled task is queued,
+    # open or waiting.
     assert changed <= {"topology", "config", "unsettled", "members", "gone", "tasks"}
-    more: dict[str, object] = {"max_disk_bytes": None, "place_since_ms": None, "doubts": {}}
+    more: dict[str, object] = {"max_disk_bytes": None, "place_since_ms": None, "doubts": {}, "tried_ms": 0}
     members = {name: one | more for name, one in payload["group"]["members"].items()}
     assert again["group"]["members"] == members
     # A setting that has come since then has its default.

@@ -195,3 +195,17 @@ def test_a_task_may_wait_for_two_slots_and_get_both_at_once() -> None:
     for task in both:
         wanted = {task.target.owner, *task.target.standbys} - {task.owner, *task.standbys}
         assert set(stage.task(task.id).warmups) == wanted
+
+
+@pytest.mark.parametrize("reads", [True, False])
+def test_who_waits_for_a_member_where_copies_come_no_closer_comes_after_all_others(reads: bool) -> None:  # noqa: FBT001
+    """Also when the tasks of those copies stay where they are for now, so that no step looks at them."""
+    one = growing(members=3, tasks=20, max_warmup_replicas=2, max_warmups_per_member=2, warmup_stall_timeout_ms=60_000)
+    for _ in range(13):
+        one.wait(10_000)
+        one.obey("m00", "m02")
+        read = one.now_ms if reads else 0
+        slow = copy("warmup", None, positions=(("", read),), end_offsets=(("", read + 5_000),))
+        one.beat("m01", dict.fromkeys(one.held("m01", Role.WARMUP), slow))
+    assert {stall.member_id for task in one.group.tasks.values() for stall in task.marks.stalls} == {"m01"}
+    assert len(one.held("m02", Role.ACTIVE)) == 6

@@ -281,6 +281,7 @@ def _member(snapshot: Snapshot, listed: SnapshotMember, tasks: Mapping[TaskId, T
         assignment=PMap(assignment),
         drain=Drain(snapshot.now_ms, None, _FAR_MS) if listed.draining else None,
         away_until_ms=_FAR_MS if _is_away(listed) else None,
+        tried_ms=_FAR_MS * any(one.role == "warmup" and _is_stalled(snapshot, one) for one in listed.tasks.values()),
     )
 
 

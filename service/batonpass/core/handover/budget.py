@@ -189,11 +189,10 @@ def give_slots(
     """
     slots = Slots(view, task_plans, copy_capacity)
     requested: defaultdict[_Order, list[tuple[CopyRequest, TaskPlan]]] = defaultdict(list)
-    tried = _last_tried(task_plans)
     for plan in task_plans:
         for request in plan.requests:
-            requested[_order(view, request, tried)].append((request, plan))
-    queued = _in_line(view, slots, queue, tried)
+            requested[_order(view, request)].append((request, plan))
+    queued = _in_line(view, slots, queue)
     served: dict[TaskId, TaskPlan] = {}
     for order in sorted({*requested, *queued}):
         alike = requested.get(order, [])
@@ -208,18 +207,7 @@ def give_slots(
     return slots
 
 
-def _last_tried(task_plans: list[TaskPlan]) -> dict[MemberId, int]:
-    """Return when a copy last stalled or gave way on a member, by the end of the time for which it is not tried."""
-    tried: dict[MemberId, int] = {}
-    for plan in task_plans:
-        for stall in plan.task.marks.stalls:
-            tried[stall.member_id] = max(stall.until_ms, tried.get(stall.member_id, 0))
-    return tried
-
-
-def _in_line(
-    view: View, slots: Slots, queue: Iterable[Task], tried: Mapping[MemberId, int]
-) -> dict[_Order, list[tuple[Task, MemberId]]]:
+def _in_line(view: View, slots: Slots, queue: Iterable[Task]) -> dict[_Order, list[tuple[Task, MemberId]]]:
     """Return the copies that queued tasks want on members that may begin another warmup, by their order."""
     in_line: defaultdict[_Order, list[tuple[Task, MemberId]]] = defaultdict(list)
     leaving = {member.id for member in view.members.values() if member.drain is not None}
@@ -235,20 +223,20 @@ def _in_line(
             if member_id not in may_begin:
                 may_begin[member_id] = slots.may_begin(member_id)
             if may_begin[member_id] and not view.is_new_for(task, member_id):
-                since_ms, for_standby = tried.get(member_id, 0), member_id != task.target.owner
+                since_ms, for_standby = view.members[member_id].tried_ms, member_id != task.target.owner
                 order = _Order(True, since_ms, 0, owner not in leaving, for_standby, -view.load(owner))
                 in_line[order].append((task, member_id))
     return in_line
 
 
-def _order(view: View, request: CopyRequest, tried: Mapping[MemberId, int]) -> _Order:
+def _order(view: View, request: CopyRequest) -> _Order:
     if request.needs_no_slot and not view.limited:
         return _Order(False, 0, 0, False, False, 0.0)
     owner = request.task.owner
     overload = inf if owner is None else view.load(owner)
     member_ms = task_ms = 0
     if not request.needs_no_slot:
-        member_ms = tried.get(request.member_id, 0)
+        member_ms = view.members[request.member_id].tried_ms
         task_ms = max([stall.until_ms for stall in request.task.marks.stalls], default=0)
     for_balance, for_standby = not request.for_drain, not request.for_active
     return _Order(not request.needs_no_slot, member_ms, task_ms, for_balance, for_standby, -overload)

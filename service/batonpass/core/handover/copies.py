@@ -125,14 +125,9 @@ def _plan(view: View, task: Task, choice: Choice) -> TaskPlan:
 
 def lacking(task: Task) -> list[MemberId]:
     """Return the members where a queued task should have a copy and has none, its target first."""
-    owner, standbys = task.owner, task.standbys
-    wanted = task.target.standbys
-    missing = (
-        [member_id for member_id in wanted if member_id not in standbys and member_id != owner]
-        if wanted != standbys
-        else []
-    )
-    return [task.target.owner, *missing] if task.target.owner is not None and task.target.owner != owner else missing
+    owner, target = task.owner, task.target
+    missing = [member_id for member_id in target.standbys if member_id not in task.standbys and member_id != owner]
+    return [target.owner, *missing] if target.owner is not None and target.owner != owner else missing
 
 
 def _kept(view: View, task: Task, choice: Choice, wanted: list[MemberId]) -> dict[MemberId, Role]:

@@ -109,9 +109,8 @@ class View:
     @cached_property
     def stopgaps(self) -> frozenset[MemberId]:
         """The members that drain, and run all the same what nobody else is there for, or has room for."""
-        there = Availability.DRAINING
-        draining = [member for member in self.members.values() if member.drain is not None and not member.gets_nothing]
-        return frozenset([member.id for member in draining if self.availability(member.id) is there])
+        names = [member.id for member in self.members.values() if not member.gets_nothing]
+        return frozenset([name for name in names if self.availability(name) is Availability.DRAINING])
 
     def is_missing(self, member_id: MemberId | None) -> bool:
         """Say whether a member stays, and others may take what it would: it keeps the place of what it has."""

@@ -734,8 +734,9 @@ def _active_reported(builder: GroupBuilder, record: r.ActiveReported) -> None:
 
 
 def _stalled(builder: GroupBuilder, record: r.WarmupStalled) -> None:
-    """The member is not tried again for a while."""
+    """The member is not tried again for a while, and other members have their turn first."""
     task = builder.task(record.task)
+    builder.change_member(record.member_id, tried_ms=record.until_ms)
     others = tuple(stall for stall in task.marks.stalls if stall.member_id != record.member_id)
     builder.mark(record.task, stalls=(*others, Stall(record.member_id, record.until_ms, record.gave_way)))
 

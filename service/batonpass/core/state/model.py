@@ -419,6 +419,7 @@ class Member:
     ``epoch`` counts the changes of ``assignment``. ``revoking`` has what the member must give up and may still hold.
     ``place_since_ms`` is when the first of the runs joined whose place the member has; None if it took none.
     ``doubts`` has the tasks of which its state is of a changelog that was made anew since, and its positions then.
+    ``tried_ms`` is until when the copy is not tried again there that last stalled or gave way: its turn (``budget``).
     """
 
     id: MemberId
@@ -439,6 +440,7 @@ class Member:
     max_disk_bytes: int | None = None
     place_since_ms: int | None = None
     doubts: PMap[TaskId, tuple[tuple[str, int], ...]] = field(default_factory=PMap)
+    tried_ms: int = 0
 
     @property
     def actives(self) -> list[TaskId]:

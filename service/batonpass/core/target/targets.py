@@ -209,13 +209,15 @@ class _Constraints:
         view = self._view
         if not view.group.table.stateful[task_index]:
             return
-        if target is not None and (view.is_stalled(task, target) or self._failed_away(task, target)):
+        has_failed = target is not None and target != task.owner and view.has_failed(task, target)
+        if target is not None and (has_failed or view.is_stalled(task, target)):
             # The member becomes the last choice for this task (``warmth``), and another one is tried (``redirect``).
             self.previous.pop(task_index, None)
             self.warming.pop(task_index, None)
             self.avoided[task_index] = self._number[target]
             return
-        if task.owner is not None and (task.state is ActiveState.RUNNING or _begins_ready(task)):
+        begins_ready = task.ready_grant and task.state is ActiveState.GRANTED
+        if task.owner is not None and (begins_ready or task.state is ActiveState.RUNNING):
             return
         held = [*task.holders, *([task.owner] if task.owner is not None else [])]
         if held and all(view.copy(task, member_id).readiness is Readiness.UNKNOWN for member_id in held):
@@ -223,8 +225,6 @@ class _Constraints:
             if keep is not None and keep in view.takers and not view.has_failed(task, keep):
                 self.bound[task_index] = self._number[keep]
 
-    def _failed_away(self, task: Task, member_id: MemberId) -> bool:
-        return member_id != task.owner and self._view.has_failed(task, member_id)
 
     def leave_those_that_gave_way(self) -> None:
         """Bind running tasks whose copy gave way lately to their owner, so that balance moves others meanwhile.
@@ -415,11 +415,6 @@ def loads_of(weights: Sequence[float], home: Sequence[int], bound: Mapping[int, 
     for task_index, weight in enumerate(weights):
         load[bound.get(task_index, home[task_index])] += weight
     return load
-
-
-def _begins_ready(task: Task) -> bool:
-    """Say whether the owner was caught up when it got the task, and has not reported running it yet."""
-    return task.ready_grant and task.state is ActiveState.GRANTED
 
 
 def last_resorts(view: View, request: PlacementRequest, placed: Placed) -> Placed:
