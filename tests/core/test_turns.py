@@ -10,12 +10,14 @@ from random import Random
 import pytest
 from tests.core.scene import Scene, copy, restoring, running, topology
 
+from batonpass.core.handover.decision_draft import DecisionDraft
 from batonpass.core.state.ids import InstanceId, MemberId, TaskId
 from batonpass.core.state.inputs import DrainRequest, DrainReversal, EndOffsets, PauseRequest, PinRequest, Started
 from batonpass.core.state.model import ActiveState, OnLeaseLost, PauseScope, Role, Subtopology, Topology
 from batonpass.core.state.reasons import Held
 from batonpass.core.state.records import WarmupStalled
 from batonpass.core.state.soft import Soft, TaskReport
+from batonpass.core.wakeups import all_instants
 from batonpass.explain.task import explain_task
 
 STALL_MS = 60_000
@@ -128,6 +130,18 @@ def test_a_task_that_was_left_is_tried_again_although_the_group_rests() -> None:
     restores.hot.clear()
     restores.play(6)
     assert len(restores.scene.held("m2", Role.ACTIVE)) == 6
+
+
+def test_a_group_at_rest_is_looked_at_once_what_gave_way_may_be_tried_again() -> None:
+    hot = tuple(f"0_{number}" for number in range(6))
+    restores = joined(tasks=9, hot=hot, max_warmup_replicas=3, max_warmups_per_member=3)
+    scene = restores.scene
+    restores.play(3)
+    assert not scene.group.unsettled
+    ends = {stall.until_ms for task in scene.group.tasks.values() for stall in task.marks.stalls}
+    ahead = {until_ms for until_ms in ends if until_ms > scene.now_ms}
+    assert len(ahead) == 2
+    assert ahead <= {*all_instants(DecisionDraft(scene.group, scene.soft, scene.now_ms, scene.policy))}
 
 
 def test_another_task_moves_in_its_place_although_slots_are_left() -> None:
