@@ -192,9 +192,10 @@ def test_a_host_that_dies_again_and_again_gets_nothing_new_for_a_while_that_grow
 
 
 @pytest.mark.parametrize("lost", list(OnLeaseLost))
-def test_a_host_is_charged_with_its_deaths_whoever_took_over_when(lost: OnLeaseLost) -> None:
-    """With fenced outputs others run its tasks before it is certain that it died."""
-    pod = Pod(scene_of(2, 3, num_standby_replicas=1), lost)
+@pytest.mark.parametrize("tasks", [3, 9])
+def test_a_host_is_charged_with_its_deaths_whoever_took_over_when(lost: OnLeaseLost, tasks: int) -> None:
+    """With fenced outputs others run its tasks before it is certain that it died. A death with three counts once."""
+    pod = Pod(scene_of(2, tasks, num_standby_replicas=1), lost)
     for deaths in (1, 2):
         pod.works_after()
         go(pod.scene, 30)
