@@ -776,6 +776,13 @@ def test_the_longest_time_is_a_day_or_the_window() -> None:
     assert avoided_until_ms(GroupConfig(poison_window_ms=90_000_000), failure) == 90_000_000
 
 
+def test_what_failed_before_a_good_run_on_the_host_does_not_count_with_what_fails_later() -> None:
+    known = charged(HostFaults(), Fault(T0, 5), CONFIG, 6, 0)
+    later = Fault(TaskId("0_9"), 20)
+    assert charged(known, later, CONFIG, 21, 5) == HostFaults((later,))
+    assert charged(known, later, CONFIG, 21, 4).times == 1
+
+
 def test_one_death_counts_once_however_many_tasks_ran_there() -> None:
     known = HostFaults()
     for _ in range(3):

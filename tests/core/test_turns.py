@@ -405,8 +405,8 @@ def test_a_standby_that_becomes_the_target_gives_way_as_a_warmup_does() -> None:
     assert {task for task, _ in restores.stalls()} & restores.hot
     restores.hot.clear()
     restores.play(5)
-    for task in scene.group.tasks.values():
-        assert task.owner == task.target.owner == (task.marks.pin or task.owner)
+    for one in scene.group.tasks.values():
+        assert one.owner == one.target.owner == (one.marks.pin or one.owner)
 
 
 def test_a_standby_too_many_gives_nothing_to_moves_that_wait_for_its_member_alone() -> None:
