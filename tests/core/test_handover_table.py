@@ -161,6 +161,7 @@ OF_AN_OWNER: dict[str, list[tuple[World, MemberId | None, Why | Held]]] = {
         (World(a={"drain": DUE}, task={"target": Target(A)}, copies={}), A, Held.NO_ELIGIBLE_MEMBER),
         (World(a={"drain": DUE}, task={"target": Target(A)}, copies={}, group=NO_ANSWER), A, Held.PLACEMENT_FAILED),
         (World(a={"drain": DUE}, b={"drain": LEAVING}, c={"drain": LEAVING}), A, Held.NO_ELIGIBLE_MEMBER),
+        (World(a={"drain": DUE}, copies={}, b=DOUBTED), A, Held.NO_ELIGIBLE_MEMBER),
     ],
     "runs, is the target, or the target is away, gone or past the deadline of its drain": [
         (World(b={"drain": DUE}), A, Why.STAYS),
@@ -299,6 +300,7 @@ OF_NOBODY: dict[str, list[tuple[World, MemberId | None, Why | Held]]] = {
     "a copy is behind": [
         (FREE._replace(copies={B: 9_000, C: 5_000}), C, Why.FAILOVER),
         (FREE._replace(copies={B: 9_000, C: READY}, c={"drain": DUE}), B, Why.FAILOVER),
+        (NOWHERE._replace(copies={C: BEHIND}), C, Why.FAILOVER),
     ],
     "the target reports its copy without a lag, and another member may have it": [
         (FREE._replace(copies={B: UNKNOWN}), A, Why.COLD_START),

@@ -18,6 +18,7 @@ from batonpass.core.state.inputs import (
     Input,
     Join,
     Leave,
+    PinRequest,
     Started,
     StreamsProcess,
     StreamsRebalance,
@@ -88,6 +89,19 @@ def test_no_run_of_the_instance_gets_a_task_until_it_is_undone(
     assert scene.of(InstanceLetIn) == [InstanceLetIn(POD2)]
     scene.settle()
     assert set(scene.owners().values()) == {"m1", "m2b"}
+
+
+def test_a_run_that_takes_over_the_instance_of_the_only_member_gets_nothing() -> None:
+    """Nor what is pinned to it."""
+    scene = two()
+    scene.do(Leave(M1))
+    scene.settle()
+    scene.do(PinRequest(TaskId("0_0"), M2))
+    scene.do(keep_out("drain"))
+    scene.join("m2b", instance_id=POD2, takeover=True)
+    scene.settle()
+    assert has_nothing(scene, "m2b")
+    assert not scene.group.pins
 
 
 @pytest.mark.parametrize("by", ["drain", "evict"])
