@@ -6,7 +6,8 @@ import pytest
 from tests.core.scene import Scene, topology
 from tests.core.scenes import reasons, running_scene
 
-from batonpass.core.state.ids import InstanceId, MemberId
+from batonpass.core.arrivals import storm
+from batonpass.core.state.ids import GroupId, InstanceId, MemberId
 from batonpass.core.state.inputs import (
     Eviction,
     Heartbeat,
@@ -17,7 +18,7 @@ from batonpass.core.state.inputs import (
     ResumeRequest,
     Started,
 )
-from batonpass.core.state.model import OnLeaseLost, Role
+from batonpass.core.state.model import Group, Loss, OnLeaseLost, Role
 from batonpass.core.state.reasons import Held
 from batonpass.core.state.records import MemberSuspected, RebalanceScheduled, StormBegan, StormEnded
 from batonpass.core.state.soft import Soft
@@ -272,6 +273,12 @@ def test_a_storm_ends_by_itself_once_nobody_has_been_lost_for_a_while(grace_ms: 
     assert scene.group.storm_since_ms is None
     scene.settle(60)
     assert None not in scene.owners().values()
+
+
+def test_whoever_is_lost_later_makes_a_storm_last_longer() -> None:
+    losses = (Loss(M1, 500), Loss(M2, 9_000))
+    group = Group(GroupId("g"), storm_since_ms=1_000, losses=losses)
+    assert storm.ends_ms(group) == 9_000 + group.config.rejoin_grace_ms
 
 
 def test_a_storm_goes_on_while_a_member_that_is_left_is_silent() -> None:
