@@ -6,7 +6,6 @@ import pytest
 from tests.core.scene import Scene, topology
 from tests.core.scenes import reasons, running_scene
 
-from batonpass.core.arrivals import storm
 from batonpass.core.state.ids import GroupId, InstanceId, MemberId
 from batonpass.core.state.inputs import (
     Eviction,
@@ -278,7 +277,7 @@ def test_a_storm_ends_by_itself_once_nobody_has_been_lost_for_a_while(grace_ms: 
 def test_whoever_is_lost_later_makes_a_storm_last_longer() -> None:
     losses = (Loss(M1, 500), Loss(M2, 9_000))
     group = Group(GroupId("g"), storm_since_ms=1_000, losses=losses)
-    assert storm.ends_ms(group) == 9_000 + group.config.rejoin_grace_ms
+    assert group.storm_over_ms == 9_000 + group.config.rejoin_grace_ms
 
 
 def test_a_storm_goes_on_while_a_member_that_is_left_is_silent() -> None:

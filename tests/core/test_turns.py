@@ -17,7 +17,7 @@ from batonpass.core.state.model import ActiveState, OnLeaseLost, PauseScope, Rol
 from batonpass.core.state.reasons import Held
 from batonpass.core.state.records import WarmupStalled
 from batonpass.core.state.soft import Soft, TaskReport
-from batonpass.core.wakeups import all_instants
+from batonpass.core.wakeups import hold_ends_ms
 from batonpass.explain.task import explain_task
 
 STALL_MS = 60_000
@@ -141,7 +141,7 @@ def test_a_group_at_rest_is_looked_at_once_what_gave_way_may_be_tried_again() ->
     ends = {stall.until_ms for task in scene.group.tasks.values() for stall in task.marks.stalls}
     ahead = {until_ms for until_ms in ends if until_ms > scene.now_ms}
     assert len(ahead) == 2
-    assert ahead <= {*all_instants(DecisionDraft(scene.group, scene.soft, scene.now_ms, scene.policy))}
+    assert ahead <= {*hold_ends_ms(DecisionDraft(scene.group, scene.soft, scene.now_ms, scene.policy))}
 
 
 def test_another_task_moves_in_its_place_although_slots_are_left() -> None:

@@ -14,7 +14,7 @@ catch-up, then the least lag, then the tasks' order. A step that frees a slot gi
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from math import inf
 from typing import Final, NamedTuple
 

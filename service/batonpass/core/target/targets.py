@@ -225,7 +225,6 @@ class _Constraints:
             if keep is not None and keep in view.takers and not view.has_failed(task, keep):
                 self.bound[task_index] = self._number[keep]
 
-
     def leave_those_that_gave_way(self) -> None:
         """Bind running tasks whose copy gave way lately to their owner, so that balance moves others meanwhile.
 
