@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 from typing import Final
 
 import numpy as np
 
 from batonpass.placement.blocks import epoch_blocks, grouped
-from batonpass.placement.exchange import Exchange, Floats, TaskClass, Wish
-from batonpass.placement.flow import Ints
-from batonpass.placement.quotas import PLACES, Cohort, Division, Quotas, quotas
-from batonpass.placement.state import Marks, PlacementState, Wishes
+from batonpass.placement.exchange import HAS_PLACE, Classes, Exchange, TaskClass
+from batonpass.placement.flow import Floats, Ints, Marks
+from batonpass.placement.quotas import Quotas, in_parts, quotas, ranks
+from batonpass.placement.state import PlacementState
 from batonpass.placement.types import NO_STATE, UNASSIGNED, Readiness, Waits
+from batonpass.placement.wishes import Wish, Wishes
 
 
 def stateful_tasks(state: PlacementState) -> Kind:
@@ -131,11 +131,33 @@ def fit(state: PlacementState, orphans: list[int], slots: Sequence[int]) -> list
 def place_equal(state: PlacementState, kind: Kind) -> None:
     """Give tasks that all weigh the same a target."""
     count, room = int(kind.have.sum()) + len(kind.orphans), sum(kind.most[member] for member in state.eligible)
-    place_part(state, kind, _quota(state, kind, min(count, room)), overflow=count > room)
+
+    def divide(members: Sequence[int], some: int) -> Quotas:
+        least, most = [kind.least[member] for member in members], [kind.most[member] for member in members]
+        return quotas([state.shares[member] for member in members], least, most, some)
+
+    def in_parts_of(parts: Sequence[Ints], have: Ints) -> Quotas:
+        counts = [int(have[part].sum()) for part in parts]
+        return in_parts(parts, counts, np.zeros_like(have), state.shares, kind.least, kind.most, divide)
+
+    every = [np.array(state.eligible)]
+    have = kind.have.copy()
+    have[state.eligible[0]] += len(kind.orphans)
+    place_part(state, kind, in_parts_of(every, have), in_parts_of, overflow=count > room)
 
 
-def place_part(state: PlacementState, kind: Kind, quota: Quotas, *, overflow: bool) -> None:
-    """Give tasks of one weight a target, as many to each member as its quota says."""
+def place_part(
+    state: PlacementState,
+    kind: Kind,
+    quota: Quotas,
+    divide: Callable[[Sequence[Ints], Ints], Quotas] | None = None,
+    *,
+    overflow: bool,
+) -> None:
+    """Give tasks of one weight a target, as many to each member as its quota says.
+
+    If topology epochs keep members from their quota, ``divide`` returns the quotas of parts of the members.
+    """
     floors, tops = np.array(quota.floors), np.array(quota.floors) + quota.fractional
     opened = state.may_be_target[:-1]
     at_rest = bool(((floors <= kind.have) & (kind.have <= tops))[opened].all())
@@ -144,6 +166,7 @@ def place_part(state: PlacementState, kind: Kind, quota: Quotas, *, overflow: bo
     gives = opened & ((kind.have > floors) | (state.restricted and not state.request.balance_held))
     takes = opened & ((kind.have < tops) | state.restricted)
     exchange, classes = _network(state, kind, quota, gives, takes, overflow=overflow)
+    exchange.parts, exchange.divide = [np.flatnonzero(opened)], divide if state.restricted else None
     for task, _, target in exchange.solve(classes):
         if target == UNASSIGNED:
             state.wait(task, Waits.NO_CAPACITY)
@@ -151,27 +174,9 @@ def place_part(state: PlacementState, kind: Kind, quota: Quotas, *, overflow: bo
             state.owner[task] = target
 
 
-def _quota(state: PlacementState, kind: Kind, count: int) -> Quotas:
-    def final(members: Sequence[int], some: int) -> Quotas:
-        least, most = [kind.least[member] for member in members], [kind.most[member] for member in members]
-        return quotas([state.shares[member] for member in members], least, most, some)
-
-    members: list[list[int]] = []
-    cohorts = [Cohort(count, (), UNASSIGNED)]
-    if state.restricted:
-        blocks, reach = epoch_blocks(state, state.eligible)
-        members = blocks.members
-        homes = np.where(state.may_be_target[state.home], state.home, UNASSIGNED)
-        tally = Counter(zip(homes[kind.tasks].tolist(), reach[kind.tasks].tolist(), strict=True))
-        cohorts = [Cohort(amount, blocks.among(to), home) for (home, to), amount in sorted(tally.items())]
-        cohorts += [Cohort(int(kind.bound[member]), (), member) for member in state.eligible if kind.bound[member]]
-    nothing = [0] * len(state.capacity)
-    return Division(cohorts, members, state.shares, kind.least, kind.most, final, nothing).solve(state.eligible)
-
-
 def _network(
     state: PlacementState, kind: Kind, quota: Quotas, gives: Marks, takes: Marks, *, overflow: bool
-) -> tuple[Exchange, list[TaskClass]]:
+) -> tuple[Exchange, Classes]:
     request = state.request
     home = np.where(state.may_be_target[state.home], state.home, UNASSIGNED)
     tasks = kind.tasks[(home[kind.tasks] == UNASSIGNED) | gives[home[kind.tasks]]]
@@ -183,21 +188,15 @@ def _network(
         have=kind.have,
         quota=quota,
         most=np.array(kind.most, np.int64),
-        ceiling=_ceiling(state, kind, quota),
+        ceiling=lambda quota: _ceiling(state, kind, quota),
         cold=wishes.cold,
-        blocks=sorting.blocks.members,
-        reach=sorting.blocks.reach,
+        blocks=sorting.blocks,
         counts=counts,
         even=even,
-        width=state.width,
         solver=state.solver,
     )
-    classes = sorting.classes(state, wishes, frozenset(takers))
-    if overflow:
-        for task_class in classes:
-            if task_class.home == UNASSIGNED or kind.have[task_class.home] > kind.most[task_class.home]:
-                task_class.wait = 1 if task_class.home == UNASSIGNED else 2
-    return exchange, classes
+    waits = kind.have > np.array(kind.most)
+    return exchange, sorting.classes(state, wishes, frozenset(takers), [2 if wait else HAS_PLACE for wait in waits], overflow=overflow)
 
 
 def _ceiling(state: PlacementState, kind: Kind, quota: Quotas) -> dict[str, Ints]:
@@ -208,18 +207,12 @@ def _ceiling(state: PlacementState, kind: Kind, quota: Quotas) -> dict[str, Ints
     # A member that runs many stateless tasks should get fewer stateful ones, so that no stateless one has to move.
     others = state.count(state.home[~state.stateful]).tolist()
     return {
-        "part": ranks(quota.levels),
         "height": ranks(heights),
         "newcomer": (kind.have > 0).astype(np.int64),
         "stateless": ranks([count / capacity for count, capacity in zip(others, state.capacity, strict=True)]),
         "load": ranks(levels),
         "order": np.arange(len(levels)),
     }
-
-
-def ranks(values: Sequence[float] | Floats) -> Ints:
-    """Return the rank of each value, or row of values, among the distinct ones."""
-    return np.unique(np.round(values, PLACES), axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64)
 
 
 class _Sorting:
@@ -249,7 +242,9 @@ class _Sorting:
         shares = np.where(state.may_be_target[:-1], np.array(state.capacity), 0)
         return counts, np.outer(shares / shares.sum(), total)
 
-    def classes(self, state: PlacementState, wishes: Wishes, takers: frozenset[int]) -> list[TaskClass]:
+    def classes(
+        self, state: PlacementState, wishes: Wishes, takers: frozenset[int], waits: Sequence[int], *, overflow: bool
+    ) -> Classes:
         """Return the classes, in an order that depends only on their content."""
         request, sizes = state.request, state.request.state_size
         special: dict[int, tuple[tuple[Wish, ...], frozenset[int]]] = {}
@@ -265,15 +260,23 @@ class _Sorting:
         # A task with wishes separates those before it from those after it. Of these classes the later one gives first,
         # so that tasks whose copies come no closer are tried in turn.
         alone, run = np.where(is_special, tasks, -1), np.where(is_special, -1, np.cumsum(is_special))
-        found: dict[tuple[object, ...], TaskClass] = {}
+        found: dict[TaskClass, list[int]] = {}
         for some in grouped(self.home[tasks], self._part[tasks], self._reach[tasks], give, alone, run):
-            task, price = int(tasks[some[0]]), int(give[some[0]])
-            place = int(self.home[task]), int(self._part[task]), int(self._reach[task])
+            task, home = int(tasks[some[0]]), int(self.home[tasks[some[0]]])
+            wait = HAS_PLACE if not overflow else 1 if home == UNASSIGNED else waits[home]
             its_wishes, excluded = special.get(task, _ALIKE)
-            task_class = TaskClass(*place, wishes=its_wishes, excluded=excluded, give=price)
-            key = (place, price, its_wishes, excluded, int(run[some[0]]))
-            found.setdefault(key, task_class).tasks += tasks[some].tolist()
-        return [*found.values()]
+            alike = TaskClass(
+                home,
+                int(self._part[task]),
+                int(self._reach[task]),
+                give=int(give[some[0]]),
+                wait=wait,
+                turn=int(run[some[0]]),
+                wishes=its_wishes,
+                excluded=excluded,
+            )
+            found.setdefault(alike, []).extend(tasks[some].tolist())
+        return found
 
 
 _ALIKE: Final[tuple[tuple[Wish, ...], frozenset[int]]] = ((), frozenset())

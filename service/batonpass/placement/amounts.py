@@ -22,10 +22,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from batonpass.placement.exchange import Floats
-from batonpass.placement.flow import Ints
+from batonpass.placement.flow import Floats, Ints, Marks
 from batonpass.placement.quotas import PLACES
-from batonpass.placement.state import Marks
 
 _TOLERANCE: Final = 0.001
 """A change has to lower the higher load per capacity by more than this part of the average one."""

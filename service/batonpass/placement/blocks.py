@@ -11,17 +11,21 @@ from batonpass.placement.state import PlacementState
 from batonpass.placement.tags import Tags
 from batonpass.placement.types import UNASSIGNED
 
+BARRED = -1
+"""The cost of a block that may not have a copy."""
+
 
 class Blocks:
     """Members that take copies, grouped so that tags and topology epochs do not distinguish the members of a group.
 
     Attributes:
         members: the members of each block.
-        reach: sets of blocks, each block with its cost.
-        allowed: per set, the members in it.
+        block: per member, its block; ``UNASSIGNED`` for members that take nothing.
+        reach: sets of blocks: for each set the cost of every block, or ``BARRED``.
     """
 
-    def __init__(self, state: PlacementState, tags: Tags, takers: Sequence[int], *, size: int, strict: bool) -> None:
+    def __init__(self, state: PlacementState, tags: Tags, takers: Sequence[int], *, strict: bool = True) -> None:
+        """With ``strict``, copies go only to blocks that tags rank best."""
         self._state = state
         self._tags = tags
         self._strict = strict
@@ -29,30 +33,23 @@ class Blocks:
         for member in takers:
             epoch = state.request.members[member].topology_epoch if state.restricted else 0
             alike.setdefault((tags.kind[member], epoch), []).append(member)
-        self._kinds: list[tuple[int, int]] = []
-        self.members: list[list[int]] = []
-        for key, some in sorted(alike.items()):
-            for start in range(0, len(some), size):
-                self._kinds.append(key)
-                self.members.append(some[start : start + size])
-        self.reach: list[tuple[tuple[int, int], ...]] = []
-        self.allowed: list[frozenset[int]] = []
-        self._block = {member: block for block, some in enumerate(self.members) for member in some}
-        self._known: dict[tuple[tuple[int, ...], int, bool, int | None], int] = {}
-        self._index: dict[tuple[tuple[int, int], ...], int] = {}
+        self._kinds = sorted(alike)
+        self.members = [alike[key] for key in self._kinds]
+        self.block = np.full(len(state.capacity), UNASSIGNED)
+        for block, some in enumerate(self.members):
+            self.block[some] = block
+        self.reach: list[tuple[int, ...]] = []
+        self._known: dict[tuple[tuple[int, ...], int, bool], int] = {}
+        self._index: dict[tuple[int, ...], int] = {}
 
     def price(self, reach: int, member: int) -> int:
         """Return the cost of a member in a set."""
-        return dict(self.reach[reach])[self._block[member]]
+        block = int(self.block[member])
+        return self.reach[reach][block] if block != UNASSIGNED else BARRED
 
-    def among(self, reach: int) -> tuple[int, ...]:
-        """Return the blocks of a set."""
-        return tuple([block for block, _ in self.reach[reach]])
-
-    def of(self, task: int, owner: int, others: Sequence[int], *, kind: int | None = None, moves: bool = False) -> int:
+    def of(self, task: int, owner: int, others: Sequence[int], *, moves: bool = False) -> int:
         """Return the set of blocks that may have a copy of a task, beside its owner and its other copies.
 
-        With a ``kind`` these are its blocks.
         Only missing copies may go to a block that tags rank lower, and only if every member may pass copies on and the
         better blocks have no room.
         """
@@ -60,28 +57,21 @@ class Blocks:
         on = tuple(sorted([kinds[owner], *[kinds[member] for member in others]])) if self._tags.kinds > 1 else ()
         need = self._state.request.table.topology_epoch[task] if self._state.restricted else 0
         anywhere = not (moves or self._strict) and (self._state.limited or self._state.restricted)
-        key = on, need, anywhere, kind
+        key = on, need, anywhere
         known = self._known.get(key)
         if known is None:
             tiers = self._tags.tiers(on) if on else ((0,),)
-            tiers = ((kind,),) if kind is not None else tiers if anywhere else tiers[:1]
-            price = {each: place for place, tier in enumerate(tiers) for each in tier}
-            reach = tuple(
-                (block, price[each])
-                for block, (each, epoch) in enumerate(self._kinds)
-                if each in price and epoch >= need
-            )
+            price = {each: place for place, tier in enumerate(tiers if anywhere else tiers[:1]) for each in tier}
+            reach = tuple(price.get(kind, BARRED) if epoch >= need else BARRED for kind, epoch in self._kinds)
             known = self._known[key] = self._index.setdefault(reach, len(self.reach))
             if known == len(self.reach):
                 self.reach.append(reach)
-                self.allowed.append(frozenset(member for block, _ in reach for member in self.members[block]))
         return known
 
 
 def epoch_blocks(state: PlacementState, takers: Sequence[int]) -> tuple[Blocks, Ints]:
     """Return the members by topology epoch alone, and for every task the set of blocks that may have its active."""
-    untagged = Tags(state.request.members, state.eligible, ())
-    blocks = Blocks(state, untagged, takers, size=max(1, len(takers)), strict=True)
+    blocks = Blocks(state, Tags(state.request.members, state.eligible, ()), takers)
     need = np.array(state.request.table.topology_epoch, np.int64) * state.restricted
     return blocks, per_class(need, np.arange(len(need)), lambda task: blocks.of(task, UNASSIGNED, ()))
 

@@ -13,10 +13,11 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
-from ortools.graph.python.max_flow import SimpleMaxFlow
 from ortools.graph.python.min_cost_flow import SimpleMinCostFlow
 
 Ints = npt.NDArray[np.int64]
+Marks = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.float64]
 Numbers = npt.NDArray[np.integer] | Sequence[int] | int
 Solver = Callable[[Ints, Ints, Ints, Ints, Ints], Ints]
 """A function that finds a flow of least cost. ``minimum_flow`` is the default."""
@@ -47,6 +48,7 @@ class Network:
         self._parts: list[list[Ints]] = []
         self._costs: list[dict[str, Ints]] = []
         self._supplies: list[tuple[Ints, Ints]] = []
+        self._ends: tuple[Ints, Ints, Ints] = (np.empty(0, np.int64),) * 3
 
     def nodes(self, count: int) -> Ints:
         self._nodes += count
@@ -91,6 +93,7 @@ class Network:
             PlacementError: the solver found no optimal flow.
         """
         tails, heads, capacity = (np.concatenate([part[place] for part in self._parts]) for place in range(3))
+        self._ends = tails, heads, capacity
         supply = np.zeros(self._nodes, np.int64)
         for nodes, amount in self._supplies:
             np.add.at(supply, nodes, amount)
@@ -106,6 +109,18 @@ class Network:
                 np.add.at(supply, heads[free][settled], part[settled])
                 free = free[~settled]
         return flow
+
+    def reached(self, flow: Ints, nodes: Ints, without: int, levels: Sequence[str]) -> Marks:
+        """Return the nodes to which a unit at one of these nodes could go instead, at no cost at these two levels.
+
+        It does not go by way of ``without``.
+        """
+        first, second = map(self._level, levels)
+        begin, end, price = _residual(*self._ends, flow, (first << 20) + second)
+        inside = (begin != without) & (end != without)
+        start = np.full(self._nodes, PLENTY)
+        start[nodes] = 0
+        return np.asarray(_lowest(begin[inside], end[inside], price[inside], start) <= 0)
 
     def _pack(self, pivots: int) -> list[Ints]:
         """Return the costs, as many levels in one number as fit, most important first."""
@@ -153,37 +168,38 @@ def minimum_flow(tails: Ints, heads: Ints, capacity: Ints, cost: Ints, supply: I
     solver = SimpleMinCostFlow()
     solver.add_arcs_with_capacity_and_unit_cost(tails.astype(np.int32), heads.astype(np.int32), capacity, cost)
     solver.set_nodes_supplies(np.arange(len(supply), dtype=np.int32), supply)
-    solve(solver)
-    return np.asarray(solver.flows(np.arange(len(tails), dtype=np.int32)), np.int64)
-
-
-def solve(solver: SimpleMinCostFlow | SimpleMaxFlow, *ends: int) -> None:
-    """Let a solver find a flow, from the first of two nodes to the other if they are given.
-
-    Raises:
-        PlacementError: it found no optimal flow.
-    """
     try:
-        status = solver.solve(*ends)
+        status = solver.solve()
     except Exception as problem:
         raise PlacementError(f"the solver of placement failed: {problem}") from problem
     if status != solver.OPTIMAL:
         size = f"{solver.num_arcs()} arcs between {solver.num_nodes()} nodes"
         raise PlacementError(f"the solver of placement answered {status.name} to {size}")
+    return np.asarray(solver.flows(np.arange(len(tails), dtype=np.int32)), np.int64)
+
+
+def _residual(  # noqa: PLR0917 - the arcs of a network, column by column
+    tails: Ints, heads: Ints, capacity: Ints, flow: Ints, cost: Ints
+) -> tuple[Ints, Ints, Ints]:
+    """Return the ways on which a unit could go otherwise: where each begins and ends, and what it costs."""
+    more, less = flow < capacity, flow > 0
+    begin, end = np.concatenate([tails[more], heads[less]]), np.concatenate([heads[more], tails[less]])
+    return begin, end, np.concatenate([cost[more], -cost[less]])
+
+
+def _lowest(begin: Ints, end: Ints, price: Ints, start: Ints) -> Ints:
+    """Return the lowest cost to each node, if it costs ``start`` to begin there (Bellman and Ford)."""
+    while True:
+        lower = start.copy()
+        np.minimum.at(lower, end, start[begin] + price)
+        if np.array_equal(lower, start):
+            return start
+        start = lower
 
 
 def _undecided(  # noqa: PLR0917 - the arcs of a network, column by column
     tails: Ints, heads: Ints, capacity: Ints, cost: Ints, flow: Ints, nodes: int
-) -> npt.NDArray[np.bool_]:
-    """Return which arcs may differ in another optimal flow (by the potentials of Bellman and Ford)."""
-    more, less = flow < capacity, flow > 0
-    begin = np.concatenate([tails[more], heads[less]])
-    end = np.concatenate([heads[more], tails[less]])
-    price = np.concatenate([cost[more], -cost[less]])
-    potential = np.zeros(nodes, np.int64)
-    while True:
-        lower = potential.copy()
-        np.minimum.at(lower, end, potential[begin] + price)
-        if np.array_equal(lower, potential):
-            return np.asarray(cost + potential[tails] - potential[heads] == 0)
-        potential = lower
+) -> Marks:
+    """Return which arcs may differ in another optimal flow."""
+    potential = _lowest(*_residual(tails, heads, capacity, flow, cost), np.zeros(nodes, np.int64))
+    return np.asarray(cost + potential[tails] - potential[heads] == 0)

@@ -6,16 +6,14 @@ Which tasks these are is not decided here. If only some of several members get o
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from heapq import heapify, heappop, heappush
 from math import floor, gcd, lcm
 from typing import Final, NamedTuple
 
 import numpy as np
-from ortools.graph.python.max_flow import SimpleMaxFlow
 
-from batonpass.placement.flow import solve
+from batonpass.placement.flow import Floats, Ints
 
 PLACES: Final = 8
 """Loads per capacity that agree to so many places count as equal. They differ only by rounding."""
@@ -32,7 +30,7 @@ class Quotas(NamedTuple):
 
     floors: list[int]
     fractional: list[bool]
-    levels: Sequence[float] = ()
+    levels: Sequence[float]
 
 
 class WaterFilling(NamedTuple):
@@ -100,7 +98,7 @@ def quotas(shares: Sequence[int], least: Sequence[int], most: Sequence[int], cou
         else:
             floors[member], part = divmod(int(water.rest) * share, int(water.width))
             fractional[member] = part > 0
-    return Quotas(floors, fractional)
+    return Quotas(floors, fractional, [0.0] * len(floors))
 
 
 def level_quotas(
@@ -132,108 +130,48 @@ def level_quotas(
             equal.append(heappop(heap)[1])
         if len(equal) > rest:
             open_to = set(equal)
-            return Quotas(floors, [member in open_to for member in range(len(floors))])
+            return Quotas(floors, [member in open_to for member in range(len(floors))], load)
         for member in equal:
             floors[member] += 1
             if floors[member] < most[member]:
                 heappush(heap, height(member))
         rest -= len(equal)
-    return Quotas(floors, [False] * len(floors))
+    return Quotas(floors, [False] * len(floors), load)
 
 
-@dataclass(frozen=True, slots=True)
-class Cohort:
-    """Tasks that may be on the same members: those of some blocks, and their home."""
+def in_parts(  # noqa: PLR0917 - what each member has and may have, column by column
+    parts: Sequence[Ints],
+    count: Sequence[int],
+    load: Ints,
+    shares: Sequence[float],
+    least: Sequence[int],
+    most: Sequence[int],
+    divide: Callable[[Sequence[int], int], Quotas],
+) -> Quotas:
+    """Return the quotas of members in parts, each of which divides its own tasks, within ``least`` and ``most``.
 
-    count: int
-    blocks: tuple[int, ...]
-    home: int
-
-
-@dataclass(frozen=True, slots=True)
-class Division:
-    """Tasks to be divided among members that may not all have every task.
-
-    Attributes:
-        cohorts: the tasks.
-        blocks: members that may have the same tasks. Each member is in at most one block. None: all may have all tasks.
-        shares: per member, its share.
-        least: per member, what it must have.
-        most: per member, what it may have.
-        final: divides a count among members that may all have the same tasks.
+    Args:
+        parts: the members of each part.
+        count: how many tasks each part has.
         load: per member, how many other copies it has.
+        shares: per member, its share.
+        least: per member, the fewest that it must have.
+        most: per member, the most that it may have.
+        divide: divides a number of tasks among some members.
     """
+    floors, fractional = [0] * len(shares), [False] * len(shares)
+    levels = [0.0] * len(shares)
+    for part, amount in zip(parts, count, strict=True):
+        some = part.tolist()
+        within = min(max(amount, sum(least[member] for member in some)), sum(most[member] for member in some))
+        divided = divide(some, within)
+        level = (within + int(load[part].sum())) / sum(shares[member] for member in some)
+        for place, member in enumerate(some):
+            floors[member], fractional[member] = divided.floors[place], divided.fractional[place]
+            levels[member] = level
+    return Quotas(floors, fractional, levels)
 
-    cohorts: Sequence[Cohort]
-    blocks: Sequence[Sequence[int]]
-    shares: Sequence[int]
-    least: Sequence[int]
-    most: Sequence[int]
-    final: Callable[[Sequence[int], int], Quotas]
-    load: Sequence[int]
 
-    def solve(self, members: Sequence[int]) -> Quotas:
-        """Return what each member gets, as even per share as the cohorts allow."""
-        floors, fractional = [0] * len(self.shares), [False] * len(self.shares)
-        levels = [0.0] * len(self.shares)
-        pending = [(list(members), list(range(len(self.cohorts))))]
-        while pending:
-            some, cohorts = pending.pop()
-            count = sum(self.cohorts[cohort].count for cohort in cohorts)
-            least, most = [self.least[member] for member in some], [self.most[member] for member in some]
-            count = min(max(count, sum(least)), sum(most))
-            split = self._split(some, cohorts, count)
-            if split is not None:
-                pending += split
-                continue
-            divided = self.final(some, count)
-            level = (count + sum(self.load[member] for member in some)) / sum(self.shares[member] for member in some)
-            for place, member in enumerate(some):
-                levels[member] = level
-                floors[member], fractional[member] = divided.floors[place], divided.fractional[place]
-        return Quotas(floors, fractional, levels)
-
-    def _split(
-        self, members: Sequence[int], cohorts: Sequence[int], count: int
-    ) -> list[tuple[list[int], list[int]]] | None:
-        """Return the members that must exceed their share, with the tasks that only they may have; and the rest.
-
-        A maximum flow goes from cohorts to members whose capacity is exactly their share. Its minimum cut separates the
-        members that have too many tasks.
-        """
-        if len(members) <= 1 or not cohorts or not self.blocks:
-            return None
-        shares = [self.shares[member] for member in members]
-        least, most = [self.least[member] for member in members], [self.most[member] for member in members]
-        load = [self.load[member] for member in members]
-        water = pour(load, shares, least, most, count)
-        scale = max(1, int(water.width))
-        node = {member: 1 + len(cohorts) + len(self.blocks) + place for place, member in enumerate(members)}
-        sink = 1 + len(cohorts) + len(self.blocks) + len(members)
-        arcs: list[tuple[int, int, int]] = []
-        for place, member in enumerate(members):
-            part = (
-                int(water.settled[place]) * scale
-                if place in water.settled
-                else int(water.rest) * shares[place] - load[place] * scale
-            )
-            arcs.append((node[member], sink, part))
-        for place, index in enumerate(cohorts):
-            cohort = self.cohorts[index]
-            arcs.append((0, 1 + place, cohort.count * scale))
-            arcs += [(1 + place, 1 + len(cohorts) + block, count * scale) for block in cohort.blocks]
-            if cohort.home in node:
-                arcs.append((1 + place, node[cohort.home], count * scale))
-        for block, some in enumerate(self.blocks):
-            arcs += [(1 + len(cohorts) + block, node[member], count * scale) for member in some if member in node]
-        solver = SimpleMaxFlow()
-        table = np.array(arcs, np.int64)
-        solver.add_arcs_with_capacity(table[:, 0].astype(np.int32), table[:, 1].astype(np.int32), table[:, 2])
-        solve(solver, 0, sink)
-        cut = set(solver.get_source_side_min_cut())
-        inside = [member for member in members if node[member] in cut]
-        if not inside or len(inside) == len(members):
-            return None
-        within = [index for place, index in enumerate(cohorts) if 1 + place in cut]
-        outside = [member for member in members if node[member] not in cut]
-        return [(inside, within), (outside, [index for index in cohorts if index not in set(within)])]
+def ranks(values: Sequence[float] | Floats) -> Ints:
+    """Return the rank of each value, or row of values, among the distinct ones."""
+    return np.unique(np.round(values, PLACES), axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64)

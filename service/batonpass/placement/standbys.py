@@ -7,29 +7,27 @@ one copy of each task after the other.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Final
 
 import numpy as np
 
-from batonpass.placement.actives import ranks
-from batonpass.placement.blocks import Blocks, grouped, numbered, per_class
-from batonpass.placement.exchange import Exchange, Floats, Move, TaskClass, Wish
-from batonpass.placement.flow import Ints
-from batonpass.placement.quotas import PLACES, Cohort, Division, Quotas, level_quotas
-from batonpass.placement.state import Marks, PlacementState, Wishes
+from batonpass.placement.blocks import BARRED, Blocks, grouped, numbered, per_class
+from batonpass.placement.exchange import HAS_PLACE, Exchange, Move, TaskClass
+from batonpass.placement.flow import Floats, Ints, Marks
+from batonpass.placement.quotas import PLACES, Quotas, in_parts, level_quotas, ranks
+from batonpass.placement.state import PlacementState
 from batonpass.placement.tags import Tags
 from batonpass.placement.types import NO_STATE, UNASSIGNED, Readiness, Warmth
+from batonpass.placement.wishes import Wish, Wishes
 
 # In groups up to this many members, each member has an arc of its own from every class, and the costs include how many
 # copies of each owner it has. In larger groups members that are alike share an arc, and dealing spreads the copies.
 _SINGLE: Final = 64
 # The most rounds. One or two are enough, except where limits or tags bind.
 _ROUNDS: Final = 8
-# How many ways to spread a task's copies over kinds of members are compared.
-_WAYS: Final = 100
 # A group is small up to this many copies times members. In a small group every member gives and takes at once, and a
 # class also has the members with the other copies of a task.
 _SMALL: Final = 1 << 16
@@ -59,10 +57,6 @@ def _warmest(state: PlacementState, task: int, held: tuple[int, ...]) -> tuple[i
     known = request.warmth([task], others).get(task, {})
     ranked = sorted((known.get(member, NO_STATE), member) for member in others)
     return tuple(sorted(member for _, member in ranked[:wanted]))
-
-
-_Missing = Mapping[tuple[int | None, int], list[int]]
-"""Tasks that lack copies, by the kind of member that these go to (None: wherever tags want them), and how many."""
 
 
 class _Standbys:
@@ -101,6 +95,7 @@ class _Standbys:
             -(-self._owned * request.num_standby_replicas // max(1, len(state.eligible) - 1))
         ).tolist()
         self._weighs_pairs = len(state.capacity) <= _SINGLE
+        self._parts = [np.array(state.eligible)]
         self._is_small = int(self._wanted.sum()) * len(state.eligible) <= _SMALL
         self._busy: set[int] = set()
         self._count_copies()
@@ -142,11 +137,11 @@ class _Standbys:
         """
         self._there = list(self.copies)
         self._drop_misplaced()
-        missing = self._missing()
-        quota = self._quota(missing)
+        missing = np.maximum(0, self._wanted - self._lengths)
+        quota = self._first_quota(int(missing.sum()))
         floors = np.array(quota.floors)
         level = (floors <= self._count) & (self._count <= floors + quota.fractional)
-        if not missing and level[self._state.eligible].all():
+        if not missing.any() and level[self._state.eligible].all():
             return False
         bent = self._tags.kinds > 1 and (self._state.limited or self._state.restricted)
         if not bent and not self._is_small:
@@ -208,10 +203,6 @@ class _Standbys:
         owner, others = self._kinds_of(task)
         return not self._tags.are_apart((owner,), others)
 
-    def _is_free(self, task: int) -> int:
-        owner, others = self._kinds_of(task)
-        return self._tags.is_free((owner, *others))
-
     def _kept(self, task: int, known: Mapping[int, Warmth]) -> list[int]:
         """Return the copies of a task that may stay: where tags want them, the warmest first, on members with few."""
         state, kind = self._state, self._tags.kind
@@ -239,102 +230,65 @@ class _Standbys:
             left = [member for member in left if member not in fit[:1]]
         return kept
 
-    def _missing(self) -> _Missing:
-        """Return what tasks lack: all copies at once, or, where tags distinguish members, separately for each kind.
-
-        For tasks that lack several copies the kinds are chosen here: those whose highest level stays lowest. They are
-        not chosen where limits or topology epochs may bring two copies to one kind: then all copies of a task are in
-        one class, of which no member gets two.
-        """
-        tags, kind, missing = self._tags, self._tags.kind, defaultdict[tuple[int | None, int], list[int]](list)
-        amounts = np.maximum(0, self._wanted - self._lengths)
-        by_kind = np.zeros(len(amounts), np.bool_)
-        if tags.kinds > 1 and not self._state.limited and not self._state.restricted:
-            several = np.flatnonzero(amounts > 1)
-            by_kind[several] = per_class(self._pattern[several], several, self._is_free) == 0
-        for task in np.flatnonzero((amounts > 0) & ~by_kind).tolist():
-            missing[None, int(amounts[task])].append(task)
-        level, width = [0.0] * tags.kinds, [0.0] * tags.kinds
-        for member in self._state.eligible:
-            width[kind[member]] += self._state.capacity[member]
-        for member in self._state.eligible:
-            level[kind[member]] += self._count[member] / width[kind[member]]
-        for task in np.flatnonzero(by_kind).tolist():
-            owner, others = self._kinds_of(task)
-            way = min(
-                tags.ways((owner, *others), int(amounts[task]), _WAYS),
-                key=lambda way: sorted([level[each] + way.count(each) / width[each] for each in way], reverse=True),
-            )
-            for each, amount in sorted(Counter(way).items()):
-                level[each] += amount / width[each]
-                missing[each, amount].append(task)
-        return missing
-
-    def _quota(self, missing: _Missing) -> Quotas:
+    def _first_quota(self, missing: int) -> Quotas:
         """Return how many standbys each member should hold, once the missing ones are placed, as level as possible."""
-        state = self._state
-        least, most = [0] * len(state.capacity), self._most.tolist()
-        lacking = sum(amount * len(tasks) for (_, amount), tasks in missing.items())
-        count = min(int(self._count[state.eligible].sum()) + lacking, sum(most))
+        have = self._count.copy()
+        if missing:
+            # Whoever can, should take them: they count where all are levelled together.
+            part = max(self._parts, key=len)
+            have[part[0]] += missing
+        return self._quota(self._parts, have)
 
-        def final(members: Sequence[int], some: int) -> Quotas:
-            load, capacity = (
-                [self._actives[member] for member in members],
-                [state.capacity[member] for member in members],
-            )
+    def _quota(self, parts: Sequence[Ints], have: Ints) -> Quotas:
+        """Return how many standbys each member should hold, as level as possible in each part of the members."""
+        state, actives, most = self._state, self._actives, self._most.tolist()
+
+        def divide(members: Sequence[int], some: int) -> Quotas:
+            load, capacity = [actives[member] for member in members], [state.capacity[member] for member in members]
             return level_quotas(load, capacity, [0] * len(members), [most[member] for member in members], some)
 
-        members: list[list[int]] = []
-        cohorts = [Cohort(count, (), UNASSIGNED)]
-        if self._tags.kinds > 1 or state.restricted:
-            blocks = Blocks(state, self._tags, state.eligible, size=len(state.eligible), strict=True)
-            tally = Counter(self._reach_of_copies(blocks, self._task, self._holder).tolist())
-            for (kind, amount), tasks in missing.items():
-                for reach in self._reach_of_missing(blocks, np.array(tasks), kind).tolist():
-                    tally[reach] += amount
-            members = blocks.members
-            cohorts = [Cohort(amount, blocks.among(reach), UNASSIGNED) for reach, amount in sorted(tally.items())]
-        return Division(cohorts, members, state.shares, least, most, final, self._actives).solve(state.eligible)
+        counts, nothing = [int(have[part].sum()) for part in parts], [0] * len(most)
+        return in_parts(parts, counts, np.array(actives), state.capacity, nothing, most, divide)
 
-    def _exchange(self, missing: _Missing, quota: Quotas, *, everybody: bool) -> None:
+    def _exchange(self, missing: Ints, quota: Quotas, *, everybody: bool) -> None:
         state, floors = self._state, np.array(quota.floors)
         gives = takes = state.may_be_target[:-1]
         if not everybody:
-            warm = self._warm_for(missing)
+            warm = self._warm_for(np.flatnonzero(missing).tolist())
             gives = gives & (warm | (self._count > floors))
             takes = takes & (warm | (self._count < floors + quota.fractional))
-        takers = np.flatnonzero(takes).tolist()
-        self._blocks = Blocks(
-            state, self._tags, takers, size=len(takers) if len(takers) > _SINGLE else 1, strict=not everybody
-        )
+        self._blocks = Blocks(state, self._tags, np.flatnonzero(takes).tolist(), strict=not everybody)
         self._busy = set()
         self._pairs: dict[int, Counter[int]] = {}
         self._sort(missing, gives, takes)
         counts, even = self._evenness()
-        heights = [
-            (load + low + 1) / share
-            for load, low, share in zip(self._actives, quota.floors, state.capacity, strict=True)
-        ]
+        may_bend = everybody and (self._tags.kinds > 1 or state.restricted)
         exchange = Exchange(
             have=self._count.copy(),
             quota=quota,
             most=self._most,
-            ceiling={"part": ranks(heights)},
+            ceiling=self._ceiling,
             cold=self._wishes.cold,
-            blocks=self._blocks.members,
-            reach=self._blocks.reach,
+            blocks=self._blocks,
             counts=counts,
             even=even,
-            width=state.width,
             solver=state.solver,
+            divide=self._quota if may_bend else None,
             choice=self,
+            parts=self._parts,
         )
-        exchange.solve([*self._classes.values()])
+        exchange.solve(self._classes)
+        self._parts = exchange.parts
         self._count_copies()
 
-    def _warm_for(self, missing: _Missing) -> Marks:
+    def _ceiling(self, quota: Quotas) -> dict[str, Ints]:
+        """Return the cost per member of one standby more than the floor: the ceiling goes to the lowest."""
+        heights = (np.array(self._actives) + quota.floors + 1) / np.array(self._state.capacity)
+        return {"part": ranks(heights)}
+
+    def _warm_for(self, lacking: Sequence[int]) -> Marks:
         """Return for every member whether it has state of a task that lacks a copy."""
-        state, lacking = self._state, [*chain.from_iterable(missing.values())]
+        state = self._state
         warm = np.zeros(len(state.capacity), np.bool_)
         homes = state.home[lacking]
         warm[homes[(homes != UNASSIGNED) & (homes != self._owner[lacking])]] = True
@@ -352,10 +306,9 @@ class _Standbys:
         whole = self._owned * state.request.num_standby_replicas
         return counts, width * whole / np.maximum(width.sum(axis=0), 1e-9)
 
-    def _sort(self, missing: _Missing, gives: Marks, takes: Marks) -> None:
+    def _sort(self, missing: Ints, gives: Marks, takes: Marks) -> None:
         """Sort the missing copies, and those that members could give, into classes."""
-        state, lacking = self._state, np.zeros(len(self.copies), np.bool_)
-        lacking[[*chain.from_iterable(missing.values())]] = True
+        state, lacking = self._state, missing > 0
         # A task that lacks a copy keeps its others where they are, except those above a limit.
         above = (self._count > self._most) & gives
         offered = above[self._holder] | (gives[self._holder] & ~lacking[self._task])
@@ -363,25 +316,24 @@ class _Standbys:
         tasks = {*np.flatnonzero(lacking).tolist(), *given.tolist()}
         self._wishes = Wishes(state.request.warmth(tasks, np.flatnonzero(takes | above).tolist()))
         special = self._special(takes)
-        self._classes: dict[tuple[object, ...], TaskClass] = {}
+        self._classes: dict[TaskClass, list[int]] = {}
         # Missing copies of one owner's tasks are alike if no member has, or had, a copy of the task.
         there = np.fromiter(map(len, self._there), np.int64, len(self._there))
         known = special | (self._lengths + self._had + there > 0)
-        for (kind, amount), some_tasks in missing.items():
-            some = np.array(some_tasks)
-            reaches = self._reach_of_missing(self._blocks, some, kind)
-            for each in grouped(self._owner[some], reaches, np.where(known[some], some, -1)):
-                self._sort_in(some[each].tolist(), UNASSIGNED, int(reaches[each[0]]), amount, wait=1)
+        some = np.flatnonzero(lacking)
+        reaches = self._reach_of_missing(some)
+        for each in grouped(missing[some], self._owner[some], reaches, np.where(known[some], some, -1)):
+            self._sort_in(some[each].tolist(), UNASSIGNED, int(reaches[each[0]]), int(missing[some[each[0]]]), wait=1)
         # Copies of one member are alike if no other one differs from the rest for them; in a small group, if the other
         # copies are on the same members too.
-        reaches = self._reach_of_copies(self._blocks, given, sources)
+        reaches = self._reach_of_copies(given, sources)
         alone = special[given] | above[sources]
         columns = [sources, reaches, np.where(alone, given, -1)]
         columns += [self._owner[given]] if self._weighs_pairs else []
         columns += [self._alike(range(len(state.capacity)))[given]] if self._is_small else []
         for each in grouped(*columns):
-            source, wait = int(sources[each[0]]), 1 if above[sources[each[0]]] else None
-            excludes = self._is_small or bool(alone[each[0]])
+            source = int(sources[each[0]])
+            wait, excludes = 1 if above[source] else HAS_PLACE, self._is_small or bool(alone[each[0]])
             self._sort_in(given[each].tolist(), source, int(reaches[each[0]]), wait=wait, excludes=excludes)
 
     def _special(self, takes: Marks) -> Marks:
@@ -395,51 +347,42 @@ class _Standbys:
         return special
 
     def _sort_in(
-        self,
-        tasks: list[int],
-        source: int,
-        reach: int,
-        amount: int = 1,
-        *,
-        wait: int | None = None,
-        excludes: bool = True,
+        self, tasks: list[int], source: int, reach: int, amount: int = 1, *, wait: int, excludes: bool = True
     ) -> None:
         """Add copies that are alike to their class. It ``excludes`` the members with other copies of the task."""
         task, owner, request, wishes = tasks[0], self._state.owner[tasks[0]], self._state.request, self._wishes
-        here, allowed = {owner, *self.copies[task]}, self._blocks.allowed[reach]
+        here = {owner, *self.copies[task]}
         # A copy that a moving active leaves at its old owner costs nothing, nor does one that was to be replaced.
         there = {request.home[task], *((*request.standbys[task], *self._there[task]) if source == UNASSIGNED else ())}
         member_wishes: list[Wish] = []
-        for member in sorted({*wishes.copies.get(task, ()), *there} & allowed - here):
-            wish = Wish(member) if member in there else wishes.wish(task, member)
-            member_wishes.append(wish._replace(apart=self._blocks.price(reach, member)))
+        for member in sorted({*wishes.copies.get(task, ()), *there} - here - {UNASSIGNED}):
+            price = self._blocks.price(reach, member)
+            if price != BARRED:
+                wish = Wish(member) if member in there else wishes.wish(task, member)
+                member_wishes.append(wish._replace(apart=price))
         barred = {wish.member for wish in member_wishes if wish.cold > 1 or amount > 1}
-        excluded = frozenset((here & allowed) | barred) if excludes else frozenset[int]()
-        part = owner if self._weighs_pairs else 0
-        give = wishes.chill(task, source) if wait and source != UNASSIGNED else 0
-        key = (source, owner if source == UNASSIGNED else part, reach, amount, *member_wishes, excluded, give)
-        if key not in self._classes:
-            wanted = tuple(member_wishes)
-            self._classes[key] = TaskClass(source, part, reach, amount, wanted, excluded, give=give, wait=wait)
-        self._classes[key].tasks += tasks
+        excluded = frozenset(here | barred) if excludes else frozenset[int]()
+        part, turn = (owner, 0) if self._weighs_pairs else (0, owner if source == UNASSIGNED else 0)
+        give = wishes.chill(task, source) if wait != HAS_PLACE and source != UNASSIGNED else 0
+        alike = TaskClass(source, part, reach, amount, give, wait, turn, tuple(member_wishes), excluded)
+        self._classes.setdefault(alike, []).extend(tasks)
 
-    def _reach_of_copies(self, blocks: Blocks, tasks: Ints, holders: Ints) -> Ints:
+    def _reach_of_copies(self, tasks: Ints, holders: Ints) -> Ints:
         """Return for each existing copy the set of blocks that may have it instead."""
         kinds = np.array(self._tags.kind)[holders]
 
         def reach(place: int) -> int:
             task, holder = int(tasks[place]), int(holders[place])
             others = [member for member in self.copies[task] if member != holder]
-            return blocks.of(task, self._state.owner[task], others, moves=True)
+            return self._blocks.of(task, self._state.owner[task], others, moves=True)
 
         return per_class(numbered(self._pattern[tasks], kinds), np.arange(len(tasks)), reach)
 
-    def _reach_of_missing(self, blocks: Blocks, tasks: Ints, kind: int | None) -> Ints:
+    def _reach_of_missing(self, tasks: Ints) -> Ints:
         """Return for each missing copy the set of blocks that may have it."""
+        owner = self._state.owner
         return per_class(
-            self._pattern[tasks],
-            tasks,
-            lambda task: blocks.of(task, self._state.owner[task], self.copies[task], kind=kind),
+            self._pattern[tasks], tasks, lambda task: self._blocks.of(task, owner[task], self.copies[task])
         )
 
     # These methods choose, for the exchange, among tasks and members that are alike for it.

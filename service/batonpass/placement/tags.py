@@ -50,28 +50,6 @@ class Tags:
             self._tiers[copies] = known
         return known
 
-    def is_free(self, copies: Sequence[int]) -> bool:
-        """Say whether tags no longer matter for the next copy, beside copies on members of these kinds."""
-        return len(self.tiers(tuple(sorted(copies)))) <= 1
-
-    def ways(self, copies: Sequence[int], count: int, most: int) -> list[tuple[int, ...]]:
-        """Return ways to choose the kinds of the next copies, as far as tags matter for them.
-
-        In each way, each kind is among the best at its turn. If there are more than ``most`` ways, some are left out.
-        """
-        ways: list[tuple[int, ...]] = [()]
-        for _ in range(count):
-            longer = [
-                (*way, kind)
-                for way in ways
-                if not self.is_free((*copies, *way))
-                for kind in self.tiers(tuple(sorted((*copies, *way))))[0]
-            ]
-            if not longer:
-                break
-            ways = longer[:: -(-len(longer) // most)]
-        return ways
-
     def are_apart(self, copies: tuple[int, ...], rest: tuple[int, ...]) -> bool:
         """Say whether the rest, beside copies of these kinds (sorted), are as far from each other as possible.
 

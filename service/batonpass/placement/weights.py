@@ -38,7 +38,7 @@ def place_weighted(state: PlacementState, kind: Kind) -> int:
             # No other task weighs the same, so the amounts leave no choice.
             state.owner[tasks[0]] = int(counts.argmax())
             continue
-        quota = Quotas(counts.tolist(), [False] * len(counts))
+        quota = Quotas(counts.tolist(), [False] * len(counts), [0.0] * len(counts))
         place_part(state, kind.of(state, tasks, counts), quota, overflow=bool(lacking))
     return forced + len(kind.orphans) + amounts.fewest_moves()
 
