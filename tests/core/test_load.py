@@ -766,6 +766,26 @@ def test_a_task_that_no_member_is_large_enough_for_is_named() -> None:
     assert any("0_3 alone takes 12" in one and "no placement helps" in one for one in sentences(scene))
 
 
+def test_a_member_whose_word_is_doubted_is_named_until_it_is_believed() -> None:
+    """It says a hundredth of what was measured where the task was before."""
+    scene = begin(members=3, partitions=9)
+    loads = {task: 0.5 for task in scene.owners()}
+    run(scene, loads, 4 * HALF_LIFE)
+    task = scene.held("m0", Role.ACTIVE)[0]
+    scene.do(PinRequest(TaskId(task), MemberId("m1")))
+    while scene.owners()[task] != "m1":
+        run(scene, loads, BEAT)
+    assert not [one for one in sentences(scene) if "is wrong" in one]
+    run(scene, loads | {task: 0.005}, 3 * HALF_LIFE)
+    (doubt,) = [one for one in sentences(scene) if "is wrong" in one]
+    assert doubt == (
+        f"m1 says of 1 task ({task}) less than a quarter of the load measured elsewhere: "
+        "one of the two is wrong, and what is nearer to the median counts."
+    )
+    run(scene, loads, 4 * HALF_LIFE)
+    assert not [one for one in sentences(scene) if "is wrong" in one]
+
+
 def test_where_everybody_drains_load_has_no_place_to_be_explained() -> None:
     scene = begin(members=1, balance_by="shadow")
     run(scene, dict.fromkeys(scene.owners(), 0.1), 3 * HALF_LIFE)

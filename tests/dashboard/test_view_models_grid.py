@@ -100,7 +100,12 @@ def test_tiles_stand_for_many_and_show_the_worst() -> None:
     members[1]["draining"] = True
     tiles = member_tiles(member_lines(members, 100, NAMES))
     assert [(tile.label, tile.tone) for tile in tiles] == [("m10", "bad"), ("m2", "warn"), ("m1", "ok")]
-    assert tiles[0].title == "m10: 1 active task, fallen silent"
+    assert (tiles[0].numbers, tiles[0].title) == ("1", "m10: 1 active task, fallen silent")
+
+
+def test_tiles_of_members_show_their_measured_load() -> None:
+    (tile,) = member_tiles(member_lines([member("m1", ["t_0"], []) | {"load": 0.8125}], 100, NAMES))
+    assert (tile.numbers, tile.title) == ("1 · 0.81", "m1: 1 active task, load 0.81 per capacity, stable")
 
 
 def test_blocks_of_tasks_count_what_is_not_just_running() -> None:

@@ -4,11 +4,9 @@ from collections import Counter
 from random import Random
 
 import pytest
-from ortools.graph.python.max_flow import SimpleMaxFlow
 from tests.placement.placing import Group, seats, tasks
 
 from batonpass.placement import exchange, quotas, standbys
-from batonpass.placement.flow import PlacementError
 from batonpass.placement.place import place
 from batonpass.placement.types import UNASSIGNED, Placed, PlacementMember, PlacementRequest, Readiness, Warmth
 
@@ -71,26 +69,6 @@ def test_loads_that_all_end_at_a_bound_leave_nothing_to_divide() -> None:
 @pytest.mark.parametrize("most", [9, 3])
 def test_what_is_left_goes_where_it_leaves_the_load_lowest(most: int) -> None:
     assert quotas.level_quotas([0, 0], [1.0, 2.0], [0, 0], [9, most], 4).floors == [1, 3]
-
-
-class _Unsolvable(SimpleMaxFlow):  # type: ignore[misc] # published without types
-    def solve(self, _source: int, _sink: int) -> object:
-        return self.BAD_INPUT
-
-
-class _Broken(SimpleMaxFlow):  # type: ignore[misc] # published without types
-    def solve(self, _source: int, _sink: int) -> object:
-        raise RuntimeError("out of luck")
-
-
-@pytest.mark.parametrize(("solver", "says"), [(_Unsolvable, "BAD_INPUT to"), (_Broken, "out of luck")])
-def test_a_division_that_the_solver_cannot_make_is_named(
-    solver: type, says: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(quotas, "SimpleMaxFlow", solver)
-    old, new = seats(2), PlacementMember(seats(3)[2].id, topology_epoch=1)
-    with pytest.raises(PlacementError, match=says):
-        Group(tasks(4, 4, epochs={1: 1}), (*old, new)).place()
 
 
 def test_where_everything_is_bound_nothing_flows() -> None:

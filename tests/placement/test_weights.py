@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from tests.placement.placing import Group, Unsolvable, faults, is_balanced, loads, moved, seat, seats, skew, tasks
 
-from batonpass.placement import flow
+from batonpass.placement import amounts, flow
 from batonpass.placement.types import Readiness, Waits, Warmth
 
 CAUGHT_UP = Warmth(Readiness.CAUGHT_UP, 0)
@@ -233,3 +233,23 @@ def test_weights_that_all_differ_leave_the_solver_nothing_to_choose(monkeypatch:
     settled = group.settle(placed)
     joined = replace(settled, seats=(*settled.seats, seat("z")))
     assert is_balanced(joined, joined.place().owner)
+
+
+def test_members_that_are_compared_in_turn_are_balanced_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How many exchanges are compared at once decides on memory alone."""
+    group = Group(tasks(60, weight=lambda _one, partition: 1.0 + partition % 7 / 3), seats(6))
+    joined = group.settle().join(seat("z"))
+    monkeypatch.setattr(amounts, "_COMPARED", 1)
+    placed = joined.place()
+    assert is_balanced(joined, placed.owner)
+    assert faults(joined, placed) == []
+
+
+@pytest.mark.parametrize(("tries", "moves"), [(amounts._TRIES, 3), (0, 5)])
+def test_moves_are_tried_otherwise(tries: int, moves: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(amounts, "_TRIES", tries)
+    weight = (2.4, 2.4, 1.7, 2.7, 3.7, 0.8, 2.5)
+    home = ("m02", "m02", "m02", "m01", "m02", "m00", None)
+    group = Group(tasks(7, weight=lambda _one, partition: weight[partition]), seats(3), home=home)
+    placed = group.place()
+    assert (placed.moves, is_balanced(group, placed.owner)) == (moves, True)

@@ -160,6 +160,13 @@ def _of_load(view: View, load: LoadStatus) -> Iterator[str]:
             f"{load.hottest} alone takes {load.hottest_share:.0%} of the largest member: "
             "no placement helps, so split it, or give a member more capacity."
         )
+    for member_id, known in sorted(view.member_softs.items()):
+        said = {task_id: one.until(view.now_ms, group.config.load_half_life_ms) for task_id, one in known.loads.items()}
+        if doubted := sorted([task_id for task_id, one in said.items() if one.is_doubted], key=task_sort_key):
+            yield (
+                f"{member_id} says of {_count(len(doubted), 'task', 'tasks')} ({', '.join(doubted[:_NAMED])}{', …' if len(doubted) > _NAMED else ''}) less than a quarter "
+                "of the load measured elsewhere: one of the two is wrong, and what is nearer to the median counts."
+            )
 
 
 def _obstacles(view: View) -> Iterator[Obstacle]:
@@ -280,6 +287,8 @@ def _slots(budget: Budget) -> str:
     )
 
 
+_NAMED: Final = 5
+"""How many tasks a sentence names at most."""
 _OF_DETAIL: Final = ("unrevoked", "away")
 """Obstacles that are no finding of the group's health."""
 

@@ -134,16 +134,16 @@ def place_equal(state: PlacementState, kind: Kind) -> None:
 
     def divide(members: Sequence[int], some: int) -> Quotas:
         least, most = [kind.least[member] for member in members], [kind.most[member] for member in members]
+        some = min(max(some, sum(least)), sum(most))
         return quotas([state.shares[member] for member in members], least, most, some)
 
-    def in_parts_of(parts: Sequence[Ints], have: Ints) -> Quotas:
-        counts = [int(have[part].sum()) for part in parts]
-        return in_parts(parts, counts, np.zeros_like(have), state.shares, kind.least, kind.most, divide)
+    def of_parts(parts: Sequence[Ints], have: Ints) -> Quotas:
+        return in_parts(parts, have, np.zeros_like(have), state.shares, divide)
 
     every = [np.array(state.eligible)]
     have = kind.have.copy()
     have[state.eligible[0]] += len(kind.orphans)
-    place_part(state, kind, in_parts_of(every, have), in_parts_of, overflow=count > room)
+    place_part(state, kind, of_parts(every, have), of_parts, overflow=count > room)
 
 
 def place_part(
@@ -196,7 +196,9 @@ def _network(
         solver=state.solver,
     )
     waits = kind.have > np.array(kind.most)
-    return exchange, sorting.classes(state, wishes, frozenset(takers), [2 if wait else HAS_PLACE for wait in waits], overflow=overflow)
+    return exchange, sorting.classes(
+        state, wishes, frozenset(takers), [2 if wait else HAS_PLACE for wait in waits], overflow=overflow
+    )
 
 
 def _ceiling(state: PlacementState, kind: Kind, quota: Quotas) -> dict[str, Ints]:

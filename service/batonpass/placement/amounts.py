@@ -4,7 +4,7 @@ Tasks that weigh the same, and that the same members may have, are a *sort*. Bal
 and no exchange of two, lowers the higher of two loads per capacity by more than a thousandth of the average one. The
 fewest moves for that are a packing problem (NP-hard), so few are searched for:
 
-1. ``place``: tasks without a member go to members below their quota, heaviest first.
+1. ``place``: tasks without a member go to the lowest loads, heaviest first.
 2. ``shed``: members above their limit give away their lightest tasks.
 3. ``level``: the highest load that can be lowered is lowered, by the move or else the exchange that leaves the higher
    of the two loads lowest, until the group is balanced.
@@ -23,15 +23,14 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from batonpass.placement.flow import Floats, Ints, Marks
-from batonpass.placement.quotas import PLACES
+from batonpass.placement.quotas import PLACES, level_quotas
 
 _TOLERANCE: Final = 0.001
 """A change has to lower the higher load per capacity by more than this part of the average one."""
 _COMPARED: Final = 1 << 18
-"""How many exchanges of one member are compared, the lowest loads first; at least those with eight others."""
-_TRIES: Final = 200
-_LEVELLED: Final = 2_000
-"""How often a move is tried otherwise: at most so many times, and so many times in proportion to one member."""
+"""How many exchanges of one member are compared at once, so that they fit into memory."""
+_TRIES: Final = 2_000
+"""How often a move is tried otherwise, in proportion to one member."""
 
 
 class Room(NamedTuple):
@@ -99,41 +98,22 @@ class Amounts:
         return int(np.maximum(0, self._have - self.counts).sum())
 
     def place(self) -> None:
-        """Give away the tasks without a member, as far as they fit.
-
-        They go to members below their quota that have fewest of the sort, or else to the lowest loads per capacity.
-        """
+        """Give away the tasks without a member, as far as they fit: to where they leave the loads lowest."""
+        nothing = [0] * len(self._capacity)
         for sort in np.flatnonzero(self.lacking).tolist():
-            weight, amount = float(self._weight[sort]), int(self.lacking[sort])
-            heights = self._heights(sort)
-            shares = np.round(self.counts[:, sort] / self._capacity, PLACES)
-            lowest = np.lexsort((heights, shares, heights > self._quota, heights == np.inf))[:amount].tolist()
-            heap = [
-                (bool(heights[each] > self._quota), float(shares[each]), float(heights[each]), each)
-                for each in lowest
-                if heights[each] < np.inf
-            ]
-            load, capacity, slots = self._load.tolist(), self._capacity.tolist(), self._slots.tolist()
-            counts = self.counts[:, sort].tolist()
-            while amount and heap:
-                member = heap[0][3]
-                load[member], counts[member], slots[member] = (
-                    load[member] + weight,
-                    counts[member] + 1,
-                    slots[member] - 1,
-                )
-                amount -= 1
-                if slots[member] > 0:
-                    height = round((load[member] + weight) / capacity[member], PLACES)
-                    share = round(counts[member] / capacity[member], PLACES)
-                    heapreplace(heap, (height > self._quota, share, height, member))
-                else:
-                    heappop(heap)
-            for member in lowest:
-                self.put(sort, member, counts[member] - int(self.counts[member, sort]))
-            while amount and self._make_room(sort):
-                amount -= 1
-            self.lacking[sort] = amount
+            load, most = (
+                self._load / self._weight[sort],
+                np.where(self._allowed[:, sort], np.maximum(0, self._slots), 0),
+            )
+            amount = min(int(self.lacking[sort]), int(most.sum()))
+            quota = level_quotas(load.tolist(), self._capacity.tolist(), nothing, most.tolist(), amount)
+            amounts = np.array(quota.floors)
+            amounts[np.flatnonzero(quota.fractional)[: amount - amounts.sum()]] += 1
+            for member in np.flatnonzero(amounts).tolist():
+                self.put(sort, member, int(amounts[member]))
+            self.lacking[sort] -= amount
+            while self.lacking[sort] and self._make_room(sort):
+                self.lacking[sort] -= 1
 
     def _heights(self, sort: int) -> Floats:
         """Return the load per capacity that one task more leads to, for each member; infinite where it may not go."""
@@ -204,23 +184,27 @@ class Amounts:
         return others[np.argsort(heights[others], kind="stable")]
 
     def _best_change(self, member: int, *, exchange: bool) -> Change | None:
-        """Return the move, or exchange, that leaves the higher of two loads lowest; None if none lowers it."""
-        gives, others = np.flatnonzero(self.counts[member]), self._lower_others(member)
-        takes, weight, is_there = np.zeros(1, np.int64), np.zeros(1), (self._slots[others] > 0)[None]
-        if exchange:
-            others = others[: max(8, _COMPARED // max(1, len(gives) * self.counts.shape[1]))]
-            takes = np.flatnonzero(self._allowed[member] & (self.counts[others] > 0).any(axis=0))
-            weight, is_there = self._weight[takes], self.counts[others][:, takes].T > 0
-        more = (self._weight[gives][:, None] - weight)[..., None]
-        here = np.round((self._load[member] - more) / self._capacity[member], PLACES)
-        there = np.round((self._load[others] + more) / self._capacity[others], PLACES)
-        higher = np.maximum(here, there)
-        can = (more > 0) & (higher < self._height(member) - self._least)
-        can &= is_there & self._allowed[others][:, gives].T[:, None]
-        if not can.any():
-            return None
-        given, taken, other = np.unravel_index(int(np.where(can, higher, np.inf).argmin()), can.shape)
-        return Change(member, int(others[other]), int(gives[given]), int(takes[taken]) if exchange else None)
+        """Return the move, or exchange, that leaves the higher of two loads lowest; None if none lowers it.
+
+        Of many members, those with the lowest loads are looked at first.
+        """
+        gives, lower = np.flatnonzero(self.counts[member]), self._lower_others(member)
+        size = max(1, _COMPARED // max(1, len(gives) * self.counts.shape[1]))
+        for some in (lower[start : start + size] for start in range(0, len(lower), size)):
+            if exchange:
+                place, takes = np.nonzero((self.counts[some] > 0) & self._allowed[member])
+                others, weight = some[place], self._weight[takes]
+            else:
+                others, weight = some[self._slots[some] > 0], np.zeros(1)
+            more = self._weight[gives][:, None] - weight
+            here = np.round((self._load[member] - more) / self._capacity[member], PLACES)
+            there = np.round((self._load[others] + more) / self._capacity[others], PLACES)
+            higher = np.maximum(here, there)
+            can = (more > 0) & (higher < self._height(member) - self._least) & self._allowed[others][:, gives].T
+            if can.any():
+                given, place = np.unravel_index(int(np.where(can, higher, np.inf).argmin()), can.shape)
+                return Change(member, int(others[place]), int(gives[given]), int(takes[place]) if exchange else None)
+        return None
 
     def fewest_moves(self) -> int:
         """Return how many tasks have to move at least if no load per capacity may be above the highest one now."""
@@ -235,7 +219,7 @@ class Amounts:
 
     def spare(self) -> None:
         """Try moves without their task, or with another one instead, and keep what moves fewer tasks."""
-        tries = min(_TRIES, _LEVELLED // len(self.counts))
+        tries = _TRIES // len(self.counts)
         found = True
         while found and self.moves() > self.fewest_moves():
             found = False

@@ -220,9 +220,7 @@ class Exchange:
         last = network.arcs(members[beyond], sink, room[beyond], balance=price[beyond] + 3)
         return np.concatenate([low, may, beyond]), slice(first.start, last.stop)
 
-    def _give(
-        self, network: Network, members: Ints, rows: Sequence[TaskClass], amounts: Ints, nodes: Ints
-    ) -> None:
+    def _give(self, network: Network, members: Ints, rows: Sequence[TaskClass], amounts: Ints, nodes: Ints) -> None:
         """Add what classes without a home bring, and the arcs by which members give.
 
         Members give first from parts of which they have too many, and little state first.
@@ -246,7 +244,7 @@ class Exchange:
     def _arrive(
         self, network: Network, members: Ints, goals: Ints, hubs: Ints
     ) -> list[tuple[int, Sequence[int], slice]]:
-        """Add the arcs from hubs to the members of their block, with the costs of evenness. Return those of each hub."""
+        """Add the arcs from hubs to the members of their block, with the costs of evenness. Return the former."""
         fills = [
             (int(hub), some, network.arcs(hub, goals[some, part], PLENTY))
             for block, some in enumerate(self.blocks.members)
@@ -275,7 +273,7 @@ class Exchange:
         # Arcs keep a class from its excluded members only if hubs would not spread it anyway, and if that does not need
         # too many arcs. Otherwise dealing does it.
         excludes = np.array([len(row.excluded) for row in rows])
-        single = (excludes > 0) & ((goals.shape[1] > 1) | (amounts == 1) | (copies > 1) | (excludes > 1))
+        single = (excludes > 0) & ((goals.shape[1] > 1) | (amounts == 1) | (excludes > 1))
         if single.sum() * len(takers) > _EXACT:
             single[:] = False
         some = np.flatnonzero(single)

@@ -178,9 +178,7 @@ def minimum_flow(tails: Ints, heads: Ints, capacity: Ints, cost: Ints, supply: I
     return np.asarray(solver.flows(np.arange(len(tails), dtype=np.int32)), np.int64)
 
 
-def _residual(  # noqa: PLR0917 - the arcs of a network, column by column
-    tails: Ints, heads: Ints, capacity: Ints, flow: Ints, cost: Ints
-) -> tuple[Ints, Ints, Ints]:
+def _residual(tails: Ints, heads: Ints, capacity: Ints, flow: Ints, cost: Ints) -> tuple[Ints, Ints, Ints]:
     """Return the ways on which a unit could go otherwise: where each begins and ends, and what it costs."""
     more, less = flow < capacity, flow > 0
     begin, end = np.concatenate([tails[more], heads[less]]), np.concatenate([heads[more], tails[less]])

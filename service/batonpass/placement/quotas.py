@@ -139,33 +139,27 @@ def level_quotas(
     return Quotas(floors, [False] * len(floors), load)
 
 
-def in_parts(  # noqa: PLR0917 - what each member has and may have, column by column
+def in_parts(
     parts: Sequence[Ints],
-    count: Sequence[int],
+    have: Ints,
     load: Ints,
     shares: Sequence[float],
-    least: Sequence[int],
-    most: Sequence[int],
     divide: Callable[[Sequence[int], int], Quotas],
 ) -> Quotas:
-    """Return the quotas of members in parts, each of which divides its own tasks, within ``least`` and ``most``.
+    """Return the quotas of members in parts, if each part divides among its members what they have.
 
     Args:
         parts: the members of each part.
-        count: how many tasks each part has.
+        have: per member, how many tasks it has.
         load: per member, how many other copies it has.
         shares: per member, its share.
-        least: per member, the fewest that it must have.
-        most: per member, the most that it may have.
-        divide: divides a number of tasks among some members.
+        divide: divides a number of tasks among some members, as far as these must and may have them.
     """
-    floors, fractional = [0] * len(shares), [False] * len(shares)
-    levels = [0.0] * len(shares)
-    for part, amount in zip(parts, count, strict=True):
-        some = part.tolist()
-        within = min(max(amount, sum(least[member] for member in some)), sum(most[member] for member in some))
-        divided = divide(some, within)
-        level = (within + int(load[part].sum())) / sum(shares[member] for member in some)
+    floors, fractional, levels = [0] * len(shares), [False] * len(shares), [0.0] * len(shares)
+    for part in parts:
+        some, count = part.tolist(), int(have[part].sum())
+        divided = divide(some, count)
+        level = (count + int(load[part].sum())) / sum(shares[member] for member in some)
         for place, member in enumerate(some):
             floors[member], fractional[member] = divided.floors[place], divided.fractional[place]
             levels[member] = level

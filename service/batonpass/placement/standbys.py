@@ -95,7 +95,6 @@ class _Standbys:
             -(-self._owned * request.num_standby_replicas // max(1, len(state.eligible) - 1))
         ).tolist()
         self._weighs_pairs = len(state.capacity) <= _SINGLE
-        self._parts = [np.array(state.eligible)]
         self._is_small = int(self._wanted.sum()) * len(state.eligible) <= _SMALL
         self._busy: set[int] = set()
         self._count_copies()
@@ -138,7 +137,9 @@ class _Standbys:
         self._there = list(self.copies)
         self._drop_misplaced()
         missing = np.maximum(0, self._wanted - self._lengths)
-        quota = self._first_quota(int(missing.sum()))
+        every, have = np.array(self._state.eligible), self._count.copy()
+        have[every[0]] += missing.sum()
+        quota = self._quota([every], have)
         floors = np.array(quota.floors)
         level = (floors <= self._count) & (self._count <= floors + quota.fractional)
         if not missing.any() and level[self._state.eligible].all():
@@ -230,25 +231,16 @@ class _Standbys:
             left = [member for member in left if member not in fit[:1]]
         return kept
 
-    def _first_quota(self, missing: int) -> Quotas:
-        """Return how many standbys each member should hold, once the missing ones are placed, as level as possible."""
-        have = self._count.copy()
-        if missing:
-            # Whoever can, should take them: they count where all are levelled together.
-            part = max(self._parts, key=len)
-            have[part[0]] += missing
-        return self._quota(self._parts, have)
-
     def _quota(self, parts: Sequence[Ints], have: Ints) -> Quotas:
         """Return how many standbys each member should hold, as level as possible in each part of the members."""
         state, actives, most = self._state, self._actives, self._most.tolist()
 
         def divide(members: Sequence[int], some: int) -> Quotas:
             load, capacity = [actives[member] for member in members], [state.capacity[member] for member in members]
-            return level_quotas(load, capacity, [0] * len(members), [most[member] for member in members], some)
+            may = [most[member] for member in members]
+            return level_quotas(load, capacity, [0] * len(may), may, min(some, sum(may)))
 
-        counts, nothing = [int(have[part].sum()) for part in parts], [0] * len(most)
-        return in_parts(parts, counts, np.array(actives), state.capacity, nothing, most, divide)
+        return in_parts(parts, have, np.array(actives), state.capacity, divide)
 
     def _exchange(self, missing: Ints, quota: Quotas, *, everybody: bool) -> None:
         state, floors = self._state, np.array(quota.floors)
@@ -275,10 +267,9 @@ class _Standbys:
             solver=state.solver,
             divide=self._quota if may_bend else None,
             choice=self,
-            parts=self._parts,
+            parts=[np.array(state.eligible)],
         )
         exchange.solve(self._classes)
-        self._parts = exchange.parts
         self._count_copies()
 
     def _ceiling(self, quota: Quotas) -> dict[str, Ints]:

@@ -55,6 +55,11 @@ class SmoothedLoad(NamedTuple):
         """The average; None before the task was observed for ``load_half_life_ms``."""
         return self.total / self.known if self.known >= _MEASURED_FROM else None
 
+    @property
+    def is_doubted(self) -> bool:
+        """Whether what is said is much less than what was recorded before this member had the task."""
+        return self.average is not None and self.average < self.before * DOUBTED_BELOW
+
     def counted(self, median: float) -> float | None:
         """Return the load that counts: the average; or, if it is doubted, what was recorded before, if that is nearer.
 
@@ -62,7 +67,7 @@ class SmoothedLoad(NamedTuple):
         to the ``median`` of all tasks is the more likely one.
         """
         average = self.average
-        if average is None or average >= self.before * DOUBTED_BELOW:
+        if average is None or not self.is_doubted:
             return average
         return self.before if self.before / median < median / max(average, LEAST) else average
 

@@ -67,17 +67,14 @@ def member_lines(members: Sequence[Json], acceptable_lag: int, names: Names) -> 
 
 
 def member_tiles(lines: Iterable[MemberLine]) -> list[Tile]:
-    """Return a tile for each member of a list."""
-    return [
-        Tile(
-            one.member["member_id"],
-            one.name,
-            one.tone,
-            str(one.active),
-            f"{one.name}: {count(one.active, 'active task')}, {one.words}",
-        )
-        for one in lines
-    ]
+    """Return a tile for each member of a list: how many active tasks it has, and its load where that is measured."""
+    tiles = []
+    for one in lines:
+        measured = one.member.get("load") is not None
+        numbers = f"{one.active} · {one.load:.2g}" if measured else str(one.active)
+        said = f"{count(one.active, 'active task')}{f', load {one.load:.2g} per capacity' if measured else ''}"
+        tiles.append(Tile(one.member["member_id"], one.name, one.tone, numbers, f"{one.name}: {said}, {one.words}"))
+    return tiles
 
 
 def state_words(one: Json) -> str:
