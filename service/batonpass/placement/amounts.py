@@ -31,6 +31,7 @@ _COMPARED: Final = 1 << 18
 """How many exchanges of one member are compared at once, so that they fit into memory."""
 _TRIES: Final = 2_000
 """How often a move is tried otherwise, in proportion to one member."""
+_NONE: Final = np.empty(0, np.int64)
 
 
 class Room(NamedTuple):
@@ -195,15 +196,15 @@ class Amounts:
                 place, takes = np.nonzero((self.counts[some] > 0) & self._allowed[member])
                 others, weight = some[place], self._weight[takes]
             else:
-                others, weight = some[self._slots[some] > 0], np.zeros(1)
+                others, takes, weight = some[self._slots[some] > 0], _NONE, np.zeros(1)
             more = self._weight[gives][:, None] - weight
             here = np.round((self._load[member] - more) / self._capacity[member], PLACES)
             there = np.round((self._load[others] + more) / self._capacity[others], PLACES)
             higher = np.maximum(here, there)
             can = (more > 0) & (higher < self._height(member) - self._least) & self._allowed[others][:, gives].T
             if can.any():
-                given, place = np.unravel_index(int(np.where(can, higher, np.inf).argmin()), can.shape)
-                return Change(member, int(others[place]), int(gives[given]), int(takes[place]) if exchange else None)
+                given, best = np.unravel_index(int(np.where(can, higher, np.inf).argmin()), can.shape)
+                return Change(member, int(others[best]), int(gives[given]), int(takes[best]) if exchange else None)
         return None
 
     def fewest_moves(self) -> int:

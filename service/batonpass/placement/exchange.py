@@ -225,7 +225,7 @@ class Exchange:
 
         Members give first from parts of which they have too many, and little state first.
         """
-        home, part, give = (np.array([row[column] for row in rows], np.int64) for column in (0, 1, 4))
+        home, part, give = np.array([(row.home, row.part, row.give) for row in rows], np.int64).T
         bring = amounts * [row.copies for row in rows] * (home == UNASSIGNED)
         network.supply(nodes, bring)
         network.supply(len(members), -int(bring.sum()))
@@ -245,7 +245,7 @@ class Exchange:
         self, network: Network, members: Ints, goals: Ints, hubs: Ints
     ) -> list[tuple[int, Sequence[int], slice]]:
         """Add the arcs from hubs to the members of their block, with the costs of evenness. Return the former."""
-        fills = [
+        fills: list[tuple[int, Sequence[int], slice]] = [
             (int(hub), some, network.arcs(hub, goals[some, part], PLENTY))
             for block, some in enumerate(self.blocks.members)
             for part, hub in enumerate(hubs[block])
@@ -267,7 +267,7 @@ class Exchange:
             For each arc its class, its member (``UNASSIGNED`` for a hub) and the node that it leads to; and the slice
             of their flows.
         """
-        part, reach, copies = (np.array([row[column] for row in rows], np.int64) for column in (1, 2, 3))
+        part, reach = np.array([(row.part, row.reach) for row in rows], np.int64).T
         price = np.array(self.blocks.reach, np.int64)[reach]
         takers = np.flatnonzero(self.blocks.block != UNASSIGNED)
         # Arcs keep a class from its excluded members only if hubs would not spread it anyway, and if that does not need
