@@ -240,3 +240,18 @@ def test_a_group_that_never_comes_to_rest_is_refused(tmp_path: Path) -> None:
     refused = run("--scenario", str(EXAMPLES[0]), "--picture", str(tmp_path / "x.txt"))
     assert refused.exit_code == 2
     assert ".html" in refused.stderr
+
+
+def test_what_shares_a_member_with_a_task_that_becomes_hot_leaves_it() -> None:
+    scenario = read_scenario(EXAMPLES[0].with_name("hot-partition.yaml"))
+    found, _ = played(scenario)
+    owner = {stint.task: stint.client for stint in sorted(found.stints, key=lambda one: one.from_ms)}
+    assert [task for task in owner if owner[task] == owner[1, 0]] == [(1, 0)]
+    assert found.outcome.handovers == 3
+
+
+def test_where_workers_say_no_load_nothing_moves_for_it() -> None:
+    scenario = read_scenario(EXAMPLES[0].with_name("hot-partition.yaml"))
+    silent = tuple(replace(subtopology, load=()) for subtopology in scenario.subtopologies)
+    found, _ = played(replace(scenario, subtopologies=silent))
+    assert found.outcome.handovers == 0

@@ -41,7 +41,14 @@ def steps_of(timeline: str) -> list[tuple[int, Act, str]]:
 
 
 def test_there_are_examples() -> None:
-    assert [path.stem for path in EXAMPLES] == ["autoscaler", "bad-day", "deploy", "scale-out", "zone-loss"]
+    assert [path.stem for path in EXAMPLES] == [
+        "autoscaler",
+        "bad-day",
+        "deploy",
+        "hot-partition",
+        "scale-out",
+        "zone-loss",
+    ]
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)

@@ -273,6 +273,13 @@ class BatonpassGroup(CoordinatorObserver):
         self._world.leader.stop(in_order=True)
         self._world.lead_anew()
 
+    def use(self, loads: Mapping[Task, float]) -> None:
+        """Let tasks use so much of one unit of capacity from now on, as workers say."""
+        self._shared.loads = loads
+        for worker in self._world.workers:
+            for task in list(worker.tasks) if worker.is_up else ():
+                worker.say_load(task)
+
     def begin_change(self) -> None:
         """Count costs from here on."""
         self._account.cost = self._new_cost()
@@ -314,8 +321,11 @@ class BatonpassGroup(CoordinatorObserver):
         self._world.clock.pass_to(until_ms)
 
     def _rest_known_ms(self) -> int | None:
-        """Return when every member has reported that nothing is new; None if the group is not at rest."""
-        if self._rest_at_ms is None:
+        """Return when every member has reported that nothing is new; None if the group is not at rest.
+
+        Where loads are said, each heartbeat counts: their averages go on.
+        """
+        if self._rest_at_ms is None or self._shared.loads:
             return None
         return self._rest_at_ms + self._said_ms
 

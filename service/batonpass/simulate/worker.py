@@ -7,7 +7,7 @@ a coordinator believes. The laws are checked against that.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from random import Random
@@ -94,6 +94,8 @@ class SharedState:
         self.skipped_ms = 0
         # The newest fencing token that the sink of each task has seen.
         self.sinks: dict[Task, int] = {}
+        # How much of one unit of capacity tasks use, those of which workers say it.
+        self.loads: Mapping[Task, float] = {}
         self.owner_of_id: dict[str, Worker] = {}
         # Tasks that a worker began or ceased to process since the laws were last checked.
         self.touched: dict[Task, None] = {}
@@ -454,6 +456,13 @@ class Worker:
             self.behind.discard(task)
             self._shared.touched[task] = None
             self.feed(lambda machine: machine.task_running(name_of(task), now_ms=self.clock_ms))
+            self.say_load(task)
+
+    def say_load(self, task: Task) -> None:
+        """Say how much a task uses that runs here, if that is known."""
+        load = self._shared.loads.get(task)
+        if load is not None and self.tasks[task].activity is Activity.RUNNING:
+            self.feed(lambda machine: machine.load(name_of(task), load, now_ms=self.clock_ms))
 
     # --- how far the copies are ---------------------------------------------------------------------------------
 

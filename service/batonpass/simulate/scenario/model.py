@@ -19,12 +19,14 @@ class SimulatedSubtopology:
     """One subtopology: as many tasks as it has partitions.
 
     ``records`` is the state of each task at the beginning, ``rate`` how many records a second its changelog grows by
-    while it runs; both have one entry for each partition.
+    while it runs; both have one entry for each partition. ``load`` is how much of one unit of capacity each task uses;
+    empty where workers say nothing of it.
     """
 
     records: tuple[int, ...]
     rate: tuple[float, ...]
     stateful: bool = True
+    load: tuple[float, ...] = ()
 
     @property
     def partitions(self) -> int:
@@ -59,7 +61,7 @@ class Act(StrEnum):
     DRAIN = "drain"
     """A process hands everything over, then leaves."""
     LOAD = "load"
-    """Changelogs grow faster or slower from now on."""
+    """Changelogs grow faster or slower from now on, and tasks use more or less."""
     COORDINATOR = "coordinator-restart"
     """The coordinator starts again."""
 
@@ -69,8 +71,8 @@ class Step:
     """One thing that happens.
 
     ``worker`` is the process concerned. ``keeps_disk`` belongs to a return, ``deadline_ms`` to a drain (counted from
-    the step). ``factor`` belongs to a change of load: it multiplies the rates of the tasks' changelogs, in the
-    subtopology ``subtopology`` or in all of them.
+    the step). ``factor`` belongs to a change of load: it multiplies the rates of the tasks' changelogs and what
+    they use, in the subtopology ``subtopology`` or in all of them.
     """
 
     at_ms: int

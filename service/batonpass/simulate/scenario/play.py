@@ -92,13 +92,15 @@ class _Stage:
         self._start_ms = start_ms
         self._workers = {worker.name: worker for worker in scenario.workers}
         self._missed: list[Step] = []
+        self._rates = ScenarioRates(scenario, start_ms=start_ms)
         settings = BatonpassSettings(config=scenario.config, group_id=scenario.group, start_ms=start_ms - LEAD_MS)
         self._group = BatonpassGroup(
             task_set(scenario),
             settings,
-            ScenarioRates(scenario, start_ms=start_ms),
+            self._rates,
             observe=None if observer is None else observer.decided,
         )
+        self._group.use(self._rates.loads(self._group.now_ms))
         self._minute_ms = _next_minute(self._group.now_ms)
         for place, name in enumerate(scenario.present):
             # Heartbeats of different members do not fall on one instant.
@@ -132,7 +134,7 @@ class _Stage:
         is_up = name in group.members
         match step.act:
             case Act.LOAD:
-                pass
+                group.use(self._rates.loads(group.now_ms))
             case Act.COORDINATOR:
                 group.restart_coordinator()
             case Act.JOIN | Act.RETURN:
@@ -219,6 +221,14 @@ class ScenarioRates:
         grown_ms = self._loads[number].weighted_ms(max(0, at_ms - self._start_ms))
         return subtopology.records[partition] + int(subtopology.rate[partition] * grown_ms / 1_000)
 
+    def loads(self, at_ms: int) -> dict[Task, float]:
+        """How much of one unit of capacity the tasks use from an instant on, those of which workers say it."""
+        return {
+            (number, partition): load * self._loads[number].factor(at_ms - self._start_ms)
+            for number, subtopology in enumerate(self._subtopologies)
+            for partition, load in enumerate(subtopology.load)
+        }
+
     def restore_rate(self, client: str) -> float:
         """How many records a second a process restores, all of its copies together."""
         return self._rates[client]
@@ -235,6 +245,10 @@ class _Load:
             self._worth.append(self.weighted_ms(step.at_ms))
             self._at.append(step.at_ms)
             self._factor.append(step.factor)
+
+    def factor(self, at_ms: int) -> float:
+        """Return the factor from an instant on."""
+        return self._factor[max(0, bisect_right(self._at, at_ms) - 1)]
 
     def weighted_ms(self, at_ms: int) -> float:
         """Return the time from the beginning until then, each stretch times its factor."""

@@ -43,12 +43,13 @@ Name = Annotated[str, msgspec.Meta(min_length=1, max_length=100, pattern=r"^[A-Z
 
 
 class TasksEntry(msgspec.Struct, forbid_unknown_fields=True):
-    """One subtopology. `records` and `rate` are one number for all of its tasks, or a list with one for each."""
+    """One subtopology. `records`, `rate` and `load` are one number for all of its tasks, or a list with one for each."""
 
     partitions: Count
     stateful: bool = True
     records: Whole | list[Whole] = 1_000_000
     rate: Rate | list[Rate] = 10.0
+    load: Rate | list[Rate] | None = None
 
 
 class MembersEntry(msgspec.Struct, forbid_unknown_fields=True):
@@ -251,17 +252,20 @@ class _Making:
         )
 
     def _subtopology(self, place: int, entry: TasksEntry) -> SimulatedSubtopology:
-        for field in ("records", "rate"):
+        of_each: dict[str, list[float]] = {}
+        for field in ("records", "rate", "load"):
             value = getattr(entry, field)
+            of_each[field] = (
+                value if isinstance(value, list) else [value] * (entry.partitions if value is not None else 0)
+            )
             if isinstance(value, list) and len(value) != entry.partitions:
                 self.faults.append(
                     (f"tasks[{place}].{field}", f"has {len(value)} values for {entry.partitions} partitions")
                 )
+        rate, load = tuple(map(float, of_each["rate"])), tuple(map(float, of_each["load"]))
         if not entry.stateful:
-            return SimulatedSubtopology((0,) * entry.partitions, (0.0,) * entry.partitions, stateful=False)
-        records = entry.records if isinstance(entry.records, list) else [entry.records] * entry.partitions
-        rate = entry.rate if isinstance(entry.rate, list) else [entry.rate] * entry.partitions
-        return SimulatedSubtopology(tuple(records), tuple(map(float, rate)))
+            return SimulatedSubtopology((0,) * entry.partitions, (0.0,) * entry.partitions, stateful=False, load=load)
+        return SimulatedSubtopology(tuple(map(int, of_each["records"])), rate, load=load)
 
     def _members(self, path: str, entry: MembersEntry) -> list[str]:
         names = [entry.name] if entry.count is None else [f"{entry.name}-{one}" for one in range(1, entry.count + 1)]
