@@ -193,6 +193,7 @@ def _network(
         blocks=sorting.blocks,
         counts=counts,
         even=even,
+        width=state.width,
         solver=state.solver,
     )
     waits = kind.have > np.array(kind.most)

@@ -26,6 +26,9 @@ LEVELS: Final = (
 )
 """The levels of costs, most important first. The table in the package's docstring has the rule behind each."""
 
+_RINGS: Final = (0, 1, 2)
+"""How far from an even part evenness tells apart, in copies of a member of average capacity."""
+
 # How many arcs are spent on keeping classes from single members of a block. If more are needed, dealing does it.
 _EXACT: Final = 1 << 18
 # How many tasks, and how many places, are compared by how well they spread one owner's copies.
@@ -102,6 +105,7 @@ class Exchange:
         blocks: the members that take copies.
         counts: per member and part, the copies of that part. With a single part, evenness does not matter.
         even: per member and part, the even part.
+        width: per member, its capacity relative to the others: how many copies more or less count as one.
         solver: solves the network.
         divide: returns the quotas of members in parts that are levelled apart from one another, from the copies that
             each member has. None: the quota can be reached.
@@ -117,6 +121,7 @@ class Exchange:
     blocks: Blocks
     counts: Ints
     even: Floats
+    width: Floats
     solver: Solver
     divide: Callable[[Sequence[Ints], Ints], Quotas] | None = None
     choice: Preference | None = None
@@ -237,8 +242,9 @@ class Exchange:
         gives = network.nodes(len(cells))
         network.arcs(gives[cell], nodes[some], amounts[some], size=give[some])
         have, even = self.counts.ravel()[cells], self.even.ravel()[cells]
+        width = self.width[cells // self.counts.shape[1]]
         begin = members[cells // self.counts.shape[1]]
-        for price, low, high in _rings(even):
+        for price, low, high in _rings(even, width):
             network.arcs(begin, gives, np.minimum(have, high) - np.minimum(have, low), even=-price)
 
     def _arrive(
@@ -254,7 +260,7 @@ class Exchange:
         if goals.shape[1] > 1:
             have, even = self.counts[takers].ravel(), self.even[takers].ravel()
             begin, end = goals[takers].ravel(), np.repeat(members[takers], goals.shape[1])
-            for price, low, high in _rings(even):
+            for price, low, high in _rings(even, np.repeat(self.width[takers], goals.shape[1])):
                 network.arcs(begin, end, np.maximum(have, high) - np.maximum(have, low), even=price)
         return fills
 
@@ -304,12 +310,13 @@ class Exchange:
         return np.concatenate(tables, axis=1), slice(first.start, last.stop)
 
 
-def _rings(even: Floats) -> Iterator[tuple[int, Ints, Ints]]:
+def _rings(even: Floats, width: Floats) -> Iterator[tuple[int, Ints, Ints]]:
     """Yield ranges of counts around an even part: what one copy costs there, from above which count up to which."""
-    low, high = np.floor(even).astype(np.int64), np.ceil(even).astype(np.int64)
-    edges = [0 * low, low - 2, low - 1, low, high, high + 1, high + 2, low + PLENTY]
+    below = [np.floor(even - steps * width) for steps in _RINGS[::-1]]
+    above = [np.ceil(even + steps * width) for steps in _RINGS]
+    edges = np.maximum(0, [0 * even, *below, *above, even + PLENTY]).astype(np.int64)
     for price, (begin, end) in enumerate(pairwise(edges)):
-        yield price, np.maximum(0, begin), np.maximum(0, end)
+        yield price, begin, end
 
 
 def _in_turn(members: Sequence[int], amounts: Ints) -> deque[int]:

@@ -264,6 +264,7 @@ class _Standbys:
             blocks=self._blocks,
             counts=counts,
             even=even,
+            width=state.width,
             solver=state.solver,
             divide=self._quota if may_bend else None,
             choice=self,
