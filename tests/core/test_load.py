@@ -769,7 +769,7 @@ def test_a_task_that_no_member_is_large_enough_for_is_named() -> None:
 def test_a_member_whose_word_is_doubted_is_named_until_it_is_believed() -> None:
     """It says a hundredth of what was measured where the task was before."""
     scene = begin(members=3, partitions=9)
-    loads = {task: 0.5 for task in scene.owners()}
+    loads = dict.fromkeys(scene.owners(), 0.5)
     run(scene, loads, 4 * HALF_LIFE)
     task = scene.held("m0", Role.ACTIVE)[0]
     scene.do(PinRequest(TaskId(task), MemberId("m1")))

@@ -43,7 +43,7 @@ Name = Annotated[str, msgspec.Meta(min_length=1, max_length=100, pattern=r"^[A-Z
 
 
 class TasksEntry(msgspec.Struct, forbid_unknown_fields=True):
-    """One subtopology. `records`, `rate` and `load` are one number for all of its tasks, or a list with one for each."""
+    """One subtopology. `records`, `rate` and `load` are one number for all of its tasks, or one number for each."""
 
     partitions: Count
     stateful: bool = True
