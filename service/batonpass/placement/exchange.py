@@ -7,7 +7,7 @@ is one node. The package's docstring draws the network.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice, pairwise, product
 from typing import Final, NamedTuple, Protocol
@@ -164,7 +164,7 @@ class Exchange:
         ending, end_arcs = self._load(network, members, sink)
         self._give(network, members, rows, amounts, nodes)
         ways, way_arcs = self._ways(network, rows, amounts, nodes, goals, hubs)
-        fills = self._arrive(network, members, goals, hubs)
+        fills = self._arrive(network, members, goals, hubs, {*ways[2].tolist()})
         waits = [place for place, row in enumerate(rows) if row.wait != HAS_PLACE]
         waiting = network.arcs(nodes[waits], hall, PLENTY, wait=[rows[place].wait for place in waits])
         network.arcs(hall, sink, PLENTY)
@@ -248,13 +248,18 @@ class Exchange:
             network.arcs(begin, gives, np.minimum(have, high) - np.minimum(have, low), even=-price)
 
     def _arrive(
-        self, network: Network, members: Ints, goals: Ints, hubs: Ints
+        self, network: Network, members: Ints, goals: Ints, hubs: Ints, used: Container[int]
     ) -> list[tuple[int, Sequence[int], slice]]:
-        """Add the arcs from hubs to the members of their block, with the costs of evenness. Return the former."""
+        """Add the arcs from hubs that are used to the members of their block, and the costs of evenness.
+
+        Returns:
+            Each of these hubs, its members, and the slice of their flows.
+        """
         fills: list[tuple[int, Sequence[int], slice]] = [
-            (int(hub), some, network.arcs(hub, goals[some, part], PLENTY))
+            (hub, some, network.arcs(hub, goals[some, part], PLENTY))
             for block, some in enumerate(self.blocks.members)
-            for part, hub in enumerate(hubs[block])
+            for part, hub in enumerate(hubs[block].tolist())
+            if hub in used
         ]
         takers = np.flatnonzero(self.blocks.block != UNASSIGNED)
         if goals.shape[1] > 1:
@@ -300,7 +305,7 @@ class Exchange:
         place, block = np.nonzero((price != BARRED) & ~single[:, None])
         head, size = hubs[block, part[place]], np.array([len(some) for some in self.blocks.members], np.int64)
         tables.append(np.stack([place, np.full(len(place), UNASSIGNED), head]))
-        network.arcs(nodes[place], head, (amounts[place] * size[block]), apart=price[place, block], **self.cold)
+        network.arcs(nodes[place], head, amounts[place] * size[block], apart=price[place, block], **self.cold)
         wishes = [(place, wish) for place, task_class in enumerate(rows) for wish in task_class.wishes]
         place = np.array([place for place, _ in wishes], np.int64)
         member, *costs = np.array([wish for _, wish in wishes], np.int64).reshape(-1, len(Wish._fields)).T
