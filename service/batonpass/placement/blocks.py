@@ -39,7 +39,7 @@ class Blocks:
         for block, some in enumerate(self.members):
             self.block[some] = block
         self.reach: list[tuple[int, ...]] = []
-        self._known: dict[tuple[tuple[int, ...], int, bool], int] = {}
+        self._known: dict[tuple[tuple[int, ...], int, bool, int | None], int] = {}
         self._index: dict[tuple[int, ...], int] = {}
 
     def price(self, reach: int, member: int) -> int:
@@ -47,9 +47,10 @@ class Blocks:
         block = int(self.block[member])
         return self.reach[reach][block] if block != UNASSIGNED else BARRED
 
-    def of(self, task: int, owner: int, others: Sequence[int], *, moves: bool = False) -> int:
+    def of(self, task: int, owner: int, others: Sequence[int], *, kind: int | None = None, moves: bool = False) -> int:
         """Return the set of blocks that may have a copy of a task, beside its owner and its other copies.
 
+        With a ``kind`` these are its blocks.
         Only missing copies may go to a block that tags rank lower, and only if every member may pass copies on and the
         better blocks have no room.
         """
@@ -57,12 +58,13 @@ class Blocks:
         on = tuple(sorted([kinds[owner], *[kinds[member] for member in others]])) if self._tags.kinds > 1 else ()
         need = self._state.request.table.topology_epoch[task] if self._state.restricted else 0
         anywhere = not (moves or self._strict) and (self._state.limited or self._state.restricted)
-        key = on, need, anywhere
+        key = on, need, anywhere, kind
         known = self._known.get(key)
         if known is None:
             tiers = self._tags.tiers(on) if on else ((0,),)
-            price = {each: place for place, tier in enumerate(tiers if anywhere else tiers[:1]) for each in tier}
-            reach = tuple(price.get(kind, BARRED) if epoch >= need else BARRED for kind, epoch in self._kinds)
+            tiers = ((kind,),) if kind is not None else tiers if anywhere else tiers[:1]
+            price = {each: place for place, tier in enumerate(tiers) for each in tier}
+            reach = tuple(price.get(each, BARRED) if epoch >= need else BARRED for each, epoch in self._kinds)
             known = self._known[key] = self._index.setdefault(reach, len(self.reach))
             if known == len(self.reach):
                 self.reach.append(reach)

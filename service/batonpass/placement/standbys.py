@@ -7,7 +7,7 @@ one copy of each task after the other.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Final
@@ -57,6 +57,10 @@ def _warmest(state: PlacementState, task: int, held: tuple[int, ...]) -> tuple[i
     known = request.warmth([task], others).get(task, {})
     ranked = sorted((known.get(member, NO_STATE), member) for member in others)
     return tuple(sorted(member for _, member in ranked[:wanted]))
+
+
+_Missing = Mapping[tuple[int | None, int], list[int]]
+"""Tasks that lack copies, by the kind of member that these go to (None: wherever tags want them), and how many."""
 
 
 class _Standbys:
@@ -136,13 +140,13 @@ class _Standbys:
         """
         self._there = list(self.copies)
         self._drop_misplaced()
-        missing = np.maximum(0, self._wanted - self._lengths)
+        missing = self._missing()
         every, have = np.array(self._state.eligible), self._count.copy()
-        have[every[0]] += missing.sum()
+        have[every[0]] += sum(amount * len(tasks) for (_, amount), tasks in missing.items())
         quota = self._quota([every], have)
         floors = np.array(quota.floors)
         level = (floors <= self._count) & (self._count <= floors + quota.fractional)
-        if not missing.any() and level[self._state.eligible].all():
+        if not missing and level[self._state.eligible].all():
             return False
         bent = self._tags.kinds > 1 and (self._state.limited or self._state.restricted)
         if not bent and not self._is_small:
@@ -231,6 +235,39 @@ class _Standbys:
             left = [member for member in left if member not in fit[:1]]
         return kept
 
+    def _missing(self) -> _Missing:
+        """Return what tasks lack. If one lacks several copies, kinds are chosen here: those that stay lowest.
+
+        They are not chosen where limits or topology epochs may bring two copies to one kind.
+        """
+        state, tags, kind, missing = (
+            self._state,
+            self._tags,
+            self._tags.kind,
+            defaultdict[tuple[int | None, int], list[int]](list),
+        )
+        amounts = np.maximum(0, self._wanted - self._lengths)
+        level, width = [0.0] * tags.kinds, [0.0] * tags.kinds
+        for member in state.eligible:
+            width[kind[member]] += state.capacity[member]
+        for member in state.eligible:
+            level[kind[member]] += self._count[member] / width[kind[member]]
+        is_chosen = (amounts > 1) & (tags.kinds > 1 and not state.limited and not state.restricted)
+        for task in np.flatnonzero(amounts).tolist():
+            owner, others = self._kinds_of(task) if is_chosen[task] else (0, ())
+            ways = tags.ways((owner, *others), int(amounts[task])) if is_chosen[task] else []
+            if not ways:
+                missing[None, int(amounts[task])].append(task)
+                continue
+            way = min(
+                ways,
+                key=lambda way: sorted([level[each] + way.count(each) / width[each] for each in way], reverse=True),
+            )
+            for each, amount in sorted(Counter(way).items()):
+                level[each] += amount / width[each]
+                missing[each, amount].append(task)
+        return missing
+
     def _quota(self, parts: Sequence[Ints], have: Ints) -> Quotas:
         """Return how many standbys each member should hold, as level as possible in each part of the members."""
         state, actives, most = self._state, self._actives, self._most.tolist()
@@ -242,11 +279,11 @@ class _Standbys:
 
         return in_parts(parts, have, np.array(actives), state.capacity, divide)
 
-    def _exchange(self, missing: Ints, quota: Quotas, *, everybody: bool) -> None:
+    def _exchange(self, missing: _Missing, quota: Quotas, *, everybody: bool) -> None:
         state, floors = self._state, np.array(quota.floors)
         gives = takes = state.may_be_target[:-1]
         if not everybody:
-            warm = self._warm_for(np.flatnonzero(missing).tolist())
+            warm = self._warm_for([*chain.from_iterable(missing.values())])
             gives = gives & (warm | (self._count > floors))
             takes = takes & (warm | (self._count < floors + quota.fractional))
         self._blocks = Blocks(state, self._tags, np.flatnonzero(takes).tolist(), strict=not everybody)
@@ -298,9 +335,10 @@ class _Standbys:
         whole = self._owned * state.request.num_standby_replicas
         return counts, width * whole / np.maximum(width.sum(axis=0), 1e-9)
 
-    def _sort(self, missing: Ints, gives: Marks, takes: Marks) -> None:
+    def _sort(self, missing: _Missing, gives: Marks, takes: Marks) -> None:
         """Sort the missing copies, and those that members could give, into classes."""
-        state, lacking = self._state, missing > 0
+        state, lacking = self._state, np.zeros(len(self.copies), np.bool_)
+        lacking[[*chain.from_iterable(missing.values())]] = True
         # A task that lacks a copy keeps its others where they are, except those above a limit.
         above = (self._count > self._most) & gives
         offered = above[self._holder] | (gives[self._holder] & ~lacking[self._task])
@@ -312,10 +350,11 @@ class _Standbys:
         # Missing copies of one owner's tasks are alike if no member has, or had, a copy of the task.
         there = np.fromiter(map(len, self._there), np.int64, len(self._there))
         known = special | (self._lengths + self._had + there > 0)
-        some = np.flatnonzero(lacking)
-        reaches = self._reach_of_missing(some)
-        for each in grouped(missing[some], self._owner[some], reaches, np.where(known[some], some, -1)):
-            self._sort_in(some[each].tolist(), UNASSIGNED, int(reaches[each[0]]), int(missing[some[each[0]]]), wait=1)
+        for (kind, amount), some_tasks in missing.items():
+            some = np.array(some_tasks)
+            reaches = self._reach_of_missing(some, kind)
+            for each in grouped(self._owner[some], reaches, np.where(known[some], some, -1)):
+                self._sort_in(some[each].tolist(), UNASSIGNED, int(reaches[each[0]]), amount, wait=1)
         # Copies of one member are alike if no other one differs from the rest for them; in a small group, if the other
         # copies are on the same members too.
         reaches = self._reach_of_copies(given, sources)
@@ -370,11 +409,11 @@ class _Standbys:
 
         return per_class(numbered(self._pattern[tasks], kinds), np.arange(len(tasks)), reach)
 
-    def _reach_of_missing(self, tasks: Ints) -> Ints:
+    def _reach_of_missing(self, tasks: Ints, kind: int | None) -> Ints:
         """Return for each missing copy the set of blocks that may have it."""
         owner = self._state.owner
         return per_class(
-            self._pattern[tasks], tasks, lambda task: self._blocks.of(task, owner[task], self.copies[task])
+            self._pattern[tasks], tasks, lambda task: self._blocks.of(task, owner[task], self.copies[task], kind=kind)
         )
 
     # These methods choose, for the exchange, among tasks and members that are alike for it.

@@ -9,10 +9,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import combinations_with_replacement
+from math import comb
+from typing import Final
 
 from batonpass.placement.types import PlacementMember
 
 Tiers = tuple[tuple[int, ...], ...]
+
+_WAYS: Final = 100
+"""How many ways to spread the copies of a task over kinds are compared at most: if there are more, none."""
 
 
 class Tags:
@@ -23,7 +29,7 @@ class Tags:
         kinds: the number of kinds. With one kind, tags decide nothing.
     """
 
-    __slots__ = ("_size", "_tiers", "_values", "kind", "kinds")
+    __slots__ = ("_size", "_tiers", "_values", "_ways", "kind", "kinds")
 
     def __init__(self, members: Sequence[PlacementMember], opened: Sequence[int], keys: Sequence[str]) -> None:
         telling = [key for key in keys if 1 < len({members[index].tags.get(key) for index in opened}) < len(opened)]
@@ -34,6 +40,7 @@ class Tags:
         self._values = list(number)
         self._size = Counter(self.kind[index] for index in opened)
         self._tiers: dict[tuple[int, ...], Tiers] = {}
+        self._ways: dict[tuple[tuple[int, ...], int], list[tuple[int, ...]]] = {}
 
     def tiers(self, copies: tuple[int, ...]) -> Tiers:
         """Return the kinds that can hold one more copy, best first, beside copies on the kinds ``copies`` (sorted)."""
@@ -48,6 +55,19 @@ class Tags:
                     by_score.setdefault(score, []).append(kind)
             known = tuple(tuple(by_score[score]) for score in sorted(by_score))
             self._tiers[copies] = known
+        return known
+
+    def ways(self, copies: Sequence[int], count: int) -> list[tuple[int, ...]]:
+        """Return the kinds that the next copies may take together to be as far apart as possible.
+
+        There are none if tags no longer matter for the next copy, or if there would be too many to compare.
+        """
+        on = tuple(sorted(copies))
+        known = self._ways.get((on, count))
+        if known is None:
+            is_free = len(self.tiers(on)) <= 1 or comb(self.kinds + count - 1, count) > _WAYS
+            every = () if is_free else combinations_with_replacement(range(self.kinds), count)
+            known = self._ways[on, count] = [way for way in every if self.are_apart(on, way)]
         return known
 
     def are_apart(self, copies: tuple[int, ...], rest: tuple[int, ...]) -> bool:
