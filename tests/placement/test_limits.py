@@ -280,3 +280,12 @@ def test_newer_tasks_of_unequal_weight_are_relieved_one_by_one() -> None:
     assert {group.name(placed.owner[task_index]) for task_index in range(9, 15)} <= {"c", "d"}
     assert group.settle(placed).place().moves == 0
     assert replace(group, held=True).place().moves == 6
+
+
+def test_a_task_waits_that_only_full_members_may_have_although_others_have_room() -> None:
+    """An operator pins a task to a full member during a pause; only one other member knows its topology."""
+    new = (seat("a", max_tasks=3, topology_epoch=1), seat("b", max_tasks=3, topology_epoch=1))
+    group = Group(tasks(7, epochs={0: 1}), (*new, seat("c")), home=(*"ababab", None), bound={6: "b"}, held=True)
+    placed = group.place()
+    assert faults(group, placed) == []
+    assert (group.name(placed.owner[6]), [*placed.waiting.values()]) == ("b", [Waits.NO_CAPACITY])

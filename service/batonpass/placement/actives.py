@@ -130,7 +130,6 @@ def fit(state: PlacementState, orphans: list[int], slots: Sequence[int]) -> list
 
 def place_equal(state: PlacementState, kind: Kind) -> None:
     """Give tasks that all weigh the same a target."""
-    count, room = int(kind.have.sum()) + len(kind.orphans), sum(kind.most[member] for member in state.eligible)
 
     def divide(members: Sequence[int], some: int) -> Quotas:
         least, most = [kind.least[member] for member in members], [kind.most[member] for member in members]
@@ -143,7 +142,7 @@ def place_equal(state: PlacementState, kind: Kind) -> None:
     every = [np.array(state.eligible)]
     have = kind.have.copy()
     have[state.eligible[0]] += len(kind.orphans)
-    place_part(state, kind, of_parts(every, have), of_parts, overflow=count > room)
+    place_part(state, kind, of_parts(every, have), of_parts)
 
 
 def place_part(
@@ -151,10 +150,8 @@ def place_part(
     kind: Kind,
     quota: Quotas,
     divide: Callable[[Sequence[Ints], Ints], Quotas] | None = None,
-    *,
-    overflow: bool,
 ) -> None:
-    """Give tasks of one weight a target, as many to each member as its quota says.
+    """Give tasks of one weight a target, as many to each member as its quota says. What fits nowhere waits.
 
     If topology epochs keep members from their quota, ``divide`` returns the quotas of parts of the members.
     """
@@ -165,7 +162,7 @@ def place_part(
         return
     gives = opened & ((kind.have > floors) | (state.restricted and not state.request.balance_held))
     takes = opened & ((kind.have < tops) | state.restricted)
-    exchange, classes = _network(state, kind, quota, gives, takes, overflow=overflow)
+    exchange, classes = _network(state, kind, quota, gives, takes)
     exchange.parts, exchange.divide = [np.flatnonzero(opened)], divide if state.restricted else None
     for task, _, target in exchange.solve(classes):
         if target == UNASSIGNED:
@@ -174,9 +171,7 @@ def place_part(
             state.owner[task] = target
 
 
-def _network(
-    state: PlacementState, kind: Kind, quota: Quotas, gives: Marks, takes: Marks, *, overflow: bool
-) -> tuple[Exchange, Classes]:
+def _network(state: PlacementState, kind: Kind, quota: Quotas, gives: Marks, takes: Marks) -> tuple[Exchange, Classes]:
     request = state.request
     home = np.where(state.may_be_target[state.home], state.home, UNASSIGNED)
     tasks = kind.tasks[(home[kind.tasks] == UNASSIGNED) | gives[home[kind.tasks]]]
@@ -196,10 +191,9 @@ def _network(
         width=state.width,
         solver=state.solver,
     )
-    waits = kind.have > np.array(kind.most)
-    return exchange, sorting.classes(
-        state, wishes, frozenset(takers), [2 if wait else HAS_PLACE for wait in waits], overflow=overflow
-    )
+    # Of what a member has, something may have to wait only if it has more than it takes.
+    waits = [2 if have > most else HAS_PLACE for have, most in zip(kind.have.tolist(), kind.most, strict=True)]
+    return exchange, sorting.classes(state, wishes, frozenset(takers), waits)
 
 
 def _ceiling(state: PlacementState, kind: Kind, quota: Quotas) -> dict[str, Ints]:
@@ -245,9 +239,7 @@ class _Sorting:
         shares = np.where(state.may_be_target[:-1], np.array(state.capacity), 0)
         return counts, np.outer(shares / shares.sum(), total)
 
-    def classes(
-        self, state: PlacementState, wishes: Wishes, takers: frozenset[int], waits: Sequence[int], *, overflow: bool
-    ) -> Classes:
+    def classes(self, state: PlacementState, wishes: Wishes, takers: frozenset[int], waits: Sequence[int]) -> Classes:
         """Return the classes, in an order that depends only on their content."""
         request, sizes = state.request, state.request.state_size
         special: dict[int, tuple[tuple[Wish, ...], frozenset[int]]] = {}
@@ -266,7 +258,7 @@ class _Sorting:
         found: dict[TaskClass, list[int]] = {}
         for some in grouped(self.home[tasks], self._part[tasks], self._reach[tasks], give, alone, run):
             task, home = int(tasks[some[0]]), int(self.home[tasks[some[0]]])
-            wait = HAS_PLACE if not overflow else 1 if home == UNASSIGNED else waits[home]
+            wait = 1 if home == UNASSIGNED else waits[home]
             its_wishes, excluded = special.get(task, _ALIKE)
             alike = TaskClass(
                 home,

@@ -332,19 +332,12 @@ def _in_turn(members: Sequence[int], amounts: Ints) -> deque[int]:
 
 def _first_that_suits(choice: Preference, home: int, tasks: Sequence[int], places: Sequence[int]) -> Move | None:
     """Return the first move that suits, among a few; failing that, the first acceptable one, among all."""
-    acceptable: Move | None = None
     # Missing copies of a class are of one owner's tasks, so that another task would suit no better.
-    few = _TASKS if home != UNASSIGNED else 1
-    for move in product(islice(tasks, few), (home,), dict.fromkeys(islice(places, _PLACES))):
-        suits = choice.suits(move)
-        if suits:
-            return move
-        if suits is False and acceptable is None:
-            acceptable = move
-    if acceptable is not None:
-        return acceptable
+    few = islice(tasks, _TASKS if home != UNASSIGNED else 1)
+    near = product(few, (home,), dict.fromkeys(islice(places, _PLACES)))
     every = product(tasks, (home,), dict.fromkeys(places))
-    return next((move for move in every if choice.suits(move) is not None), None)
+    suiting = next((move for move in near if choice.suits(move)), None)
+    return suiting or next((move for move in every if choice.suits(move) is not None), None)
 
 
 def _first(places: deque[int], amount: int, excluded: frozenset[int]) -> list[int]:

@@ -39,7 +39,7 @@ def place_weighted(state: PlacementState, kind: Kind) -> int:
             state.owner[tasks[0]] = int(counts.argmax())
             continue
         quota = Quotas(counts.tolist(), [False] * len(counts), [0.0] * len(counts))
-        place_part(state, kind.of(state, tasks, counts), quota, overflow=bool(lacking))
+        place_part(state, kind.of(state, tasks, counts), quota)
     return forced + len(kind.orphans) + amounts.fewest_moves()
 
 
