@@ -335,9 +335,10 @@ def _first_that_suits(choice: Preference, home: int, tasks: Sequence[int], place
     # Missing copies of a class are of one owner's tasks, so that another task would suit no better.
     few = islice(tasks, _TASKS if home != UNASSIGNED else 1)
     near = product(few, (home,), dict.fromkeys(islice(places, _PLACES)))
+    if suiting := next((move for move in near if choice.suits(move)), None):
+        return suiting
     every = product(tasks, (home,), dict.fromkeys(places))
-    suiting = next((move for move in near if choice.suits(move)), None)
-    return suiting or next((move for move in every if choice.suits(move) is not None), None)
+    return next((move for move in every if choice.suits(move) is not None), None)
 
 
 def _first(places: deque[int], amount: int, excluded: frozenset[int]) -> list[int]:

@@ -157,9 +157,13 @@ def in_parts(
     """
     floors, fractional, levels = [0] * len(shares), [False] * len(shares), [0.0] * len(shares)
     for part in parts:
-        some, count = part.tolist(), int(have[part].sum())
-        divided = divide(some, count)
-        level = (count + int(load[part].sum())) / sum(shares[member] for member in some)
+        some = part.tolist()
+        divided = divide(some, int(have[part].sum()))
+        # Members that take nothing, or no more, say nothing of how high the others are.
+        heights = [
+            (int(load[member]) + low) / shares[member] for member, low in zip(some, divided.floors, strict=True) if low
+        ]
+        level = max(heights, default=0.0)
         for place, member in enumerate(some):
             floors[member], fractional[member] = divided.floors[place], divided.fractional[place]
             levels[member] = level
