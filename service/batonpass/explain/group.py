@@ -164,7 +164,7 @@ def _of_load(view: View, load: LoadStatus) -> Iterator[str]:
         said = {task_id: one.until(view.now_ms, group.config.load_half_life_ms) for task_id, one in known.loads.items()}
         if doubted := sorted([task_id for task_id, one in said.items() if one.is_doubted], key=task_sort_key):
             yield (
-                f"{member_id} says of {_count(len(doubted), 'task', 'tasks')} ({', '.join(doubted[:_NAMED])}{', …' if len(doubted) > _NAMED else ''}) less than a quarter "
+                f"{member_id} says of {count(len(doubted), 'task', 'tasks')} ({', '.join(doubted[:_NAMED])}{', …' if len(doubted) > _NAMED else ''}) less than a quarter "
                 "of the load measured elsewhere: one of the two is wrong, and what is nearer to the median counts."
             )
 
