@@ -207,6 +207,13 @@ def test_a_missing_members_copies_stay_and_it_gets_no_others() -> None:
     assert joined.place().short == {}
 
 
+def test_a_missing_member_that_may_get_others_has_each_copy_once() -> None:
+    before = Group(tasks(12), seats(3), replicas=1).settle()
+    kept = tuple(replace(one, keeps_copies=True) for one in before.seats)
+    standbys = replace(before, seats=kept, replicas=2).settle().standbys
+    assert [len({*held}) for held in standbys] == [len(held) for held in standbys] == [2] * 12
+
+
 def test_if_fewer_copies_are_wanted_those_of_a_missing_member_go_first() -> None:
     before = Group(tasks(6), seats(3), replicas=2).settle()
     missing = tuple(

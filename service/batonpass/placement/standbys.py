@@ -104,9 +104,12 @@ class _Standbys:
         self._count_copies()
 
     def _set_apart(self) -> dict[int, tuple[int, ...]]:
-        """Take the copies of missing members out of what is placed, and return by task those that stay."""
+        """Take the copies of missing members out of what is placed, and return by task those that stay.
+
+        A member that may get others keeps its copies as any other does.
+        """
         request = self._state.request
-        missing = {index for index, member in enumerate(request.members) if member.keeps_copies}
+        missing = {index for index, one in enumerate(request.members) if one.keeps_copies and not one.may_be_target}
         apart: dict[int, tuple[int, ...]] = {}
         for task, held in enumerate(self.copies) if missing else ():
             if not missing.isdisjoint(held):

@@ -431,7 +431,8 @@ def last_resorts(view: View, request: PlacementRequest, placed: Placed) -> Place
     orphans = [task_index for task_index, (home, to) in places if home == UNASSIGNED and to in absent]
     if not orphans:
         return placed
-    owner, waiting, why = list(placed.owner), dict(placed.waiting), dict(placed.why)
+    owner, standbys = list(placed.owner), list(placed.standbys)
+    waiting, why = dict(placed.waiting), dict(placed.why)
     copies = Counter(chain(owner, *placed.standbys))
     for task_index in orphans:
         fit = [
@@ -446,7 +447,8 @@ def last_resorts(view: View, request: PlacementRequest, placed: Placed) -> Place
             copies[owner[task_index]] += 1
             waiting.pop(task_index, None)
             why[task_index] = Moves.NO_OWNER
-    return replace(placed, owner=owner, waiting=waiting, why=why)
+            standbys[task_index] = tuple(one for one in standbys[task_index] if one != owner[task_index])
+    return replace(placed, owner=owner, standbys=standbys, waiting=waiting, why=why)
 
 
 def target_changes(view: View, request: PlacementRequest, placed: Placed) -> dict[TaskId, Target]:
