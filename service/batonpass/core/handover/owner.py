@@ -358,14 +358,14 @@ def _cold(view: View, task: Task) -> Choice:
 def _cold_elsewhere(view: View, task: Task) -> Choice | None:
     """Return the least loaded member that is there and may begin the task from nothing, instead of its target.
 
-    A copy of unknown lag may turn out to be of use, so its member does not throw it away.
+    A copy of unknown lag may turn out to be of use where it is, so its member comes last.
     """
     why = Why.COLD_START if view.is_stateful(task.id) else Why.STATELESS
     unknown = [one for one in task.holders if view.copy(task, one).readiness is Readiness.UNKNOWN]
     ranked = sorted(
-        (_is_bad_for(view, task, member.id), view.load(member.id), member.id)
+        (member.id in unknown, _is_bad_for(view, task, member.id), view.load(member.id), member.id)
         for member in _free(view, task)
-        if member.id not in unknown and member.id != task.owner
+        if member.id not in {task.owner, task.target.owner}
     )
     return Choice(ranked[0][-1], why) if ranked else None
 

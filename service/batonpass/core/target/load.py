@@ -7,7 +7,7 @@ restore reads more than its move is worth.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
@@ -187,6 +187,14 @@ def _choose(request: PlacementRequest, moves: Mapping[int, int], within: float) 
     left: defaultdict[int, list[int]] = defaultdict(list)
     for task in moves:
         left[home[task]].append(task)
+    has, stateful = Counter(home), request.table.stateful
+    has_stateful = Counter(where for task, where in enumerate(home) if stateful[task])
+
+    def has_room(task: int, to: int) -> bool:
+        tasks, states = request.members[to].max_tasks, request.members[to].max_stateful
+        is_full_of_states = stateful[task] and states is not None and has_stateful[to] >= states
+        return not is_full_of_states and (tasks is None or has[to] < tasks)
+
     chosen: dict[int, int] = {}
     most = average * (1 + within)
     while hot := [member for member, tasks in left.items() if tasks and load[member] > most * capacity[member]]:
@@ -196,8 +204,11 @@ def _choose(request: PlacementRequest, moves: Mapping[int, int], within: float) 
         left[source].remove(task)
         to = moves[task]
         # Otherwise what would make room for it there is not worth it, or rests.
-        if (load[to] + weight[task]) / capacity[to] <= load[source] / capacity[source] * _AS_HOT:
+        is_cooler = (load[to] + weight[task]) / capacity[to] <= load[source] / capacity[source] * _AS_HOT
+        if is_cooler and has_room(task, to):
             chosen[task] = to
+            has.update({to: 1, source: -1})
+            has_stateful.update({to: stateful[task], source: -stateful[task]})
             load[source] -= weight[task]
             load[to] += weight[task]
     return chosen

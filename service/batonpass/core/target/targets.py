@@ -182,7 +182,7 @@ class _Constraints:
         elif task.state is ActiveState.FAILED and view.is_stateful(task.id):
             # The member that takes over keeps the task: it does not return to the member on which it failed.
             taker = choose_active(view, task).active
-            if taker is not None and taker != owner:
+            if taker is not None and taker != owner and not view.has_full_disk_for(taker, task.id):
                 owner = taker
                 self.bound[task_index] = number[taker]
         elif task.marks.pin not in view.takers and (place := view.kept_at(task)) is not None:
