@@ -108,14 +108,16 @@ def moved(wanted: Mapping[str, Any], name: str, by_ms: int) -> Callable[[GroupRo
     return in_payload_where(wanted, lambda payload: payload | {name: payload[name] + by_ms})
 
 
-def exchange(table: str, *columns: str, **wanted: Any) -> Callable[[GroupRows], None]:
-    """Return what has two rows have each other's values."""
+def exchange(table: str, *columns: str, apart: tuple[str, ...] = (), **wanted: Any) -> Callable[[GroupRows], None]:
+    """Return what has two rows have each other's values; they differ in those that stay ``apart``, too."""
 
     def damage(day: GroupRows) -> None:
         found = [one for one in rows(day, table, **wanted) if one[1]["at"] >= MIDNIGHT + timedelta(minutes=2)]
         first = found[len(found) // 2]
         other = next(
-            one for one in found[len(found) // 2 + 1 :] if all(one[1][name] != first[1][name] for name in columns)
+            one
+            for one in found[len(found) // 2 + 1 :]
+            if all(one[1][name] != first[1][name] for name in (*columns, *apart))
         )
         put(day, table, first[0], **{name: other[1][name] for name in columns})
         put(day, table, other[0], **{name: first[1][name] for name in columns})
@@ -219,8 +221,8 @@ def shorter_topology(payload: Any) -> Any:
 
 
 def later_grant_token(day: GroupRows) -> None:
-    """Have a grant's token be higher by a thousand, in its record and its history."""
-    _, row = middle(day, "assignment_events", kind="granted", role="active")
+    """Have the last grant's token be higher by a thousand, in its record and its history."""
+    *_, (_, row) = rows(day, "assignment_events", kind="granted", role="active")
     for place, one in rows(day, "assignment_events", kind="granted", task_id=row["task_id"], token=row["token"]):
         put(day, "assignment_events", place, token=one["token"] + 1_000)
     for place, one in rows(day, "record_log", kind="picture-changed"):
@@ -511,7 +513,9 @@ COLUMN_PLANTS: Final[Mapping[str, Plant]] = {
         all_gone("assignment_events"), "L2", "there are no task histories of the day", traced=True
     ),
     "histories-moved": Plant(histories_moved, "L2", "its history lacks", times=None),
-    "generations-gone": Plant(all_gone("generations"), "L2", "not among the generations", times=6),
+    "generations-gone": Plant(
+        all_gone("generations"), "L2", "not among the generations", times=7, also=frozenset({"L2"})
+    ),
     "generation-doubled": Plant(generation_doubled, "L2", "is stored, but not in the log"),
     "generation-version": Plant(generation(version=lambda was: was + 1), "L2", "version 133 as shown", also=_L2),
     "traces-gone": Plant(all_gone("traces"), "", traced=True),
@@ -524,7 +528,7 @@ COLUMN_PLANTS: Final[Mapping[str, Plant]] = {
     "trace-time": Plant(in_table("traces", {}, at=lambda at: at + timedelta(minutes=3)), "", traced=True),
     # Records of each kind.
     "reports-exchanged": Plant(
-        exchange("record_log", "payload", **_REPORT), "L2", "as shown", times=2, also=frozenset({"stuck-task"})
+        exchange("record_log", "payload", **_REPORT), "L2", "its history", times=4, also=frozenset({"L2"})
     ),
     "reports-exchanged-traced": Plant(
         exchange("record_log", "payload", **_REPORT), "L10", "active-reported: ", times=2, also=_L2, traced=True
@@ -592,7 +596,7 @@ COLUMN_PLANTS: Final[Mapping[str, Plant]] = {
         times=None,
         also=frozenset({"L8", "L9", "stuck-task"}),
     ),
-    "topology-shorter": Plant(declared(shorter_topology), "L2", "tasks 8 as shown, 6 by the log", times=7),
+    "topology-shorter": Plant(declared(shorter_topology), "L2", "tasks 8 as shown, 6 by the log", times=8),
     "topology-shorter-traced": Plant(
         declared(shorter_topology), "L10", "partitions 4 then, 6 now", also=_L2, traced=True
     ),
@@ -604,10 +608,10 @@ COLUMN_PLANTS: Final[Mapping[str, Plant]] = {
         also=_UNREAD,
     ),
     "numbers-exchanged": Plant(
-        exchange("record_log", "seq", kind="picture-changed"),
+        exchange("record_log", "seq", apart=("at",), kind="picture-changed"),
         "L2",
         "its history",
-        times=6,
+        times=11,
         also=frozenset({"L1", "L2"}),
     ),
     "record-of-another": Plant(
@@ -619,7 +623,7 @@ COLUMN_PLANTS: Final[Mapping[str, Plant]] = {
     "epoch-raised": Plant(raise_epoch, "L4", "records after one of epoch 9", times=2),
     "epoch-raised-at-the-end": Plant(raise_last_epoch, ""),
     "probe-later": Plant(in_payload_where({"kind": "probe-scheduled"}, _minute_later, _is_due), ""),
-    "capacity-raised": Plant(in_payload_where({"kind": "member-joined"}, raise_capacity), "L2", "score", times=4),
+    "capacity-raised": Plant(in_payload_where({"kind": "member-joined"}, raise_capacity), "L2", "score", times=5),
     "endpoint-put": Plant(in_payload_where({"kind": "member-joined"}, put_endpoint), ""),
     "instance-renamed": Plant(in_payload_where({"kind": "member-joined"}, rename_instance), ""),
     "lag-of-copy": Plant(in_payload_where({"kind": "picture-changed"}, raise_lag, lambda one: bool(one["lags"])), ""),
