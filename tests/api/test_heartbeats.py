@@ -11,7 +11,7 @@ import pytest
 from tests.api.pairs import Pair
 from tests.api.plain import Socket, ask, beat, epoch_of, one_member
 
-from batonpass import bootstrap
+from batonpass import connections
 
 RUNNING = {"0_0": {"role": "active", "state": "running"}}
 
@@ -163,7 +163,7 @@ async def test_a_caller_that_breaks_off_in_a_body_leaves_the_others_served(pair:
 
 async def test_a_connection_stays_open_as_long_as_heartbeats_come(monkeypatch: pytest.MonkeyPatch) -> None:
     """The time of an idle connection counts from the last answer."""
-    monkeypatch.setattr(bootstrap, "KEEP_ALIVE_S", 1)
+    monkeypatch.setattr(connections, "KEEP_ALIVE_S", 1)
     async with one_member(monkeypatch) as pair:
         epoch = await epoch_of(pair)
         wire = await Socket.open(pair)

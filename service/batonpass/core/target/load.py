@@ -162,14 +162,16 @@ def _worthwhile(view: View, solver: Solver) -> dict[int, int]:
     warm = request.warmth(large, range(len(request.members)))
     stay.update(task for task in large if warm.get(task, {}).keys() <= {home[task]})
     bound = {task: home[task] for task in stay if home[task] != UNASSIGNED} | dict(request.bound)
-    moves: dict[int, int] = {}
-    for task, to in enumerate(place(replace(request, bound=bound), solver).owner):
+
+    def is_worth_it(task: int, to: int) -> bool:
         source = home[task]
         if task in bound or to == source or UNASSIGNED in (to, source) or not request.members[source].may_be_target:
-            continue
+            return False
         copy = warm.get(task, {}).get(to)
-        if repays(task, size.get(task, 0) if copy is None else copy.lag):
-            moves[task] = to
+        return repays(task, size.get(task, 0) if copy is None else copy.lag)
+
+    placed = place(replace(request, bound=bound), solver).owner
+    moves = {task: to for task, to in enumerate(placed) if is_worth_it(task, to)}
     return _choose(request, moves, min(WITHIN, group.config.load_imbalance))
 
 
