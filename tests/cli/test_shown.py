@@ -41,6 +41,7 @@ NOT_SHOWN = {
     "restore_to",
     "revoked_at",
     "role_before",
+    "silence_ms",
     "storm_ends_at",
     "target_standbys",
     "times",
