@@ -345,7 +345,7 @@ SITUATIONS: Final = (
         (r"Since \d+ s ago", "Over when it is mended, or an operator resumes", r"Cause 0_0 on pod-m\d"),
         ("batonpass resume failing-in-a-pause", "Runbook: task not running"),
         "disk full",
-        todo=r"Look at the log of pod-m\d, and give it what it lacks; or resume: the pause keeps others from trying it.",
+        todo=r"Look at the log of pod-m\d, and give it what it lacks; or resume: until then no other member tries it.",
     ),
     Situation(
         "all-left",

@@ -580,7 +580,7 @@ def test_a_failed_task_that_a_pause_holds_is_not_said_to_be_tried_elsewhere() ->
     scene.beat(owner, {TASK: failed("disk full")})
     worst = health(scene).worst
     assert (worst.what, worst.until) == ("not-processed", "when it is mended, or an operator resumes")
-    assert "or resume: the pause keeps others from trying it." in worst.todo
+    assert "or resume: until then no other member tries it." in worst.todo
     assert "by itself" not in worst.todo
     assert commands(scene) == ["batonpass resume g"]
 

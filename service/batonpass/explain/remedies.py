@@ -61,7 +61,7 @@ HELP: Final[Mapping[str, Advice]] = {
     ),
     "failed-paused": Advice(
         Level.TROUBLE,
-        "Look at the log of {name}, and give it what it lacks; or resume: the pause keeps others from trying it.",
+        "Look at the log of {name}, and give it what it lacks; or resume: until then no other member tries it.",
         "resume",
         "task-not-running",
     ),
