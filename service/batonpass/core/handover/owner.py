@@ -55,11 +55,11 @@ deadline of a drain, such members, and those that are distrusted, come after the
 | no copy is of use, and there is no target because placement failed | the members without a limit, in turn |
 
 Of several ready copies the target's comes first, so that the task does not move twice, then the previous owner's; those
-on members that drain come last. In
-the second table a member that is not there comes after every other choice: a next owner gives way to a ready copy, a
-ready copy to one that is behind or to the target, and a target to the next placement or the least loaded member. A next
-owner that has no state, and drains or is not there, gives way to any other member. A member past the deadline of its
-drain takes over no task whose owner or target stays: it would have to give the task up again at once.
+on members that drain come last. In the second table a member that is not there comes after every other choice: a next
+owner gives way to a ready copy, a ready copy to one that is behind or to the target, and a target to the next placement
+or the least loaded member. A next owner that has no state, and drains or is not there, gives way to any other member. A
+member past the deadline of its drain takes over no task whose owner or target stays: it would have to give the task up
+again at once.
 
 ``copies`` decides on the standbys and warmups beside the active, ``budget`` on slots, and ``reconcile`` on what each
 member may hold. This file only reads the view that it is given, and changes nothing.
