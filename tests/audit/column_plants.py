@@ -465,7 +465,7 @@ def append_deletion(day: GroupRows) -> None:
     )
 
 
-_REPORT: Final = {"kind": "active-reported"}
+_REPORT: Final[dict[str, Any]] = {"kind": "active-reported"}
 _L2: Final = frozenset({"L2"})
 _UNREAD: Final = frozenset({"replay-incomplete"})
 
