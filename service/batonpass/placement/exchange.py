@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 
-from batonpass.placement.blocks import BARRED, Blocks
+from batonpass.placement.blocks import BARRED, Blocks, grouped
 from batonpass.placement.flow import PLENTY, Floats, Ints, Marks, Network, Solver
 from batonpass.placement.quotas import Quotas, ranks
 from batonpass.placement.types import UNASSIGNED
@@ -163,7 +163,7 @@ class Exchange:
         nodes = network.nodes(len(classes))
         ending, end_arcs = self._load(network, members, sink)
         self._give(network, members, rows, amounts, nodes)
-        ways, way_arcs = self._ways(network, rows, amounts, nodes, goals, hubs)
+        ways, way_arcs = self._ways(network, classes, nodes, goals, hubs)
         fills = self._arrive(network, members, goals, hubs, {*ways[2].tolist()})
         waits = [place for place, row in enumerate(rows) if row.wait != HAS_PLACE]
         waiting = network.arcs(nodes[waits], hall, PLENTY, wait=[rows[place].wait for place in waits])
@@ -269,15 +269,16 @@ class Exchange:
                 network.arcs(begin, end, np.maximum(have, high) - np.maximum(have, low), even=price)
         return fills
 
-    def _ways(  # noqa: PLR0917 - the nodes of a network
-        self, network: Network, rows: Sequence[TaskClass], amounts: Ints, nodes: Ints, goals: Ints, hubs: Ints
-    ) -> tuple[Ints, slice]:
+    def _ways(self, network: Network, classes: Classes, nodes: Ints, goals: Ints, hubs: Ints) -> tuple[Ints, slice]:
         """Add the arcs of classes: to hubs, or to single members where some are barred; and to members with a wish.
+
+        A member that several copies of the same tasks wish for gets one of each.
 
         Returns:
             For each arc its class, its member (``UNASSIGNED`` for a hub) and the node that it leads to; and the slice
             of their flows.
         """
+        rows, amounts = [*classes], np.array([len(tasks) for tasks in classes.values()])
         part, reach = np.array([(row.part, row.reach) for row in rows], np.int64).T
         price = np.array(self.blocks.reach, np.int64)[reach]
         takers = np.flatnonzero(self.blocks.block != UNASSIGNED)
@@ -309,9 +310,17 @@ class Exchange:
         wishes = [(place, wish) for place, task_class in enumerate(rows) for wish in task_class.wishes]
         place = np.array([place for place, _ in wishes], np.int64)
         member, *costs = np.array([wish for _, wish in wishes], np.int64).reshape(-1, len(Wish._fields)).T
-        tables.append(np.stack([place, member, goals[member, part[place]]]))
-        levels = dict(zip(Wish._fields[1:], costs, strict=True))
-        last = network.arcs(nodes[place], tables[2][2], amounts[place], **levels)
+        goal, levels = goals[member, part[place]], dict(zip(Wish._fields[1:], costs, strict=True))
+        number: dict[tuple[int, ...], int] = {}
+        same = np.array([number.setdefault(tuple(tasks), len(number)) for tasks in classes.values()])
+        shared = grouped(same[place], member) if len(number) < len(rows) else []
+        head, gates = goal.copy(), network.nodes(len(shared))
+        for gate, some in zip(gates, shared, strict=True):
+            head[some] = gate
+        tables.append(np.stack([place, member, head]))
+        last = network.arcs(nodes[place], head, amounts[place], **levels)
+        for gate, some in zip(gates, shared, strict=True):
+            network.arcs(gate, goal[some[0]], amounts[place[some[0]]])
         return np.concatenate(tables, axis=1), slice(first.start, last.stop)
 
 
