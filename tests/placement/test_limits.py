@@ -123,6 +123,25 @@ def test_a_running_task_stays_with_a_member_that_does_not_know_its_topology_yet(
 
 
 @pytest.mark.parametrize(
+    ("capacities", "home", "wanted"),
+    [
+        ({"a": 1, "b": 2, "c": 3, "d": 2}, "abcc", {"a": 0, "b": 1, "c": 2, "d": 1}),
+        ({"a": 3, "b": 0.5, "c": 3, "d": 2, "e": 3}, "abcda", {"a": 2, "b": 0, "c": 1, "d": 1, "e": 1}),
+    ],
+)
+def test_members_that_know_no_task_leave_the_others_no_less_balanced(
+    capacities: dict[str, float], home: str, wanted: dict[str, int]
+) -> None:
+    """With a quota of all members, which the older ones lower, each new one would be within floor and ceiling."""
+    new = [seat(name, capacity, topology_epoch=2) for name, capacity in capacities.items()]
+    group = Group(tasks(len(home), epochs={0: 2}), (*new, *(seat(name, 2, topology_epoch=1) for name in "xyz")))
+    group = replace(group, home=tuple(home))
+    placed = group.place()
+    assert counts(group, placed) == {**dict.fromkeys("xyz", 0), **wanted}
+    assert placed.moves == 1
+
+
+@pytest.mark.parametrize(
     ("epochs", "home", "wanted"),
     [
         ("112", "aa", {"a": 1, "b": 0, "c": 1}),

@@ -100,7 +100,8 @@ class Exchange:
         have: per member, the copies that it has, including those that cannot move.
         quota: per member, the copies that it should have.
         most: per member, the copies that it may have.
-        ceiling: returns by level, for a quota, the cost per member of one copy more than the floor.
+        ceiling: returns by level, for a quota, the cost per member of one copy more than the floor; how high that is
+            comes first.
         cold: by level, the cost of going to a member that is like any other.
         blocks: the members that take copies.
         counts: per member and part, the copies of that part. With a single part, evenness does not matter.
@@ -130,8 +131,8 @@ class Exchange:
     def solve(self, classes: Classes) -> list[Move]:
         """Return the best exchange of these classes.
 
-        Where members cannot come down to their quota, they and those that could take from them are levelled among
-        themselves, and so are the others, with a quota for each of the two.
+        Members that stay highest, and those that could take from them, are levelled among themselves, and so are the
+        others, with a quota for each of the two, until every member of a part could take from its highest.
 
         Raises:
             PlacementError: the solver found none.
@@ -140,14 +141,21 @@ class Exchange:
             return []
         while True:
             dealt, ends, could_go = self._flow(classes)
-            above = ends > np.asarray(self.quota.floors) + self.quota.fractional
             parts: list[Ints] = []
             for part in self.parts if self.divide is not None else ():
-                reached = could_go(part[above[part]])[part]
+                reached = could_go(part[self._is_highest(part, ends)])[part]
                 parts += [some for some in (part[reached], part[~reached]) if len(some)]
             if self.divide is None or len(parts) == len(self.parts):
                 return [move for task_class, tasks in classes.items() for move in self._deal(task_class, tasks, dealt)]
             self.parts, self.quota = parts, self.divide(parts, ends)
+
+    def _is_highest(self, part: Ints, ends: Ints) -> Marks:
+        """Return which members of a part are above their ceiling; if none is, which ceilings in use are the highest."""
+        floors, fractional = np.asarray(self.quota.floors)[part], np.asarray(self.quota.fractional)[part]
+        above: Marks = ends[part] > floors + fractional
+        height, *_ = self.ceiling(self.quota).values()
+        in_use = np.where(ends[part] > floors, height[part], -1)
+        return above if above.any() else (in_use >= 0) & (in_use == in_use.max())
 
     def _flow(self, classes: Classes) -> tuple[dict[TaskClass, list[_Way]], Ints, Callable[[Ints], Marks]]:
         """Return the places of each class, how many copies each member then has, and what says to whom some could give.
