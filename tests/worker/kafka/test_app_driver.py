@@ -1,11 +1,24 @@
 """A job is tested without a broker; `test_first_worker` holds what comes of that to a real one."""
 
 import asyncio
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from batonpass.worker.kafka import BYTES, INT, TEXT, App, Context, Record, State, Timer, optional
+from batonpass.worker.kafka import (
+    BYTES,
+    INT,
+    TEXT,
+    ActiveOptions,
+    App,
+    Context,
+    Record,
+    State,
+    Timer,
+    Topic,
+    optional,
+)
+from batonpass.worker.kafka.topics import MissingPartition
 
 GONE = 99
 
@@ -157,7 +170,7 @@ async def refused(what: str) -> str:
             case _:
                 await context.send(what, b"1", key=b"a")
 
-    with pytest.raises((TypeError, ValueError, KeyError)) as found:
+    with pytest.raises((TypeError, ValueError, KeyError, MissingPartition)) as found:
         await job.test().send(source, 1, key="a", timestamp_ms=1)
     return str(found.value)
 
@@ -174,6 +187,7 @@ async def refused(what: str) -> str:
         ("header", "a header is a name and bytes, as in {'trace': b'7'}, and not ('by', 'five')"),
         ("refused-table-changelog", "is a changelog of this job"),
         ("others", "is a changelog of this job"),
+        ("totls", "topic totls is none of this job: name it with app.topic"),
     ],
 )
 async def test_what_cannot_be_meant_is_an_error_that_says_so(what: str, said: str) -> None:
@@ -191,7 +205,24 @@ def test_topics_and_tables_are_those_of_the_job() -> None:
 async def test_a_topic_of_another_job_is_none_to_write_or_to_read() -> None:
     job = App("other")
     stranger = job.topic("stranger", key=TEXT, value=INT)
-    with pytest.raises(ValueError, match="stranger is no topic of this job"):
-        app.test().records(stranger)
-    with pytest.raises(ValueError, match="stranger is no topic of this job"):
-        await app.test().send(stranger, 1, key="a", timestamp_ms=1)
+    test, text = app.test(), cast("Topic[str, int]", "orders")
+    with pytest.raises(ValueError, match="stranger is none of this job"):
+        test.records(stranger)
+    with pytest.raises(ValueError, match="stranger is none of this job"):
+        await test.send(stranger, 1, key="a", timestamp_ms=1)
+    with pytest.raises(TypeError, match=r"what app\.topic returned, and not 'orders'"):
+        await test.send(text, 1, key="a", timestamp_ms=1)
+    assert test.records(orders) == []
+
+
+async def test_no_record_is_passed_over_for_what_is_not_its_fault() -> None:
+    """As on a broker: that a topic is missing is none of the record's doing."""
+    job = App("strict", options=ActiveOptions(on_error="skip"))
+    source = job.topic("source", key=TEXT, value=INT)
+
+    @job.process(source)
+    async def process(record: Record[str, int], context: Context) -> None:
+        await context.send("totls", b"%d" % record.value, key=b"a")
+
+    with pytest.raises(MissingPartition, match="topic totls"):
+        await job.test().send(source, 1, key="a", timestamp_ms=1)

@@ -35,11 +35,11 @@ from batonpass.worker.kafka.changelog import TOPICS_LOOK_S, Changelog
 from batonpass.worker.kafka.clients import CLOSE_DELAY_S, CLOSE_TIMEOUT_S, Clients, OffsetGone, Prepared, Terms
 from batonpass.worker.kafka.commits import metadata_of
 from batonpass.worker.kafka.connection import in_words
-from batonpass.worker.kafka.failed_records import PassedOver, cause, headers, where
+from batonpass.worker.kafka.failed_records import PassedOver, cause, headers, is_of_the_record, where
 from batonpass.worker.kafka.inputs import Batches, Inputs
 from batonpass.worker.kafka.reading import GONE_S, HELD_BACK_S, place_of
 from batonpass.worker.kafka.said import Said
-from batonpass.worker.kafka.stores import StoreFailed, TaskState, progress
+from batonpass.worker.kafka.stores import TaskState, progress
 from batonpass.worker.kafka.subtopology import Subtopology
 from batonpass.worker.kafka.topics import MissingPartition
 from batonpass.worker.kafka.transaction import BatchRefused, Context, RecordTooLarge
@@ -100,11 +100,6 @@ async def given_up(call: asyncio.Future[Any]) -> None:
 
 def _place(record: ConsumerRecord) -> tuple[str, int, int]:
     return record.topic, record.partition, record.offset
-
-
-def _is_its_own(error: Exception) -> bool:
-    """Say whether a record may be to blame for an error: what the cluster, or a store, does is none of its doing."""
-    return not isinstance(error, (KafkaError, StoreFailed))
 
 
 class ChangelogShort(Exception):
@@ -623,7 +618,7 @@ class Active:
         except Exception as error:
             clients.producer.raise_if_dead(error)
             error.add_note(where(record))
-            if self._state.has_failed or context.calls_for_time or not _is_its_own(error):
+            if self._state.has_failed or context.calls_for_time or not is_of_the_record(error):
                 raise
             choice = self._options.what_becomes_of(record, error)
             if choice == "retry":

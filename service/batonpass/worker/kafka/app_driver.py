@@ -21,10 +21,11 @@ from typing import Any, TypeVar
 from aiokafka import ConsumerRecord, TopicPartition
 
 from batonpass.core.state.ids import task_id
-from batonpass.worker.kafka.failed_records import headers, where
+from batonpass.worker.kafka.failed_records import headers, is_of_the_record, where
 from batonpass.worker.kafka.options import ActiveOptions
 from batonpass.worker.kafka.stores import MemoryStore, StoreInTransaction, TaskState
 from batonpass.worker.kafka.subtopology import Subtopology
+from batonpass.worker.kafka.topics import MissingPartition
 from batonpass.worker.kafka.transaction import Context
 from batonpass.worker.kafka.typed import Headers, KeyValueStore, Record, Table, Topic, pairs_of
 from batonpass.worker.kafka.wall_clock import WallClock
@@ -40,6 +41,7 @@ class MemoryTopics:
         self._parts = parts
         self._places = {name: dict.fromkeys(part.sources, 0) for name, part in parts.items()}
         self.changelogs = frozenset(topic for part in parts.values() for topic in part.changelog_topics)
+        self._names = {topic for part in parts.values() for topic in (*part.sources, *part.outputs)}
         self.logs: defaultdict[str, list[ConsumerRecord]] = defaultdict(list)
 
     def next(self, name: str) -> ConsumerRecord | None:
@@ -58,6 +60,7 @@ class MemoryTopics:
         """Write a record to a topic.
 
         Raises:
+            TypeError: when it is no topic, but its name.
             ValueError: when it is no topic of the job.
         """
         self._check(topic)
@@ -81,14 +84,30 @@ class MemoryTopics:
         """Return what was written to a topic so far.
 
         Raises:
+            TypeError: when it is no topic, but its name.
             ValueError: when it is no topic of the job.
         """
         self._check(topic)
         return [topic.record(raw) for raw in self.logs[topic.name]]
 
     def _check(self, topic: Topic[Any, Any]) -> None:
-        if not any(topic.name in part.sources or topic.name in part.outputs for part in self._parts.values()):
-            raise ValueError(f"{topic.name} is no topic of this job: name it with its app.topic")
+        if not isinstance(topic, Topic):
+            raise TypeError(f"a test is given a topic, what app.topic returned, and not {topic!r}")
+        if topic.name not in self._names:
+            raise ValueError(_none_of_this_job(topic.name))
+
+    def check_name(self, name: str) -> None:
+        """Refuse to write where nothing is, as a cluster does.
+
+        Raises:
+            MissingPartition: when the job has no such topic.
+        """
+        if name not in self._names | self.changelogs:
+            raise MissingPartition(_none_of_this_job(name))
+
+
+def _none_of_this_job(name: str) -> str:
+    return f"topic {name} is none of this job: name it with app.topic"
 
 
 class MemoryTask:
@@ -136,7 +155,8 @@ class MemoryTask:
             await self._part.process(raw, context)
         except Exception as error:
             error.add_note(where(raw))
-            choice = "retry" if context.calls_for_time else self._options.what_becomes_of(raw, error)
+            is_its_own = is_of_the_record(error) and not context.calls_for_time
+            choice = self._options.what_becomes_of(raw, error) if is_its_own else "retry"
             if choice == "retry":
                 raise
             context = self._context(now_ms)
@@ -231,6 +251,7 @@ class _Writer:
         self._sent: list[tuple[asyncio.Future[object], str, bytes | None, dict[str, Any]]] = []
 
     async def send(self, topic: str, value: bytes | None, **place: Any) -> asyncio.Future[object]:
+        self._topics.check_name(topic)
         future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
         self._sent.append((future, topic, value, place))
         return future

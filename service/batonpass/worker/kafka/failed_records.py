@@ -5,12 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from aiokafka import ConsumerRecord
+from aiokafka.errors import KafkaError
+
+from batonpass.worker.kafka.stores import StoreFailed
 
 MESSAGE_CHARS_MAX = 1_000
 
 
 class PassedOver(Exception):
     """The transaction begins anew, without the record."""
+
+
+def is_of_the_record(error: Exception) -> bool:
+    """Say whether a record may be to blame for an error: what the cluster, or a store, does is none of its doing."""
+    return not isinstance(error, (KafkaError, StoreFailed))
 
 
 def where(record: ConsumerRecord) -> str:
