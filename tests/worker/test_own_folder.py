@@ -1,5 +1,7 @@
 """A folder has one process at a time, which knows the member id of the one before it."""
 
+import re
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -8,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from batonpass.worker.options import fresh_member_id
 from batonpass.worker.own_folder import sole_user_of
 
 HOLDER = """
@@ -50,6 +53,18 @@ def test_a_process_that_was_killed_is_known_to_be_dead_although_its_child_lives(
         holder.wait()
         with sole_user_of(tmp_path) as ids:
             assert ids.last == member_id
+
+
+@pytest.mark.parametrize(
+    ("host", "begins"), [("worker-3.example", "worker-3.example-"), ("ada's mac/\n", "adasmac-"), ("h" * 300, "h" * 100 + "-")]
+)
+def test_the_id_of_a_run_begins_with_the_name_of_its_host(
+    host: str, begins: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(socket, "gethostname", lambda: host)
+    one, other = fresh_member_id(), fresh_member_id()
+    assert one != other
+    assert re.fullmatch(rf"{re.escape(begins)}[0-9a-f]{{16}}", one)
 
 
 def test_each_run_has_an_id_of_its_own_and_the_last_is_kept(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import re
+import socket
 import ssl
 import uuid
 from collections.abc import Callable, Mapping
@@ -71,8 +73,9 @@ class MemberOptions(TypedDict, total=False):
 
 
 def fresh_member_id() -> str:
-    """Return an id that no run ever had."""
-    return str(uuid.uuid4())
+    """Return an id that no run ever had. It begins with the host's name, for those who read what a member is called."""
+    host = re.sub(r"[^A-Za-z0-9.-]", "", socket.gethostname())[:100]
+    return f"{host}-{uuid.uuid4().hex[:16]}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
