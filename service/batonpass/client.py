@@ -453,7 +453,7 @@ def urls_in(text: str) -> list[str]:
         which = "what was given" if len(urls) == 1 else f"number {number} of what was given"
         parsed = url_of(url)
         if parsed is None or parsed.scheme not in {"http", "https"}:
-            raise ValueError(f"{which} is not the URL of a coordinator")
+            raise ValueError(f"{which} is not the URL of a coordinator, as http://127.0.0.1:8420 is")
         if parsed.userinfo:
             raise ValueError(
                 f"{which} is not the URL of a coordinator: it has a user or a password before its @, and a coordinator "

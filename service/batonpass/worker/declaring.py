@@ -64,7 +64,13 @@ async def declare(
                 # Another worker was faster.
                 declared = await _ask(client, "GET", group, options)
         except ApiError as error:
-            raise NotDeclared(f"group {group} cannot be declared: {error}") from error
+            todo = ""
+            if isinstance(error, Refused) and error.kind in {"unauthenticated", "forbidden"}:
+                todo = (
+                    " BATONPASS_TOKEN is to have a token of role worker for it: `batonpass token create NAME --role worker "
+                    f"--group {group}` makes one"
+                )
+            raise NotDeclared(f"group {group} cannot be declared: {error}{todo}") from error
     _compare(group, subtopologies, declared["topology"], options.topology_epoch)
 
 

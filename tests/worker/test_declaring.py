@@ -1,0 +1,26 @@
+"""A worker that may not declare its group says what it lacks."""
+
+import httpx2 as httpx
+import pytest
+
+from batonpass.worker.declaring import NotDeclared, declare
+from batonpass.worker.options import Options
+
+
+@pytest.mark.parametrize(("status", "kind"), [(401, "unauthenticated"), (403, "forbidden")])
+async def test_a_token_that_does_not_do_is_asked_for_by_the_variable_that_names_it(status: int, kind: str) -> None:
+    def refuse(_: httpx.Request) -> httpx.Response:
+        return httpx.Response(status, json={"type": kind, "status": status, "detail": "this call needs a token"})
+
+    with pytest.raises(NotDeclared) as refused:
+        await declare(["http://a"], "orders", [], {}, Options(transport=httpx.MockTransport(refuse)))
+    assert str(refused.value) == (
+        "group orders cannot be declared: this call needs a token. BATONPASS_TOKEN is to have a token of role worker for "
+        "it: `batonpass token create NAME --role worker --group orders` makes one"
+    )
+
+
+@pytest.mark.parametrize("url", ["127.0.0.1:8420", "batonpass"])
+async def test_an_address_that_is_no_url_is_refused_with_the_form_of_one(url: str) -> None:
+    with pytest.raises(ValueError, match="is not the URL of a coordinator, as http://127.0.0.1:8420 is"):
+        await declare([url], "orders", [], {}, Options())
