@@ -12,18 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from batonpass.worker import kafka
-from batonpass.worker.declaring import NotDeclared
-from batonpass.worker.kafka.active import ChangelogShort
-from batonpass.worker.kafka.changelog import RecordRefused
-from batonpass.worker.kafka.clients import OffsetGone
-from batonpass.worker.kafka.topics import ChangelogRefused, MissingPartition
-from batonpass.worker.kafka.transaction import RecordTooLarge
 from batonpass.worker.testing import Fleet
 
 DOCUMENT = Path(__file__).resolve().parent.parent / "docs" / "worker-reference.md"
 
 CHAPTERS: dict[str, tuple[Any, ...]] = {
-    "The job": (kafka.App, kafka.Topic, kafka.Table),
+    "The job": (kafka.App, kafka.AppProducer, kafka.Topic, kafka.Table),
     "What its functions get": (kafka.Record, kafka.Context, kafka.State, kafka.KeyValueStore, kafka.Timer),
     "Serdes": (kafka.Serde, kafka.optional, kafka.json_of, kafka.msgpack_of),
     "Options": (kafka.ActiveOptions, kafka.KafkaConnection),
@@ -39,13 +33,13 @@ CHAPTERS: dict[str, tuple[Any, ...]] = {
         kafka.in_memory,
     ),
     "Errors": (
-        NotDeclared,
-        MissingPartition,
-        ChangelogRefused,
-        ChangelogShort,
-        RecordRefused,
-        RecordTooLarge,
-        OffsetGone,
+        kafka.NotDeclared,
+        kafka.MissingPartition,
+        kafka.ChangelogRefused,
+        kafka.ChangelogShort,
+        kafka.RecordRefused,
+        kafka.RecordTooLarge,
+        kafka.OffsetGone,
         kafka.StoreFailed,
         kafka.StoreClosed,
     ),
@@ -55,7 +49,7 @@ LINE_MAX = 110
 
 BEGIN = """# Reference of workers on Kafka
 
-[Your first worker on Kafka](first-worker.md) is where to begin. This page has what the docstrings say, which an editor shows too; `python -m tests.worker_reference` writes it. Times are milliseconds since 1970.
+[Your first worker on Kafka](first-worker.md) is where to begin. This page has what the docstrings say, which an editor shows too; `python -m tests.worker_reference` writes it. All names are of `batonpass.worker.kafka`, but for `Fleet`, which is of `batonpass.worker.testing`. Times are milliseconds since 1970.
 """
 
 

@@ -22,5 +22,5 @@ async def test_a_token_that_does_not_do_is_asked_for_by_the_variable_that_names_
 
 @pytest.mark.parametrize("url", ["127.0.0.1:8420", "batonpass"])
 async def test_an_address_that_is_no_url_is_refused_with_the_form_of_one(url: str) -> None:
-    with pytest.raises(ValueError, match="is not the URL of a coordinator, as http://127.0.0.1:8420 is"):
+    with pytest.raises(ValueError, match=r"is not the URL of a coordinator, as http://127\.0\.0\.1:8420 is"):
         await declare([url], "orders", [], {}, Options())

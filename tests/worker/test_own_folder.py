@@ -56,7 +56,8 @@ def test_a_process_that_was_killed_is_known_to_be_dead_although_its_child_lives(
 
 
 @pytest.mark.parametrize(
-    ("host", "begins"), [("worker-3.example", "worker-3.example-"), ("ada's mac/\n", "adasmac-"), ("h" * 300, "h" * 100 + "-")]
+    ("host", "begins"),
+    [("worker-3.example", "worker-3.example-"), ("ada's mac/\n", "adasmac-"), ("h" * 300, "h" * 100 + "-")],
 )
 def test_the_id_of_a_run_begins_with_the_name_of_its_host(
     host: str, begins: str, monkeypatch: pytest.MonkeyPatch

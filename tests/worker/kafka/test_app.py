@@ -388,6 +388,29 @@ async def test_a_job_makes_its_topics_declares_its_group_and_counts(world: World
     assert settings == {changelog: {"cleanup.policy": "compact"}}
 
 
+@pytest.mark.needs("kafka")
+async def test_whoever_writes_to_a_topic_and_reads_it_speaks_its_types_and_names_its_own(world: World) -> None:
+    app = adding(world, partitions=3)
+    orders, stranger = Topic(world.topic_name("orders"), TEXT, INT), Topic(world.topic_name("other"), TEXT, INT)
+    async with app.producer() as producer:
+        # The topics were missing.
+        for number in range(6):
+            await producer.send(orders, number, key=f"k{number}", timestamp_ms=BEGIN_MS + number, headers={"n": b"1"})
+        wrong: Any = "five"
+        with pytest.raises(TypeError, match="'five' cannot be written"):
+            await producer.send(orders, wrong, key="k")
+        with pytest.raises(ValueError, match="is none of this job"):
+            await producer.send(stranger, 1, key="k")
+    found = await app.records(orders)
+    assert {one.partition for one in found} == {0, 1, 2}
+    assert sorted((one.timestamp_ms - BEGIN_MS, one.key, one.value, one.headers) for one in found) == [
+        (number, f"k{number}", number, (("n", b"1"),)) for number in range(6)
+    ]
+    assert await app.records(Topic(world.topic_name("totals"), TEXT, INT)) == []
+    with pytest.raises(ValueError, match="is none of this job"):
+        await app.records(stranger)
+
+
 async def at_rest(world: World) -> None:
     """Wait until the group is declared and all of its tasks run."""
 

@@ -12,13 +12,13 @@ from batonpass.worker.kafka import (
     ActiveOptions,
     App,
     Context,
+    MissingPartition,
     Record,
     State,
     Timer,
     Topic,
     optional,
 )
-from batonpass.worker.kafka.topics import MissingPartition
 
 GONE = 99
 

@@ -6,10 +6,15 @@ what a task knows, `changelog` fills them, `active` takes a task over and proces
 what is asked of it, `reading` what it means when a read brings nothing.
 """
 
+from batonpass.worker.declaring import NotDeclared
+from batonpass.worker.kafka.active import ChangelogShort
 from batonpass.worker.kafka.app import App
 from batonpass.worker.kafka.app_driver import AppTest
+from batonpass.worker.kafka.changelog import RecordRefused
+from batonpass.worker.kafka.clients import OffsetGone
 from batonpass.worker.kafka.connection import KafkaConnection
 from batonpass.worker.kafka.options import ActiveOptions
+from batonpass.worker.kafka.outside import AppProducer
 from batonpass.worker.kafka.runtime import KafkaRuntime
 from batonpass.worker.kafka.serdes import BYTES, INT, JSON, TEXT, Serde, json_of, msgpack_of, optional
 from batonpass.worker.kafka.stores import (
@@ -25,7 +30,8 @@ from batonpass.worker.kafka.stores import (
     in_memory,
 )
 from batonpass.worker.kafka.subtopology import Process, Subtopology
-from batonpass.worker.kafka.transaction import Context
+from batonpass.worker.kafka.topics import ChangelogRefused, MissingPartition
+from batonpass.worker.kafka.transaction import Context, RecordTooLarge
 from batonpass.worker.kafka.typed import KeyValueStore, Record, State, Table, Timer, Topic
 
 __all__ = [
@@ -35,16 +41,24 @@ __all__ = [
     "TEXT",
     "ActiveOptions",
     "App",
+    "AppProducer",
     "AppTest",
+    "ChangelogRefused",
+    "ChangelogShort",
     "Context",
     "KafkaConnection",
     "KafkaRuntime",
     "KeyValueStore",
     "MemoryStore",
+    "MissingPartition",
+    "NotDeclared",
+    "OffsetGone",
     "OpenStore",
     "Process",
     "ReadableStore",
     "Record",
+    "RecordRefused",
+    "RecordTooLarge",
     "RocksMemory",
     "RocksStore",
     "Serde",

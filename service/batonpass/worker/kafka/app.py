@@ -18,12 +18,13 @@ It is made of a `KafkaRuntime` and a `Member`, which may be used without it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from os import PathLike
 from pathlib import Path
 from typing import Any, TypeVar, Unpack, overload
 
+from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import KafkaConnectionError, TopicAlreadyExistsError, for_code
 from prometheus_client import REGISTRY, start_http_server
@@ -32,8 +33,9 @@ from batonpass.variables import variable
 from batonpass.worker.declaring import declare
 from batonpass.worker.kafka.app_driver import AppTest
 from batonpass.worker.kafka.connection import KafkaConnection, in_words
-from batonpass.worker.kafka.metadata import partition_counts
+from batonpass.worker.kafka.metadata import adopt, partition_counts
 from batonpass.worker.kafka.options import ActiveOptions, check_count
+from batonpass.worker.kafka.outside import AppProducer, records_of
 from batonpass.worker.kafka.runtime import KafkaRuntime
 from batonpass.worker.kafka.serdes import Serde
 from batonpass.worker.kafka.steps import TIMERS, Call, Steps
@@ -41,7 +43,7 @@ from batonpass.worker.kafka.stores import OpenStore, RocksStore, in_memory
 from batonpass.worker.kafka.subtopology import Subtopology, check_job, check_partitions, check_process
 from batonpass.worker.kafka.topics import MissingPartition
 from batonpass.worker.kafka.transaction import Context
-from batonpass.worker.kafka.typed import Record, State, Table, Timer, Topic
+from batonpass.worker.kafka.typed import Record, State, Table, Timer, Topic, check_topic
 from batonpass.worker.kafka.wall_clock import Punctuation
 from batonpass.worker.member import Member
 from batonpass.worker.options import MemberOptions, Options
@@ -300,6 +302,41 @@ class App:
         """
         return AppTest(self.subtopologies(), self.options)
 
+    # --- looking at it from outside ---------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def producer(self) -> AsyncIterator[AppProducer]:
+        """Yield what writes to the job's topics, as others do; those that are missing are made first, as by `run`.
+
+        Raises:
+            ValueError: when no cluster is named, or the job cannot be meant.
+            MissingPartition: when a topic is missing, or has other partitions than the job needs.
+            KafkaError: when the cluster does not answer.
+        """
+        connection = self._cluster()
+        await self._have_topics(self.subtopologies(), connection)
+        producer = AIOKafkaProducer(**connection.client_options(), enable_idempotence=True)
+        adopt(producer.client)
+        async with producer:
+            yield AppProducer(producer, self._topics)
+
+    async def records(self, topic: Topic[K, V]) -> list[Record[K, V]]:
+        """Return the committed records that a topic has now, those of each partition in their order.
+
+        Raises:
+            ValueError: when no cluster is named, it is no topic of the job, or a record is not what the topic says.
+            MissingPartition: when the topic does not exist.
+            KafkaError: when the cluster does not answer.
+        """
+        check_topic(topic, self._topics)
+        return await records_of(self._cluster(), topic)
+
+    def _cluster(self) -> KafkaConnection:
+        connection = self._connection or KafkaConnection.from_environment()
+        if connection is None:
+            raise ValueError("no cluster is named: set BATONPASS_KAFKA_BOOTSTRAP, or give App a connection")
+        return connection
+
     # --- running it -------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
@@ -322,9 +359,7 @@ class App:
         url = self._url or variable("BATONPASS_URL")
         if url is None:
             raise ValueError("no coordinator is named: set BATONPASS_URL, or give App a url")
-        connection = self._connection or KafkaConnection.from_environment()
-        if connection is None:
-            raise ValueError("no cluster is named: set BATONPASS_KAFKA_BOOTSTRAP, or give App a connection")
+        connection = self._cluster()
         given = MemberOptions(on_lease_lost=OnLeaseLost.CONTINUE)
         if token := variable("BATONPASS_TOKEN"):
             given["token"] = token
@@ -343,10 +378,7 @@ class App:
                     raise
             else:
                 given = MemberOptions(replaces=ids.last, new_member_id=ids.new) | given
-            try:
-                counts = await self._have_topics(parts, connection)
-            except KafkaConnectionError as error:
-                raise KafkaConnectionError(await in_words(error, connection)) from error
+            counts = await self._have_topics(parts, connection)
             await declare([url], self.group, declared(parts, counts), self.config, Options(**given))
             runtime = KafkaRuntime(
                 connection, self.group, parts, folder=folder, open_store=self._open_store, options=self.options
@@ -395,6 +427,8 @@ class App:
                     # Another worker may have made it meanwhile.
                     if code and not issubclass(for_code(code), TopicAlreadyExistsError):
                         raise for_code(code)(f"topic {name} is missing and cannot be made: {message}")
+        except KafkaConnectionError as error:
+            raise KafkaConnectionError(await in_words(error, connection)) from error
         finally:
             await admin.close()
         return counts

@@ -27,7 +27,16 @@ from batonpass.worker.kafka.stores import MemoryStore, StoreInTransaction, TaskS
 from batonpass.worker.kafka.subtopology import Subtopology
 from batonpass.worker.kafka.topics import MissingPartition
 from batonpass.worker.kafka.transaction import Context
-from batonpass.worker.kafka.typed import Headers, KeyValueStore, Record, Table, Topic, pairs_of
+from batonpass.worker.kafka.typed import (
+    NONE_OF_THIS_JOB,
+    Headers,
+    KeyValueStore,
+    Record,
+    Table,
+    Topic,
+    check_topic,
+    pairs_of,
+)
 from batonpass.worker.kafka.wall_clock import WallClock
 
 K = TypeVar("K")
@@ -63,7 +72,7 @@ class MemoryTopics:
             TypeError: when it is no topic, but its name.
             ValueError: when it is no topic of the job.
         """
-        self._check(topic)
+        check_topic(topic, self._names)
         self.append(topic.name, topic.key.dump(key), topic.value.dump(value), timestamp_ms, pairs_of(headers))
 
     def append(
@@ -87,14 +96,8 @@ class MemoryTopics:
             TypeError: when it is no topic, but its name.
             ValueError: when it is no topic of the job.
         """
-        self._check(topic)
+        check_topic(topic, self._names)
         return [topic.record(raw) for raw in self.logs[topic.name]]
-
-    def _check(self, topic: Topic[Any, Any]) -> None:
-        if not isinstance(topic, Topic):
-            raise TypeError(f"a test is given a topic, what app.topic returned, and not {topic!r}")
-        if topic.name not in self._names:
-            raise ValueError(_none_of_this_job(topic.name))
 
     def check_name(self, name: str) -> None:
         """Refuse to write where nothing is, as a cluster does.
@@ -103,11 +106,7 @@ class MemoryTopics:
             MissingPartition: when the job has no such topic.
         """
         if name not in self._names | self.changelogs:
-            raise MissingPartition(_none_of_this_job(name))
-
-
-def _none_of_this_job(name: str) -> str:
-    return f"topic {name} is none of this job: name it with app.topic"
+            raise MissingPartition(NONE_OF_THIS_JOB.format(name))
 
 
 class MemoryTask:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, overload
 
@@ -13,6 +13,8 @@ from batonpass.worker.kafka.timers import Timers
 T = TypeVar("T")
 K = TypeVar("K")
 V = TypeVar("V")
+
+NONE_OF_THIS_JOB = "topic {} is none of this job: name it with app.topic"
 
 Headers = Mapping[str, bytes] | Sequence[tuple[str, bytes]]
 """Headers of a record: pairs of a name and bytes, or a mapping where no name comes twice."""
@@ -70,6 +72,19 @@ class Topic(Generic[K, V]):
             _read("value", self.value, raw.value),
             tuple(raw.headers),
         )
+
+
+def check_topic(topic: object, names: Collection[str]) -> None:
+    """Refuse what is no topic of a job.
+
+    Raises:
+        TypeError: when it is no topic, but its name for instance.
+        ValueError: when it is another job's.
+    """
+    if not isinstance(topic, Topic):
+        raise TypeError(f"a topic is what app.topic returned, and not {topic!r}")
+    if topic.name not in names:
+        raise ValueError(NONE_OF_THIS_JOB.format(topic.name))
 
 
 def _read(which: str, serde: Serde[T], data: bytes | None) -> T:
