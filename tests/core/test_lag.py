@@ -86,6 +86,13 @@ def test_a_position_beyond_a_newer_end_is_another_incarnation() -> None:
     assert measure_lag(at(("log", 100)), 49, ENDS, LOGS) == (0, False)
 
 
+def test_an_owners_last_commit_lies_beyond_the_stable_end_until_readers_may_see_it() -> None:
+    """A cluster acknowledges a commit before it has written the markers; the log's end has the records already."""
+    ends = PMap({LOG: EndOffset(100, 50, unstable=3)})
+    assert measure_lag(at(("log", 103)), 49, ends, LOGS) == (0, False)
+    assert measure_lag(at(("log", 104)), 49, ends, LOGS) == (None, True)
+
+
 def test_state_beside_a_changelog_that_shrank_is_of_another_incarnation() -> None:
     shrunk = PMap({LOG: EndOffset(100, 50, shrunk=True)})
     assert measure_lag(at(("log", 10)), 60, shrunk, LOGS) == (None, True)
