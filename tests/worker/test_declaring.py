@@ -1,10 +1,13 @@
 """A worker that may not declare its group says what it lacks."""
 
+import logging
+
 import httpx2 as httpx
 import pytest
 
 from batonpass.worker.declaring import NotDeclared, declare
 from batonpass.worker.options import Options
+from batonpass.worker.testing import LocalCoordinator
 
 
 @pytest.mark.parametrize(("status", "kind"), [(401, "unauthenticated"), (403, "forbidden")])
@@ -18,6 +21,25 @@ async def test_a_token_that_does_not_do_is_asked_for_by_the_variable_that_names_
         "group orders cannot be declared: this call needs a token. BATONPASS_TOKEN is to have a token of role worker for "
         "it: `batonpass token create NAME --role worker --group orders` makes one"
     )
+
+
+async def test_settings_that_the_group_has_otherwise_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    """They count when somebody declares the group; later they would be ignored without a word."""
+    asked = {"num_standby_replicas": 1, "acceptable_recovery_lag": 100, "num_standby_replica": 1}
+    caplog.set_level(logging.INFO)
+    async with LocalCoordinator() as coordinator:
+        await coordinator.declare("orders", acceptable_recovery_lag=100)
+        options = Options(transport=coordinator.transport())
+        parts = (await coordinator.describe("orders"))["topology"]["subtopologies"]
+        await declare([coordinator.url], "orders", parts, asked, options)
+        [line] = [one.getMessage() for one in caplog.records if "config" in one.getMessage()]
+        assert line == (
+            "group orders has its own settings, and not those of this program's config: num_standby_replicas is 0, and "
+            "here it is 1; num_standby_replica is unknown, and here it is 1 (batonpass groups declare changes them)"
+        )
+        caplog.clear()
+        await declare([coordinator.url], "orders", parts, {"acceptable_recovery_lag": 100}, options)
+        assert not [one for one in caplog.records if "config" in one.getMessage()]
 
 
 @pytest.mark.parametrize("url", ["127.0.0.1:8420", "batonpass"])

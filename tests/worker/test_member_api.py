@@ -8,13 +8,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import get_type_hints
+from typing import cast, get_type_hints
 
 import pytest
 
 import batonpass.worker as sdk
 from batonpass.worker import Exit, MemberOptions, Options, tls_context
 from batonpass.worker.clock import system_clock
+from batonpass.worker.protocol import LeaveMode
 
 
 def test_every_name_can_be_imported() -> None:
@@ -52,6 +53,22 @@ def test_the_sdk_over_http_imports_nothing_of_the_service() -> None:
 def test_an_instance_that_can_come_back_keeps_its_place(given: Options, expected: Exit) -> None:
     """Without an instance id there is nothing to come back to."""
     assert given.exit is expected
+
+
+def test_choices_may_be_named_and_what_there_is_not_is_refused() -> None:
+    assert Options(on_exit=cast("Exit", "drain")).exit.mode is LeaveMode.LEAVE
+    for name, choices in (("on_exit", "leave, restart, drain"), ("on_lease_lost", "stop, continue")):
+        given = cast("MemberOptions", {name: "drian"})
+        with pytest.raises(ValueError, match=f"{name} is one of {choices}, and not 'drian'"):
+            Options(**given)
+
+
+@pytest.mark.parametrize("name", sorted(one for one in MemberOptions.__annotations__ if one.endswith("_ms")))
+@pytest.mark.parametrize("wrong", [-1, 0.5, "30"])
+def test_a_duration_that_means_nothing_is_refused(name: str, wrong: object) -> None:
+    given = cast("MemberOptions", {name: wrong})
+    with pytest.raises(ValueError, match=f"{name} is a whole number from 0 on, and not"):
+        Options(**given)
 
 
 def test_the_clock_counts_time_in_which_the_machine_is_suspended() -> None:

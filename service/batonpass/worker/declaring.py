@@ -34,6 +34,8 @@ async def declare(
 ) -> None:
     """Declare the group if nobody has; ``config`` counts only then, because later it is the operators'.
 
+    The log says which settings the group has otherwise.
+
     A worker of an older topology than the declared one (`Options.topology_epoch`) is not compared: it gets no tasks of
     what was changed since.
 
@@ -72,6 +74,7 @@ async def declare(
                 )
             raise NotDeclared(f"group {group} cannot be declared: {error}{todo}") from error
     _compare(group, subtopologies, declared["topology"], options.topology_epoch)
+    _tell_settings(group, config, declared["config"])
 
 
 async def _ask(client: CoordinatorClient, method: str, group: str, options: Options, body: object = None) -> Any:
@@ -120,6 +123,19 @@ def _compare(
             f"group {group} has another topology than this program: {'; '.join(faults)}. Run the program that it was "
             f"declared by, or declare it anew with a higher epoch than {declared['epoch']} (batonpass groups declare)"
         )
+
+
+def _tell_settings(group: str, mine: Mapping[str, object], declared: Mapping[str, Any]) -> None:
+    others = "; ".join(
+        f"{name} is {declared.get(name, 'unknown')}, and here it is {value}"
+        for name, value in mine.items()
+        if name not in declared or _in_order(declared[name]) != _in_order(value)
+    )
+    if others:
+        log.info(
+            "group %s has its own settings, and not those of this program's config: %s (batonpass groups declare "
+            "changes them)", group, others,
+        )  # fmt: skip
 
 
 def _in_order(value: object) -> object:

@@ -8,7 +8,7 @@ import socket
 import ssl
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import TypedDict
 
@@ -72,6 +72,16 @@ class MemberOptions(TypedDict, total=False):
     jitter_seed: int
 
 
+def check_count(name: str, count: object, least: int = 1) -> None:
+    """Refuse what is no whole number from ``least`` on.
+
+    Raises:
+        ValueError: naming it.
+    """
+    if not isinstance(count, int) or isinstance(count, bool) or count < least:
+        raise ValueError(f"{name} is a whole number from {least} on, and not {count!r}")
+
+
 def fresh_member_id() -> str:
     """Return an id that no run ever had. It begins with the host's name, for those who read what a member is called."""
     host = re.sub(r"[^A-Za-z0-9.-]", "", socket.gethostname())[:100]
@@ -98,6 +108,9 @@ class Options(MemberSettings):
 
     What a test may want to be the same each time: its ``clock``, the ids of its runs (``new_member_id``), and the
     spread of its retries (``jitter_seed``).
+
+    Raises:
+        ValueError: for a choice that there is not, or a duration that is no whole number from 0 on.
     """
 
     replaces: str | None = None
@@ -118,8 +131,16 @@ class Options(MemberSettings):
     jitter_seed: int = field(default_factory=lambda: random.SystemRandom().getrandbits(32))
 
     def __post_init__(self) -> None:
-        """Take the name of a choice for the choice."""
-        object.__setattr__(self, "on_lease_lost", OnLeaseLost(self.on_lease_lost))
+        """Take the name of a choice for the choice, and refuse what means nothing."""
+        for name, choice in (("on_lease_lost", OnLeaseLost), ("on_exit", Exit)):
+            if (value := getattr(self, name)) is None:
+                continue
+            if value not in {*choice}:
+                raise ValueError(f"{name} is one of {', '.join(choice)}, and not {value!r}")
+            object.__setattr__(self, name, choice(value))
+        for one in fields(self):
+            if one.name.endswith("_ms"):
+                check_count(one.name, getattr(self, one.name), 0)
 
     @property
     def exit(self) -> Exit:

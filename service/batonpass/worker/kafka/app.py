@@ -34,7 +34,7 @@ from batonpass.worker.declaring import declare
 from batonpass.worker.kafka.app_driver import AppTest
 from batonpass.worker.kafka.connection import KafkaConnection, in_words
 from batonpass.worker.kafka.metadata import adopt, partition_counts
-from batonpass.worker.kafka.options import ActiveOptions, check_count
+from batonpass.worker.kafka.options import ActiveOptions
 from batonpass.worker.kafka.outside import AppProducer, records_of
 from batonpass.worker.kafka.runtime import KafkaRuntime
 from batonpass.worker.kafka.serdes import Serde
@@ -46,7 +46,7 @@ from batonpass.worker.kafka.transaction import Context
 from batonpass.worker.kafka.typed import Record, State, Table, Timer, Topic, check_topic
 from batonpass.worker.kafka.wall_clock import Punctuation
 from batonpass.worker.member import Member
-from batonpass.worker.options import MemberOptions, Options
+from batonpass.worker.options import MemberOptions, Options, check_count
 from batonpass.worker.own_folder import sole_user_of
 from batonpass.worker.protocol import OnLeaseLost
 
@@ -95,6 +95,7 @@ class App:
 
         Raises:
             TypeError: for a keyword that there is not.
+            ValueError: for a choice that there is not, or a duration that means nothing.
         """
         Options(**member)
         self.group = group

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from batonpass.worker.options import check_count
+
 if TYPE_CHECKING:
     from aiokafka import ConsumerRecord
 
@@ -32,16 +34,6 @@ _LEAST = {
     "max_task_idle_ms": 0,
     "delete_retention_ms": 1,
 }
-
-
-def check_count(name: str, count: object, least: int = 1) -> None:
-    """Refuse what is no whole number from ``least`` on.
-
-    Raises:
-        ValueError: naming it.
-    """
-    if not isinstance(count, int) or isinstance(count, bool) or count < least:
-        raise ValueError(f"{name} is a whole number from {least} on, and not {count!r}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,9 +9,9 @@ from functools import partial
 from types import FunctionType, MethodType
 from typing import TYPE_CHECKING
 
-from batonpass.worker.kafka.options import check_count
 from batonpass.worker.kafka.topics import MissingPartition
 from batonpass.worker.kafka.wall_clock import ByClock
+from batonpass.worker.options import check_count
 
 if TYPE_CHECKING:
     from aiokafka import ConsumerRecord

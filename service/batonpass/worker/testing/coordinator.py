@@ -16,7 +16,7 @@ from batonpass.codec.answers import problem_body, status_and_body, to_json
 from batonpass.codec.bodies import PollQuery
 from batonpass.codec.requests import checked_name, read_call, read_declaration
 from batonpass.codec.shape import Shape
-from batonpass.codec.views import assignments_body, group_summary, topology_body
+from batonpass.codec.views import assignments_body, group_body
 from batonpass.core.arrivals.answers import answer_to_poll
 from batonpass.core.decide import decide
 from batonpass.core.handover.view import View
@@ -164,9 +164,7 @@ class LocalCoordinator:
         """
         found, soft = await self.coordinator.look(GroupId(group))
         view = View(found, soft, self.coordinator.now_ms())
-        summary = group_summary(found, *describe(view))
-        summary["topology"] = topology_body(found.topology)
-        return summary | assignments_body(describe_assignments(view))
+        return group_body(found, *describe(view), ()) | assignments_body(describe_assignments(view))
 
     async def at_rest(self, group: str, *, timeout_s: float = 60) -> dict[str, Any]:
         """Wait until every task is where it belongs and runs, and return the group's description.
