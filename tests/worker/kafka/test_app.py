@@ -527,6 +527,18 @@ async def test_a_topic_that_is_missing_is_named_with_what_to_do(world: World) ->
 
 
 @pytest.mark.needs("kafka")
+async def test_a_topic_of_other_partitions_than_the_program_says_stays_and_is_told(
+    world: World, new_topic: NewTopics, caplog: pytest.LogCaptureFixture
+) -> None:
+    app, there = world.app(), await new_topic("there", partitions=2)
+    app.process(app.topic(there, key=TEXT, value=INT, partitions=4))(ignore)
+    async with running(app):
+        await at_rest(world)
+    assert f"topic {there} has 2 partitions, and app.topic says 4: it stays as it is" in caplog.messages
+    assert (await world.coordinator.describe(world.name))["tasks"] == 2
+
+
+@pytest.mark.needs("kafka")
 async def test_a_changelog_that_does_not_fit_is_refused(world: World, new_topic: NewTopics) -> None:
     app = world.app()
     changelog = await new_topic("sums", partitions=2, cleanup_policy="compact")

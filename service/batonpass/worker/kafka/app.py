@@ -18,6 +18,7 @@ It is made of a `KafkaRuntime` and a `Member`, which may be used without it.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from os import PathLike
@@ -49,6 +50,8 @@ from batonpass.worker.member import Member
 from batonpass.worker.options import MemberOptions, Options, check_count
 from batonpass.worker.own_folder import sole_user_of
 from batonpass.worker.protocol import OnLeaseLost
+
+log = logging.getLogger("batonpass.worker.kafka")
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -405,7 +408,13 @@ class App:
         try:
             await admin.start()
             known = await partition_counts(admin._client, changelogs | self._topics.keys())  # noqa: SLF001 - makes none
-            counts = {topic: count for topic, count in self._topics.items() if count is not None} | known
+            wanted = {topic: count for topic, count in self._topics.items() if count is not None}
+            for topic in sorted(topic for topic, count in wanted.items() if known.get(topic, count) != count):
+                log.warning(
+                    "topic %s has %s partitions, and app.topic says %s: it stays as it is",
+                    topic, known[topic], wanted[topic],
+                )  # fmt: skip
+            counts = wanted | known
             if missing := sorted(self._topics.keys() - counts.keys()):
                 raise MissingPartition(
                     f"topic {' and '.join(missing)} does not exist, or may not be read: make it first "

@@ -126,7 +126,8 @@ def check_partitions(part: Subtopology, known: Mapping[str, Collection[int]]) ->
     if part.copartitioned and len(set(counts.values())) > 1:
         raise MissingPartition(
             f"the sources have unequally many partitions ({_listed(counts)}), so that a key is not with the same task in "
-            "each: make them equal, or say copartitioned=False if no two of them are joined"
+            "each: make them equal; or, if no two of them are joined, read them in subtopologies of their own, or say "
+            "copartitioned=False"
         )
     wanted = max(counts.values())
     others = {topic: len(known[topic]) for topic in part.changelog_topics if len(known[topic]) != wanted}
