@@ -109,6 +109,20 @@ def test_run_by_hand_it_says_where_it_listens_and_stops_when_told(tmp_path: Path
         asyncio.run(asyncio.wait_for(asyncio.open_connection(*bootstrap.split(":")), 5))
 
 
+@pytest.mark.parametrize(("asked", "code"), [("--help", 0), ("--port", 2)])
+def test_what_looks_like_an_option_is_no_folder(asked: str, code: int, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "batonpass.kafka", asked],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert (done.returncode, list(tmp_path.iterdir())) == (code, [])
+    assert "[FOLDER]" in done.stdout + done.stderr
+
+
 async def test_a_run_shares_its_broker(bootstrap: str) -> None:
     admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
     await admin.start()

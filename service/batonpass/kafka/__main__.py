@@ -1,5 +1,6 @@
 """Run a broker until Ctrl-C, as ``make kafka`` does: ``python -m batonpass.kafka [FOLDER]``."""
 
+import argparse
 import signal
 import sys
 import tempfile
@@ -23,9 +24,14 @@ def end(*_: object) -> None:
 
 def main() -> int:
     """Start a broker on the folder named, or on a temporary one, print where it listens, and wait."""
+    parser = argparse.ArgumentParser(prog="python -m batonpass.kafka", description="Run a broker until Ctrl-C.")
+    parser.add_argument(
+        "folder", nargs="?", metavar="FOLDER", help="where its data are kept; else they are thrown away"
+    )
+    named = parser.parse_args().folder
     signal.signal(signal.SIGTERM, end)
     with tempfile.TemporaryDirectory(prefix="batonpass-kafka-") as thrown_away:
-        folder = Path(sys.argv[1] if len(sys.argv) > 1 else thrown_away)
+        folder = Path(named or thrown_away)
         try:
             with LocalBroker(folder, say=tell) as broker:
                 tell(f"Apache Kafka {broker_version()} listens; its data and log are in {folder}. Ctrl-C stops it")
