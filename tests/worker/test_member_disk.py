@@ -3,11 +3,16 @@
 import asyncio
 from collections.abc import Mapping
 
+import msgspec
 import pytest
 from tests.waiting import until
 from tests.worker.recording import Recorder, Scene, on_virtual_time
 from tests.worker.scripted import Scripted, assignment, joined, reported
 
+from batonpass.codec import requests
+from batonpass.codec.bodies import HeartbeatBody
+from batonpass.codec.shape import Shape, optional_numbers
+from batonpass.core.state.ids import GroupId
 from batonpass.worker import Options, Progress, Task
 from batonpass.worker.protocol import MemberSettings, RequestKind
 from batonpass.worker.testing import LocalCoordinator
@@ -100,6 +105,38 @@ async def test_state_of_a_task_that_comes_back_is_kept() -> None:
             await asyncio.sleep(1_000)
             assert first.removed == []
             assert len(first.disk) == 4
+
+
+class Body(HeartbeatBody):
+    """A heartbeat with a number that a member says of itself."""
+
+    cpu_share: float | msgspec.UnsetType = msgspec.UNSET
+
+
+class Busy(Keeper):
+    """Measures how busy it is."""
+
+    share = 0.25
+
+    async def numbers(self) -> Mapping[str, float]:
+        return {"cpu_share": self.share}
+
+
+@on_virtual_time
+async def test_what_a_member_says_of_itself_is_asked_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[float] = []
+    monkeypatch.setattr(requests, "_HEARTBEAT", Shape(Body, lenient=True))
+    monkeypatch.setattr(requests, "OWN_NUMBERS", optional_numbers(Body))
+    async with LocalCoordinator() as coordinator:
+        scene = Scene(coordinator)
+        await scene.declare(partitions=2)
+        busy = Busy("a", scene)
+        async with scene.member(busy, "a"):
+            for busy.share in (0.25, 0.75):
+                await asyncio.sleep(60)
+                _, soft = await coordinator.coordinator.look(GroupId("orders"))
+                said += [member.numbers["cpu_share"] for member in soft.members.values()]
+    assert said == [0.25, 0.75]
 
 
 class SlowKeeper(Keeper):

@@ -51,6 +51,17 @@ def test_tasks_are_left_out_while_nothing_changes() -> None:
     assert not lists_tasks(worker)
 
 
+def test_what_a_member_says_of_itself_stands_in_each_heartbeat_and_replaces_nothing_of_the_protocol() -> None:
+    worker = joined(1, assignment())
+    worker.do("numbers", {"cpu_share": 0.5, "member_epoch": 99})
+    for seq in (2, 3):
+        worker.beat(1)
+        assert worker.last().body == {"cpu_share": 0.5, "seq": seq, "member_epoch": 1}
+    worker.do("numbers", {})
+    worker.beat(1)
+    assert worker.last().body == {"seq": 4, "member_epoch": 1}
+
+
 def at(position: int, end: int = 5_000, **more: Any) -> Progress:
     """Return how far a copy is; up to 1,000 records behind the end it is caught up."""
     return Progress(position=position, end_offset=end, **more)

@@ -8,7 +8,7 @@ import pytest
 
 from batonpass.worker.member import Member
 from batonpass.worker.tasks import Callbacks
-from batonpass.worker.threaded import ThreadCallbacks, ThreadedMember
+from batonpass.worker.threaded import ThreadCallbacks, ThreadedMember, _InThreads
 
 WITHOUT_THREADS = {
     "ended": "`wait` waits for it",
@@ -47,3 +47,19 @@ def test_callbacks_in_threads_are_those_of_a_member() -> None:
 def test_a_call_takes_the_same_in_threads(plain: type, threaded: type, name: str) -> None:
     taken = [list(inspect.signature(getattr(of, name)).parameters) for of in (plain, threaded)]
     assert taken[0] == taken[1]
+
+
+class Measuring(ThreadCallbacks):
+    """Says what it has and uses."""
+
+    def disk_bytes(self) -> dict[str, int]:
+        return {"0_1": 70}
+
+    def numbers(self) -> dict[str, float]:
+        return {"cpu_share": 0.5}
+
+
+async def test_what_a_member_in_threads_measures_is_asked_of_it() -> None:
+    """A function that was not handed on would be the default of `Callbacks`, which measures nothing."""
+    callbacks = _InThreads(Measuring())
+    assert (await callbacks.disk_bytes(), await callbacks.numbers()) == ({"0_1": 70}, {"cpu_share": 0.5})

@@ -58,6 +58,8 @@ class Disk:
             # Other state may have been asked for while one was removed.
             if now_ms - since_ms >= self._delay_ms and self._is_unused(task):
                 await self._remove(task)
+        numbers = dict(await self._callbacks.numbers())
+        self._turn(lambda now: self._machine.numbers(numbers, now_ms=now))
 
     def _is_unused(self, task: str) -> bool:
         if self._machine.phase is not Phase.JOINED or self._machine.lease_is_over(self._clock()):

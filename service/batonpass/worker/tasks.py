@@ -265,6 +265,13 @@ class Callbacks:
         """
         return {}
 
+    async def numbers(self) -> Mapping[str, float]:
+        """Return what this member says of itself, beside its tasks, by the names that heartbeats have for it.
+
+        Called twice a minute. A name that the coordinator does not know is a status (`unknown-field`).
+        """
+        return {}
+
     async def remove_state(self, task_id: str) -> None:
         """Remove the state of a task that moved away ``state_cleanup_delay_ms`` ago.
 

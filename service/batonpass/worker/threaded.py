@@ -102,6 +102,10 @@ class ThreadCallbacks:
         """Return how many bytes each task's state takes on disk here; the state of other tasks is not removed."""
         return {}
 
+    def numbers(self) -> Mapping[str, float]:
+        """Return what this member says of itself, beside its tasks, by the names that heartbeats have for it."""
+        return {}
+
     def remove_state(self, task_id: str) -> None:
         """Remove the state of a task that moved away ``state_cleanup_delay_ms`` ago."""
 
@@ -122,7 +126,7 @@ class _InThreads(Callbacks):
         self._is_closed = asyncio.Event()
         self.on_status = callbacks.on_status  # type: ignore[method-assign] # both must return at once
         self.on_problem = callbacks.on_problem  # type: ignore[method-assign]
-        for name in ("on_standby", "on_warmup", "on_revoke", "disk_bytes", "remove_state"):
+        for name in ("on_standby", "on_warmup", "on_revoke", "disk_bytes", "numbers", "remove_state"):
             setattr(self, name, functools.partial(self._call, getattr(callbacks, name)))
 
     async def on_active(self, task: Task) -> None:

@@ -136,6 +136,7 @@ class Player:
             "load": lambda: machine.load(task, fields["load"], now_ms=now_ms),
             "lost": lambda: machine.state_lost(task, now_ms=now_ms),
             "disk-bytes": lambda: machine.disk_bytes(fields["disk_bytes"], now_ms=now_ms),
+            "numbers": lambda: machine.numbers(fields["numbers"], now_ms=now_ms),
             "removed": lambda: machine.state_removed(task, now_ms=now_ms),
             "producer-fenced": lambda: machine.producer_fenced(task, now_ms=now_ms),
             "drain": lambda: machine.drain(now_ms=now_ms, deadline_ms=fields.get("deadline_ms")),

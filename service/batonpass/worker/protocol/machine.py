@@ -396,6 +396,7 @@ class MemberProtocol:
         self._phase = Phase.NEW
         self._run = Run("")
         self._holdings = Holdings(on_disk=dict(on_disk or {}))
+        self._numbers: dict[str, float] = {}
         self._statuses: tuple[Status, ...] = ()
         self._main = Channel(settings.jitter_seed)
         self._poll = Channel(settings.jitter_seed + 1)
@@ -595,6 +596,12 @@ class MemberProtocol:
     def disk_bytes(self, sizes: Mapping[str, int], *, now_ms: int) -> list[Instruction]:
         """Record the bytes on disk of each task's state, whatever its role."""
         return self._told(now_ms, lambda: self._holdings.disk_measured(sizes))
+
+    def numbers(self, said: Mapping[str, float], *, now_ms: int) -> list[Instruction]:
+        """Record what this member says of itself, beside its tasks. The next heartbeats say it."""
+        self._open(now_ms)
+        self._numbers = dict(said)
+        return self._close()
 
     def state_removed(self, task: str, *, now_ms: int) -> list[Instruction]:
         """Record that the state on disk of a task that is not held is no longer usable."""
@@ -977,7 +984,7 @@ class MemberProtocol:
         self._is_urgent = False
         self._holdings.seq += 1
         seq = self._holdings.seq
-        body: dict[str, object] = {"seq": seq, "member_epoch": run.epoch}
+        body: dict[str, object] = {**self._numbers, "seq": seq, "member_epoch": run.epoch}
         if self._has_to_tell() or run.must_list_tasks():
             body["tasks"] = self._holdings.report()
             run.listed(seq, self._now_ms)
