@@ -356,6 +356,7 @@ def test_every_gauge_of_groups_is_shown_somewhere() -> None:
         scene.wait(1_000)
         said = running(input_lag=3, disk_bytes=70, load=0.2)
         scene.beat("m1", dict.fromkeys(scene.held("m1", Role.ACTIVE), said))
+    assert {f"member_{name}" for name in OWN_NUMBERS} <= OF_MEMBERS.keys(), "OF_MEMBERS says what each number means"
     scene.beat("m1", numbers=dict.fromkeys(OWN_NUMBERS, 1))
     streams = Scene("streams")
     streams.do(StreamsRebalance(topology(1), {}, (StreamsProcess(InstanceId("p")),)))

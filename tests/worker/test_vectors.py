@@ -110,7 +110,8 @@ def test_what_the_coordinator_reads_is_sent() -> None:
     for kind, struct in (("join", JoinBody), ("heartbeat", HeartbeatBody), ("report", ReportBody)):
         read = {field.encode_name for field in msgspec.structs.fields(struct)}
         assert read - found[kind] == NOT_SENT[kind], (
-            f"{kind}: worker/protocol/machine.py sends it, and a scene in tests/worker/vectors shows it"
+            f"{kind}: worker/protocol/machine.py sends it (what a member says of itself: its callback `numbers`), and a "
+            "scene in tests/worker/vectors shows it"
         )
 
 

@@ -13,6 +13,7 @@ from tests.waiting import until
 from tests.worker.kafka.test_reader_and_store import ended
 from tests.worker.kafka.totals import NewTopics, Owner, new_job, write
 
+from batonpass.codec.requests import OWN_NUMBERS
 from batonpass.worker.kafka import ActiveOptions, Context, KafkaConnection, KafkaRuntime, Process, Subtopology
 from batonpass.worker.kafka.subtopology import check_partitions
 from batonpass.worker.kafka.topics import MissingPartition
@@ -118,6 +119,11 @@ def test_subtopologies_that_would_disturb_one_another_are_refused(
 def test_subtopologies_may_be_chained(tmp_path: Path) -> None:
     chained = {"0": part("a", outputs=("b",)), "1": part("b", changelogs={"y": "c"})}
     KafkaRuntime(KafkaConnection(bootstrap_servers="localhost:9"), "g", chained, folder=tmp_path)
+
+
+async def test_a_worker_on_kafka_says_of_itself_what_heartbeats_have_a_number_for(tmp_path: Path) -> None:
+    runtime = KafkaRuntime(KafkaConnection(bootstrap_servers="localhost:9"), "g", {"0": part("a")}, folder=tmp_path)
+    assert (await runtime.numbers()).keys() == OWN_NUMBERS, "`KafkaRuntime.numbers` measures it (protocol 4.5)"
 
 
 @pytest.mark.parametrize(
