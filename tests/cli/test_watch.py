@@ -13,6 +13,7 @@ from tests.cli.test_operators import M1, M3, MEMBERS, group
 
 from batonpass.cli.exits import Exit
 from batonpass.cli.watch import EVENTS_SHOWN, Seen, event_line, picture
+from batonpass.dashboard.view_models.members import COLUMNS
 from batonpass.dashboard.words import Names
 from batonpass.zones import zone_named
 
@@ -72,6 +73,12 @@ def test_a_picture_shows_who_has_what(report: dict[str, Any], words: str) -> Non
     for part in (words, "0_2 (…)", "0_1 (?)", "Held back: 1 by warmup-budget."):
         assert part in shown
     assert shown.count("handover-done") == EVENTS_SHOWN
+
+
+def test_a_picture_has_every_column_of_a_list_of_members() -> None:
+    heads = drawn(Seen(group(), [MEMBERS[0] | {"capacity": 2.0}, MEMBERS[1]], None), [], height=60)
+    (line,) = [line.split() for line in heads.splitlines() if line.startswith("member ")]
+    assert line == ["member", "state", *COLUMNS, "heard"]
 
 
 def drawn(seen: Seen, events: list[dict[str, Any]], *, width: int = 200, height: int = 24) -> str:

@@ -21,6 +21,7 @@ from batonpass.dashboard import shared_client
 from batonpass.dashboard.app import make_app
 from batonpass.dashboard.config import Config
 from batonpass.dashboard.pages import PAGES
+from batonpass.dashboard.view_models.members import COLUMNS
 
 STATIC = Path(__file__).parents[2] / "service" / "batonpass" / "dashboard" / "static"
 HOSTILE = "<img-src=x-onerror=alert(1)>&\"'"
@@ -412,6 +413,21 @@ async def test_members_are_filtered_sorted_and_searched(operator: httpx.AsyncCli
     assert "None of 8 members is like that" in (await operator.get("/groups/fleet/members?q=nobody")).text
     heads = re.findall(r'<th scope="col"[^>]*>([^<]*)', (await operator.get("/groups/fleet/members")).text)
     assert heads[:2] == ["state", "member"]
+
+
+async def test_the_page_of_members_has_every_column_of_a_list_of_members(canned: Canned) -> None:
+    client = await visitor(canned)
+    canned.fleet.members[0] |= {"capacity": 2.0, "load": 0.5}
+    heads = re.findall(r'<th scope="col"[^>]*>([^<]*)', (await client.get("/groups/fleet/members")).text)
+    assert heads == [
+        "state",
+        "member",
+        *(title for title in COLUMNS if title != "load"),
+        "load per capacity",
+        "heard",
+        "tags",
+    ]
+    await client.aclose()
 
 
 async def test_a_group_without_members_names_a_command_that_there_is(canned: Canned) -> None:

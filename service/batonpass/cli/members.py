@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Final
 
 import typer
-from rich.filesize import decimal
 
 from batonpass.cli.client_context import ClientContext, GroupName, MemberName, Why, client_command
 from batonpass.cli.exits import Exit, Failure
 from batonpass.cli.progress import progress
 from batonpass.cli.spans import ago, span_ms
 from batonpass.client import Refused, instant, is_uuid, path, readable_name
-from batonpass.dashboard.view_models.members import state_words
+from batonpass.dashboard.view_models.members import COLUMNS, Columns, filled, size, state_words
 
 Json = Mapping[str, Any]
 
@@ -44,30 +43,15 @@ def _short(member: Json) -> str:
     return str(member["member_id"])[:SHORT_ID] if is_uuid(member["member_id"]) else str(member["member_id"])
 
 
-def _disk(member: Json) -> str | None:
-    """Return how much state is on a member's disk, and its limit if the member reported one."""
-    used, most = _size(member["disk_bytes"]), _size(member.get("max_disk_bytes"))
-    return used if most is None else f"{used or '?'} of {most}"
-
-
-def _size(count: int | None) -> str | None:
-    return None if count is None else decimal(count)
-
-
-COLUMNS: Final[Mapping[str, Callable[[Json], Any]]] = {
+LISTED: Final[Columns] = {
     "instance": lambda member: readable_name(member["instance_id"]),
     "member": lambda member: _short(member) if readable_name(member["instance_id"]) else member["member_id"],
     "state": state_words,
-    "active": lambda member: len(member["assignment"]["active"]),
-    "standby": lambda member: len(member["assignment"]["standby"]) or None,
-    "warmup": lambda member: len(member["assignment"]["warmup"]) or None,
-    "capacity": lambda member: None if member["capacity"] == 1 else member["capacity"],
-    "load": lambda member: None if member.get("load") is None else f"{member['load']:.3g}",
-    "disk": _disk,
+    **COLUMNS,
     "heard": lambda member: ago(member["last_heard_at"]),
     "tags": lambda member: member["client_tags"],
 }
-"""What the list shows of each member, by the column's title. A column that is empty for all of them is left out."""
+"""What the list shows of each member. A column that is empty for all of them is left out."""
 
 
 @client_command
@@ -84,11 +68,8 @@ async def members(
         elif not found:
             context.say(f"Group {group} has no members.")
         else:
-            cells = {title: [cell(one) for one in found] for title, cell in COLUMNS.items()}
-            told = {
-                title: column for title, column in cells.items() if any(one not in (None, "", {}) for one in column)
-            }
-            context.table(*told, rows=list(zip(*told.values(), strict=True)))
+            columns = filled(LISTED, found)
+            context.table(*columns, rows=[[cell(one) for cell in columns.values()] for one in found])
         return
     body = await context.client.get(path("groups", group, "members", await context.member_of(group, member)))
     if context.answered(body):
@@ -106,9 +87,9 @@ def _tasks(body: dict[str, Any]) -> list[list[Any]]:
     for task in order:
         role, token = held.get(task, ("revoking" if task in body["revoking"] else None, None))
         said = reports.get(task, {})
-        rate, size = said.get("records_per_second"), _size(said.get("disk_bytes"))
+        rate, on_disk = said.get("records_per_second"), size(said.get("disk_bytes"))
         reported = [said.get(name) for name in ("role", "state", "lag")]
-        rows.append([task, role, token, *reported, None if rate is None else round(rate), size, ago(said.get("at"))])
+        rows.append([task, role, token, *reported, None if rate is None else round(rate), on_disk, ago(said.get("at"))])
     return rows
 
 

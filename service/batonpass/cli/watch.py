@@ -25,7 +25,7 @@ from batonpass.cli.spans import ago, span_ms
 from batonpass.client import ApiError, path
 from batonpass.dashboard.view_models import events
 from batonpass.dashboard.view_models.grid import cells_of
-from batonpass.dashboard.view_models.members import state_words
+from batonpass.dashboard.view_models.members import COLUMNS, Columns, filled, state_words
 from batonpass.dashboard.words import Names
 from batonpass.terminal import Renderer, shown
 from batonpass.zones import UTC_ZONE, Zone, zone_named
@@ -33,6 +33,9 @@ from batonpass.zones import UTC_ZONE, Zone, zone_named
 EVENTS_SHOWN = 10
 MEMBERS_SHOWN = 12
 """The most members that are shown with their tasks; of more, what is wrong is."""
+
+HELD = {"active": "A", "standby": "S", "warmup": "W"}
+"""The columns that name the tasks which a member has, and the letter of their cells."""
 
 EXCEPTIONS_SHOWN = 8
 TRYING = "Workers go on with what they have; trying again until it is back."
@@ -190,8 +193,9 @@ def picture(seen: Seen, recent: list[dict[str, Any]], names: Names, zone: Zone =
         lines += _exceptions(seen.explained, names)
     else:
         lag = seen.group["config"]["acceptable_recovery_lag"]
-        rows = sorted([_row(one, lag, names) for one in seen.members], key=operator.itemgetter(0))
-        lines.append(table("member", "state", "active", "standby", "warmup", "heard", rows=rows))
+        more = {title: cell for title, cell in filled(COLUMNS, seen.members).items() if title not in HELD}
+        rows = sorted([_row(one, lag, names, more) for one in seen.members], key=operator.itemgetter(0))
+        lines.append(table("member", "state", *HELD, *more, "heard", rows=rows))
     return Pinned(Stack(*lines), [event_line(event, names, zone) for event in recent], zone)
 
 
@@ -236,16 +240,22 @@ class Pinned:
             yield Segment.line()
 
 
-def _row(one: dict[str, Any], acceptable_lag: int, names: Names) -> list[Any]:
+def _row(one: dict[str, Any], acceptable_lag: int, names: Names, more: Columns) -> list[Any]:
     """Return a member with what it has; a task says what it is if that is not what its column says, and its lag."""
     cells = cells_of(one, acceptable_lag, names)
-    columns: dict[str, list[Text]] = {"A": [], "S": [], "W": []}
+    columns: dict[str, list[Text]] = {letter: [] for letter in HELD.values()}
     for task, cell in cells.items():
         usual = cell.letter if cell.letter in columns else "A"
         said = " ".join(part for part in (cell.letter if cell.letter != usual else "", cell.note) if part)
         columns[usual].append(Text(f"{task} ({said})" if said else task, style=STYLES.get(cell.tone, "")))
-    held = [Text(", ").join(told) for told in columns.values()]
-    return [names(one["member_id"]), state_words(one), *held, ago(one["last_heard_at"])]
+    held = [Text(", ").join(tasks) for tasks in columns.values()]
+    return [
+        names(one["member_id"]),
+        state_words(one),
+        *held,
+        *(cell(one) for cell in more.values()),
+        ago(one["last_heard_at"]),
+    ]
 
 
 def event_line(event: dict[str, Any], names: Names, zone: Zone = UTC_ZONE) -> Text:

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from batonpass.client import Refused
 from batonpass.dashboard.request_context import RequestContext
 from batonpass.dashboard.view_models.events import event_lines
-from batonpass.dashboard.view_models.members import SORTS, TONES, held_by, matching, member_lines
+from batonpass.dashboard.view_models.members import COLUMNS, SORTS, TONES, filled, held_by, matching, member_lines
 from batonpass.dashboard.words import counted
 
 EVENTS_SHOWN: Final = 12
@@ -35,6 +35,7 @@ async def show_members(context: RequestContext) -> Response:
         "members.html",
         lines=context.part(sorted((one for one in found if tone in ("", one.tone)), key=SORTS[by])),
         everybody=len(lines),
+        columns={title: cell for title, cell in filled(COLUMNS, members).items() if title != "load"},
         most=max((one.load for one in lines), default=0) or 1,
         tones=counted(TONES, (one.tone for one in found)),
         tone=tone,

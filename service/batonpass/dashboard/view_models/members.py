@@ -5,11 +5,43 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from rich.filesize import decimal
+
 from batonpass.dashboard.view_models.grid import TONES as WORST_FIRST
 from batonpass.dashboard.view_models.grid import Cell, Tile, cells_of, eta_of, member_tone, natural
 from batonpass.dashboard.words import Names, count
 
 Json = Mapping[str, Any]
+
+
+def size(count: int | None) -> str | None:
+    """Return a number of bytes in words."""
+    return None if count is None else decimal(count)
+
+
+def _disk(member: Json) -> str | None:
+    """Return how much state is on a member's disk, and its limit if the member reported one."""
+    used, most = size(member["disk_bytes"]), size(member.get("max_disk_bytes"))
+    return used if most is None else f"{used or '?'} of {most}"
+
+
+Columns = Mapping[str, Callable[[Json], Any]]
+"""What a list shows of each member, by the column's title."""
+
+COLUMNS: Final[Columns] = {
+    "active": lambda member: len(member["assignment"]["active"]),
+    "standby": lambda member: len(member["assignment"]["standby"]) or None,
+    "warmup": lambda member: len(member["assignment"]["warmup"]) or None,
+    "capacity": lambda member: None if member["capacity"] == 1 else member["capacity"],
+    "load": lambda member: None if member.get("load") is None else f"{member['load']:.3g}",
+    "disk": _disk,
+}
+"""What every list has beside who a member is, its state, and when it was heard: `members`, `watch`, and the page."""
+
+
+def filled(columns: Columns, members: Sequence[Json]) -> Columns:
+    """Return the columns that are not empty for all of these members."""
+    return {title: cell for title, cell in columns.items() if any(cell(one) not in (None, "", {}) for one in members)}
 
 
 class MemberLine(NamedTuple):
