@@ -21,7 +21,7 @@ from batonpass.dashboard import shared_client
 from batonpass.dashboard.app import make_app
 from batonpass.dashboard.config import Config
 from batonpass.dashboard.pages import PAGES
-from batonpass.dashboard.view_models.members import COLUMNS
+from batonpass.dashboard.view_models.members import COLUMNS, REPORTED
 
 STATIC = Path(__file__).parents[2] / "service" / "batonpass" / "dashboard" / "static"
 HOSTILE = "<img-src=x-onerror=alert(1)>&\"'"
@@ -413,6 +413,12 @@ async def test_members_are_filtered_sorted_and_searched(operator: httpx.AsyncCli
     assert "None of 8 members is like that" in (await operator.get("/groups/fleet/members?q=nobody")).text
     heads = re.findall(r'<th scope="col"[^>]*>([^<]*)', (await operator.get("/groups/fleet/members")).text)
     assert heads[:2] == ["state", "member"]
+
+
+async def test_the_page_of_a_member_has_every_column_of_its_reports(operator: httpx.AsyncClient) -> None:
+    text = (await operator.get("/groups/fleet/members/worker-1")).text
+    heads = re.findall(r'<th scope="col"[^>]*>([^<]*)', text)
+    assert heads[:8] == ["task", "role", "is", *REPORTED, "caught up in", "token"]
 
 
 async def test_the_page_of_members_has_every_column_of_a_list_of_members(canned: Canned) -> None:

@@ -15,7 +15,7 @@ from batonpass.cli.exits import Exit, Failure
 from batonpass.cli.progress import progress
 from batonpass.cli.spans import ago, span_ms
 from batonpass.client import Refused, instant, is_uuid, path, readable_name
-from batonpass.dashboard.view_models.members import COLUMNS, Columns, filled, size, state_words
+from batonpass.dashboard.view_models.members import COLUMNS, REPORTED, Columns, filled, state_words
 
 Json = Mapping[str, Any]
 
@@ -75,7 +75,7 @@ async def members(
     if context.answered(body):
         return
     context.table("field", "value", rows=[(name, body[name]) for name in body if name not in {"assignment", "reports"}])
-    context.table("task", "role", "token", "reported", "state", "lag", "records/s", "disk", "at", rows=_tasks(body))
+    context.table("task", "role", "token", "reported", "state", *REPORTED, "at", rows=_tasks(body))
 
 
 def _tasks(body: dict[str, Any]) -> list[list[Any]]:
@@ -87,9 +87,8 @@ def _tasks(body: dict[str, Any]) -> list[list[Any]]:
     for task in order:
         role, token = held.get(task, ("revoking" if task in body["revoking"] else None, None))
         said = reports.get(task, {})
-        rate, on_disk = said.get("records_per_second"), size(said.get("disk_bytes"))
-        reported = [said.get(name) for name in ("role", "state", "lag")]
-        rows.append([task, role, token, *reported, None if rate is None else round(rate), on_disk, ago(said.get("at"))])
+        reported = [said.get("role"), said.get("state"), *(cell(said) for cell in REPORTED.values())]
+        rows.append([task, role, token, *reported, ago(said.get("at"))])
     return rows
 
 

@@ -10,7 +10,16 @@ from starlette.responses import Response
 from batonpass.client import Refused
 from batonpass.dashboard.request_context import RequestContext
 from batonpass.dashboard.view_models.events import event_lines
-from batonpass.dashboard.view_models.members import COLUMNS, SORTS, TONES, filled, held_by, matching, member_lines
+from batonpass.dashboard.view_models.members import (
+    COLUMNS,
+    REPORTED,
+    SORTS,
+    TONES,
+    filled,
+    held_by,
+    matching,
+    member_lines,
+)
 from batonpass.dashboard.words import counted
 
 EVENTS_SHOWN: Final = 12
@@ -70,6 +79,7 @@ async def show_member(context: RequestContext) -> Response:
         title=names(member_id),
         member=member,
         held=context.part(held),
+        reported=REPORTED,
         against=None if against is None else context.part(against, AGAINST, "against"),
         **common,
     )

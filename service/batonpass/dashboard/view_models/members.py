@@ -26,7 +26,7 @@ def _disk(member: Json) -> str | None:
 
 
 Columns = Mapping[str, Callable[[Json], Any]]
-"""What a list shows of each member, by the column's title."""
+"""What a table shows of each member, or of each report, by the column's title."""
 
 COLUMNS: Final[Columns] = {
     "active": lambda member: len(member["assignment"]["active"]),
@@ -37,6 +37,13 @@ COLUMNS: Final[Columns] = {
     "disk": _disk,
 }
 """What every list has beside who a member is, its state, and when it was heard: `members`, `watch`, and the page."""
+
+REPORTED: Final[Columns] = {
+    "behind": lambda said: said.get("lag"),
+    "records/s": lambda said: None if said.get("records_per_second") is None else round(said["records_per_second"]),
+    "disk": lambda said: size(said.get("disk_bytes")),
+}
+"""What tables of a member's tasks have of what it last said of each."""
 
 
 def filled(columns: Columns, members: Sequence[Json]) -> Columns:
