@@ -12,8 +12,8 @@ from tests.cli.canned import Canned
 from tests.cli.test_operators import M1, M3, MEMBERS, group
 
 from batonpass.cli.exits import Exit
-from batonpass.cli.watch import EVENTS_SHOWN, Seen, event_line, picture
-from batonpass.dashboard.view_models.members import COLUMNS
+from batonpass.cli.watch import EVENTS_SHOWN, HELD, Seen, event_line, picture
+from batonpass.dashboard.view_models.members import COLUMNS, filled
 from batonpass.dashboard.words import Names
 from batonpass.zones import zone_named
 
@@ -76,9 +76,12 @@ def test_a_picture_shows_who_has_what(report: dict[str, Any], words: str) -> Non
 
 
 def test_a_picture_has_every_column_of_a_list_of_members() -> None:
-    heads = drawn(Seen(group(), [MEMBERS[0] | {"capacity": 2.0}, MEMBERS[1]], None), [], height=60)
-    (line,) = [line.split() for line in heads.splitlines() if line.startswith("member ")]
-    assert line == ["member", "state", *COLUMNS, "heard"]
+    members = [MEMBERS[0] | {"capacity": 2.0}, MEMBERS[1]]
+    shown = drawn(Seen(group(), members, None), [], height=60)
+    (heads,) = [line.split() for line in shown.splitlines() if line.startswith("member ")]
+    more = [title for title in filled(COLUMNS, members) if title not in HELD]
+    assert {"capacity", "load", "disk"} <= set(more)
+    assert " ".join(heads) == " ".join(["member", "state", *HELD, *more, "heard"])
 
 
 def drawn(seen: Seen, events: list[dict[str, Any]], *, width: int = 200, height: int = 24) -> str:
