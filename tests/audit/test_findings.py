@@ -12,6 +12,7 @@ from uuid import UUID
 import pytest
 from typer.testing import CliRunner
 
+from batonpass import audit
 from batonpass.audit.findings import (
     FINDINGS_PER_LAW,
     AuditResult,
@@ -81,6 +82,11 @@ def test_every_notice_is_in_the_table_of_the_document() -> None:
     page = (Path(__file__).parents[2] / "docs" / "audit.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| ([a-z, -]+) \| notice \|", page, re.MULTILINE)
     assert {name for row in rows for name in row.split(", ")} == set(NOTICES)
+
+
+def test_every_notice_is_found_by_somebody() -> None:
+    code = "".join(path.read_text(encoding="utf-8") for path in Path(audit.__file__).parent.glob("*.py"))
+    assert [name for name in NOTICES if f'"{name}"' not in code] == [], "audit/measures.py finds it"
 
 
 def test_a_finding_without_a_meaning_cannot_be_made() -> None:

@@ -12,14 +12,7 @@ from batonpass.audit.entries import Entry
 from batonpass.audit.facts import Fact, Interval, Lag, Noted, Probe, Run, Warmup
 from batonpass.audit.findings import Finding, GroupDay, Kept
 from batonpass.audit.ledger import Ledger
-from batonpass.audit.measures import (
-    Measures,
-    WorstHour,
-    lag_of,
-    stalled_warmup,
-    stuck_task,
-    stuck_warmup,
-)
+from batonpass.audit.measures import Measures, WorstHour, lag_of
 from batonpass.audit.plan import GroupPlan
 
 
@@ -27,7 +20,7 @@ class GroupFold:
     """Takes the entries of one group's day in the order of the log.
 
     Attributes:
-        kept: what the laws found.
+        kept: what the laws found, and what is worth a look.
         gaps, warmups, intervals: those of the day that were found since these lists were emptied last.
         day: the measures; None before the end, and for the remains of a deleted group.
         worst_hour: the one with the most downtime, if any.
@@ -51,11 +44,10 @@ class GroupFold:
         self.worst_hour: WorstHour | None = None
         self._behind: list[Finding] = []
         self.ledger = Ledger(plan)
-        self._group = plan.group
         self._begin_ms, self._end_ms = begin_ms, end_ms
         self._lags = lags or {}
         self._generations = generations
-        self._measures = Measures(self.ledger, begin_ms, end_ms)
+        self._measures = Measures(self.ledger, self.kept, begin_ms, end_ms)
 
     def take(self, entry: Entry) -> None:
         """Take the next entry."""
@@ -75,9 +67,7 @@ class GroupFold:
             self._learn(fact)
         if not lawful:
             self.kept.add(*self._behind)
-        flapping = self._measures.flapping()
-        self.kept.add(*flapping)
-        self.day = self._measures.day(len(flapping), self._generations)
+        self.day = self._measures.day(self._generations)
         self.worst_hour = self._measures.worst_hour()
 
     def _learn(self, fact: Fact) -> None:
@@ -90,7 +80,7 @@ class GroupFold:
             self._learn_run(fact)
         elif isinstance(fact, Noted):
             self._measures.told(fact.entry)
-            self.kept.add(*unreadable_snapshot(fact, self.ledger), *stalled_warmup(fact.entry, self.ledger))
+            self.kept.add(*unreadable_snapshot(fact, self.ledger))
         elif isinstance(fact, Warmup):
             self._learn_warmup(fact)
         elif isinstance(fact, Interval):
@@ -102,15 +92,13 @@ class GroupFold:
         gap = gap_after(run, self.ledger, self._begin_ms, self._end_ms)
         if gap is not None:
             self._measures.gap(gap)
-            self.kept.add(*stuck_task(gap, self._group))
             self.gaps.append(gap)
 
     def _learn_warmup(self, one: Warmup) -> None:
         began, ended = one.began, one.ended
         task, member = began.task or "", began.member or ""
         lags = [*one.lags, *self._lags.get((task, member), ())]
-        self._measures.warmup(one)
-        self.kept.add(*stuck_warmup(one, lags, self._group, self._begin_ms, self._end_ms))
+        self._measures.warmup(one, lags)
         self.warmups.append(
             rows.Warmup(
                 **self._ends(began, ended),

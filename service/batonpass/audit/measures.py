@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from batonpass.audit.downtime import STUCK_MS, distributions, lifetime_ms
 from batonpass.audit.entries import NUMBER_MOST, Entry
 from batonpass.audit.facts import Lag, Probe, Warmup
-from batonpass.audit.findings import STILL, DowntimeCause, Finding, GroupDay, Severity, time_of
+from batonpass.audit.findings import STILL, DowntimeCause, Finding, GroupDay, Kept, Severity, time_of
 from batonpass.audit.ledger import Ledger
 from batonpass.audit.plan import HOUR_MS
 from batonpass.audit.rows import Gap, Generation
@@ -50,11 +50,11 @@ WENT: Final = frozenset({"expired", "fenced", "replaced", "taken-over"})
 
 
 class Measures:
-    """Adds up the day of one group out of the facts of its ledger."""
+    """Adds up the day of one group out of the facts of its ledger, and keeps a notice of what is worth a look."""
 
-    def __init__(self, ledger: Ledger, begin_ms: int, end_ms: int) -> None:
-        """Begin with nothing."""
-        self._ledger, self._begin_ms, self._end_ms = ledger, begin_ms, end_ms
+    def __init__(self, ledger: Ledger, kept: Kept, begin_ms: int, end_ms: int) -> None:
+        """Begin with nothing; ``kept`` takes the notices."""
+        self._ledger, self._kept, self._begin_ms, self._end_ms = ledger, kept, begin_ms, end_ms
         self._counts: defaultdict[str, int] = defaultdict(int)
         self._gaps: defaultdict[str, array[int]] = defaultdict(lambda: array("q"))
         self._longest_unowned_ms = 0
@@ -70,6 +70,7 @@ class Measures:
         """Count what is placed, and note who goes."""
         if entry.seq < self._ledger.plan.first:
             return
+        self._kept.add(*stalled_warmup(entry, self._ledger))
         what = entry.what
         if what == "placed":
             self._counts["generations"] += (entry.token or 0) > 0
@@ -80,12 +81,14 @@ class Measures:
 
     def gap(self, gap: Gap) -> None:
         """Count a gap."""
+        self._kept.add(*stuck_task(gap, self._ledger.plan.group))
         self._gaps[gap.cause].append(gap.gap_ms)
         self._longest_unowned_ms = max(self._longest_unowned_ms, gap.unowned_ms)
         self._down_ms[(gap.from_ms - self._begin_ms) // HOUR_MS] += gap.gap_ms
 
-    def warmup(self, warmup: Warmup) -> None:
-        """Count a warmup that existed during some part of the day."""
+    def warmup(self, warmup: Warmup, lags: Sequence[Lag]) -> None:
+        """Count a warmup that existed during some part of the day; ``lags`` are what is known of its copy."""
+        self._kept.add(*stuck_warmup(warmup, lags, self._ledger.plan.group, self._begin_ms, self._end_ms))
         if warmup.ended is None or warmup.ended.ms >= self._begin_ms:
             self._counts["warmups"] += 1
             self._counts["wasted_warmups"] += warmup.outcome == "dropped"
@@ -96,7 +99,7 @@ class Measures:
             self._counts["probes"] += 1
             self._counts["futile_probes"] += probe.futile
 
-    def flapping(self) -> list[Finding]:
+    def _flapping(self) -> list[Finding]:
         """Return a notice for each member that came and went again and again (flapping-member)."""
         suspected = {one.member for one in self._departures if one.what == "suspected"}
         of_identity: defaultdict[str, list[Entry]] = defaultdict(list)
@@ -112,16 +115,17 @@ class Measures:
         worst = max(self._down_ms.items(), key=lambda one: (one[1], -one[0]), default=None)
         return None if worst is None else WorstHour(self._begin_ms + worst[0] * HOUR_MS, worst[1])
 
-    def day(self, flapping: int, generations: Sequence[Generation]) -> GroupDay | None:
-        """Return the results; None for the remains of a deleted group, which has no tasks and no day."""
-        ledger, counts = self._ledger, self._counts
+    def day(self, generations: Sequence[Generation]) -> GroupDay | None:
+        """End the day. Return the results; None for the remains of a deleted group, which has no tasks and no day."""
+        ledger, counts, flapping = self._ledger, self._counts, self._flapping()
+        self._kept.add(*flapping)
         tasks_seen = sum(task.seen for task in ledger.tasks.values())
         if not counts["records"] and not tasks_seen:
             return None
         downtime_ms = sum(map(sum, self._gaps.values()))
         task_ms = lifetime_ms(ledger.tasks.values(), self._begin_ms, self._end_ms)
         measures: dict[str, float | int | None] = {name: counts[name] for name in COUNTED}
-        measures["flapping_members"] = flapping
+        measures["flapping_members"] = len(flapping)
         measures["downtime_ms"] = downtime_ms
         for name, cause in OF_CAUSES.items():
             measures[name] = len(self._gaps[cause]) if cause in self._gaps else 0
@@ -209,7 +213,7 @@ def stuck_warmup(warmup: Warmup, lags: Sequence[Lag], group: str, begin_ms: int,
 
 def stalled_warmup(one: Entry, ledger: Ledger) -> Iterator[Finding]:
     """Yield the notice of a warmup that Batonpass gave up on (stuck-warmup)."""
-    if one.what == "stalled" and one.seq >= ledger.plan.first:
+    if one.what == "stalled":
         detail = f"its warmup made no progress and was given up at {time_of(one.at_ms)}"
         yield Finding(ledger.plan.group, "stuck-warmup", NOTICE, one.task, one.member, detail, (one.seq,), (one.at_ms,))
 
