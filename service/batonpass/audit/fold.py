@@ -79,7 +79,7 @@ class GroupFold:
         if isinstance(fact, Run):
             self._learn_run(fact)
         elif isinstance(fact, Noted):
-            self._measures.told(fact.entry)
+            self._measures.noted(fact.entry)
             self.kept.add(*unreadable_snapshot(fact, self.ledger))
         elif isinstance(fact, Warmup):
             self._learn_warmup(fact)

@@ -66,7 +66,7 @@ class Measures:
         if entry.seq >= self._ledger.plan.first:
             self._counts["records"] += 1
 
-    def told(self, entry: Entry) -> None:
+    def noted(self, entry: Entry) -> None:
         """Count what is placed, and note who goes."""
         if entry.seq < self._ledger.plan.first:
             return

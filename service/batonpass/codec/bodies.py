@@ -107,7 +107,7 @@ class JoinBody(Struct, forbid_unknown_fields=True):
 
 
 class HeartbeatBody(Struct, forbid_unknown_fields=True):
-    """A member's word."""
+    """What a member reports."""
 
     seq: Count
     member_epoch: Count

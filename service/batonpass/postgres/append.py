@@ -39,13 +39,13 @@ ROW_BYTES: Final = 100
 class Prepared(NamedTuple):
     """A commit in its stored form. ``rows`` has the rows of each part; ``weight`` is about how many bytes they have.
 
-    ``heals`` says that with this commit the group has taken note that the store lost commits.
+    ``notes_recovery`` says that with this commit the group has taken note that the store lost commits.
     """
 
     commit: Commit
     rows: Mapping[str, list[Row]]
     weight: int
-    heals: bool = False
+    notes_recovery: bool = False
 
 
 def prepare(commit: Commit, up_to: Mapping[str, int] = VERSIONS) -> Prepared:
@@ -68,8 +68,8 @@ def prepare(commit: Commit, up_to: Mapping[str, int] = VERSIONS) -> Prepared:
     }
     rows |= member_rows(commit.records)
     weight = sum(_weight(part) for part in rows.values())
-    heals = any(isinstance(one, r.EpochsRaised) for one in commit.records)
-    return Prepared(commit, {name: part for name, part in rows.items() if part}, weight, heals=heals)
+    notes_recovery = any(isinstance(one, r.EpochsRaised) for one in commit.records)
+    return Prepared(commit, {name: part for name, part in rows.items() if part}, weight, notes_recovery=notes_recovery)
 
 
 def plain(said: str) -> str:
@@ -306,14 +306,14 @@ GUARDS: Final[Mapping[str, str]] = {
     "expected": "bigint",
     "added": "bigint",
     "epochs": "bigint",
-    "tells": "bigint",
-    "heals": "boolean",
+    "event_count": "bigint",
+    "notes_recovery": "boolean",
 }
 """What each commit states about its group. These parameters follow the owner, which is the first one."""
 
 _GUARDED: Final = """
     asked as (
-        select * from unnest({guards}) with ordinality as a(group_id, expected, added, epoch, tells, heals, place)
+        select * from unnest({guards}) with ordinality as a(group_id, expected, added, epoch, event_count, notes_recovery, place)
     ), {members} locked as (
         -- A head that another session has locked is left out: the other groups must not wait for it.
         select h.group_id from group_heads h join asked a on a.group_id = h.group_id {are_free}
@@ -321,11 +321,11 @@ _GUARDED: Final = """
     ), moved as (
         update group_heads h
            set version = a.expected + a.added, coordinator_epoch = a.epoch,
-               recovered_at = case when a.heals then null else h.recovered_at end
+               recovered_at = case when a.notes_recovery then null else h.recovered_at end
           from asked a join locked l on l.group_id = a.group_id
          where h.group_id = a.group_id and h.version = a.expected and h.coordinator_epoch <= a.epoch
            and h.owner = $1
-        returning h.group_id, a.expected, a.epoch, a.tells, a.place
+        returning h.group_id, a.expected, a.epoch, a.event_count, a.place
     )
 """
 _MEMBERS: Final = """
@@ -345,9 +345,9 @@ _ARE_FREE: Final = """
 """Neither must they wait for a row of a member: its group is left out, too."""
 _COUNTED: Final = """
     counted as (
-        insert into event_counter as e (id, position) select 1, sum(tells) from moved having sum(tells) > 0
+        insert into event_counter as e (id, position) select 1, sum(event_count) from moved having sum(event_count) > 0
         on conflict (id) do update set position = e.position + excluded.position
-        returning e.position, (select sum(tells) from moved) as added
+        returning e.position, (select sum(event_count) from moved) as added
     )
 """
 
@@ -397,7 +397,7 @@ def parameters(batch: Sequence[Prepared], parts: frozenset[str], owner: str) -> 
         [len(commit.records) for commit in commits],
         [commit.coordinator_epoch for commit in commits],
         [len(commit.history.events) for commit in commits],
-        [one.heals for one in batch],
+        [one.notes_recovery for one in batch],
     ]
     for name in _in_order(parts):
         rows = [(place, *row) for place, one in enumerate(batch, start=1) for row in one.rows.get(name, ())]
