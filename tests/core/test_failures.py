@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from itertools import pairwise
+from itertools import chain, pairwise, repeat
 
 import pytest
 from tests.core.scene import Scene, copy, failed, restoring, running, topology
@@ -591,6 +591,24 @@ def test_a_handover_that_ended_badly_is_not_made_again_for_a_while_that_grows(sa
         gaps = [later - earlier for earlier, later in pairwise(at)]
         assert 2 <= len(at) <= 6
         assert all(later > earlier + 50_000 for earlier, later in pairwise(gaps))
+
+
+@pytest.mark.parametrize("ran_s", [0, 5])
+def test_an_owner_that_was_ready_and_restores_is_not_handed_the_task_again_at_once(ran_s: int) -> None:
+    """It says neither that it failed nor that its state is lost, and a third member has a copy that is ready."""
+    scene = Scene(whole=False)
+    scene.declare(topology(1), num_standby_replicas=2)
+    for name in ("m1", "m2", "m3"):
+        scene.join(name)
+    scene.settle(60)
+    scene.do(PinRequest(TaskId("0_0"), MemberId("m2")))
+    says = chain(repeat(running(), ran_s), repeat(restoring(10**9)))
+    token = scene.task("0_0").token
+    go(scene, 120, bad={"m2": lambda _task: next(says)})
+    assert scene.task("0_0").token <= token + 2
+    assert scene.task("0_0").owner != "m2"
+    (failure,) = scene.task("0_0").marks.failures
+    assert (failure.member_id, failure.outcome) == ("m2", Outcome.STUCK)
 
 
 def test_copies_that_make_progress_and_are_not_where_they_said_count_as_stuck() -> None:

@@ -487,6 +487,24 @@ def test_a_warmup_that_comes_no_closer_gives_way_in_the_same_rebalance() -> None
     assert roles(advice, "b") == {"warmup": ["0_2", "0_3"]}
 
 
+def test_a_process_that_restores_whatever_it_is_handed_is_not_handed_it_again_and_again() -> None:
+    """Its copies say that they are level. Kafka says of it neither that it failed nor that its state is lost."""
+    leader = Leader(3, num_standby_replicas=2)
+    of: dict[str, list[str]] = {"a": ["0_0", "0_1"], "b": ["0_2"], "c": []}
+    handovers = 0
+    for _ in range(60):
+        before, says = of, []
+        for name, active in of.items():
+            runs = process(name, dict.fromkeys(("0_0", "0_1", "0_2"), 0) | dict.fromkeys(active, RUNS))
+            restores = {TaskId(task): TaskReport("active", ActiveState.RESTORING, 60_000) for task in active}
+            says.append(replace(runs, tasks={**runs.tasks, **restores}) if name == "c" else runs)
+        advice = leader.ask(*says)
+        of = {name: roles(advice, name).get("active", []) for name in of}
+        handovers += sum(len(set(of[name]).difference(before[name])) for name in of)
+    assert handovers <= 4
+    assert of["c"] == []
+
+
 def test_pins_hold() -> None:
     leader = Leader(tasks=2)
     leader.ask(process("a", {"0_0": RUNS}), process("b", {"0_1": RUNS}))

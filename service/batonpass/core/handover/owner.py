@@ -35,8 +35,9 @@ open in a changelog of the task; grants that are held for the group; a revocatio
 without an owner that the owner is about to be granted; and a target that is not there. Nothing holds a move at the
 deadline of a drain.
 
-No copy takes over from an owner on a member where the task failed lately (``failures``). Without an owner, and at the
-deadline of a drain, such members, and those that are distrusted, come after the others.
+An owner that restores again what it had, and gives way to a copy, counts as one where the task failed, as does one that
+is stuck. No copy takes over from an owner on a member where the task failed lately (``failures``). Without an owner,
+and at the deadline of a drain, such members, and those that are distrusted, come after the others.
 
 | there is no owner | owner after this step |
 |---|---|
@@ -241,7 +242,11 @@ def _choose_for_not_running(view: View, task: Task, owner: Member, own: Copy) ->
     choice = _best_ready(view, task, excluding=(owner.id, previous_owner, *view.avoided_for(task)))
     if choice is None:
         return stay(view, task, Hold(Held.FAILED) if failed else None)
-    return choice._replace(why=Why.STUCK) if is_stuck and not failed else choice
+    if failed:
+        return choice
+    # It had what it needs, and has lost it: that is remembered as if it had said so, else its target is it again.
+    was_ready = task.ready_grant or task.ran_since_ms >= task.since_ms
+    return choice._replace(why=Why.STUCK) if is_stuck or was_ready else choice
 
 
 def _runs_in_a_moment(view: View, task: Task, owner: Member, own: Copy) -> bool:

@@ -135,8 +135,9 @@ class Outcome(StrEnum):
     """How a task ended where it did not run well.
 
     ``FAILED``: its owner said so. ``DIED``: its owner's lease expired while it ran the task. ``LOST``: a copy that was
-    caught up was gone once it had the task. ``STUCK``: its owner did not come to run it, and a ready copy took over.
-    ``SILENT``: its next owner was not heard when it could have been granted the task, and another member was.
+    caught up was gone once it had the task. ``STUCK``: its owner did not come to run it, or restored again what it had,
+    and a ready copy took over. ``SILENT``: its next owner was not heard when it could have been granted the task, and
+    another member was.
     """
 
     FAILED = "failed"
