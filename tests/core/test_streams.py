@@ -487,6 +487,21 @@ def test_a_warmup_that_comes_no_closer_gives_way_in_the_same_rebalance() -> None
     assert roles(advice, "b") == {"warmup": ["0_2", "0_3"]}
 
 
+def test_a_placement_that_fails_is_tried_again_at_the_next_probe(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No timer of the group does that, and a rest of which the application is told lasts until something happens."""
+
+    def fails(*_: object) -> None:
+        raise OverflowError("too large")
+
+    leader = Leader()
+    leader.ask(process("a", ALL))
+    with monkeypatch.context() as patched:
+        patched.setattr("batonpass.core.target.retarget.place", fails)
+        advice = leader.ask(process("a", ALL), process("b"))
+        assert (advice.at_rest, advice.follow_up_ms) == (False, GroupConfig().probing_rebalance_interval_ms)
+    assert roles(leader.ask(process("a", ALL), process("b")), "b") == {"warmup": ["0_0", "0_1"]}
+
+
 def test_a_process_that_restores_whatever_it_is_handed_is_not_handed_it_again_and_again() -> None:
     """Its copies say that they are level. Kafka says of it neither that it failed nor that its state is lost."""
     leader = Leader(3, num_standby_replicas=2)

@@ -398,7 +398,7 @@ def _follow_up(draft: DecisionDraft, view: View) -> tuple[int | None, bool]:
 
     A revoked active is free as soon as its owner has rejoined. A restoring copy is examined when it should be done, and
     ever less often if it is not. What is held is examined when its hold ends, since no timer of the group does that.
-    What waits for an operator is examined after the probing interval.
+    What waits for an operator, or for a placement that found no answer, is examined after the probing interval.
     """
     group, now_ms = view.group, view.now_ms
     tasks = [task for task in view.tasks.pick(group.unsettled) if task.id in group.table.index_of]
@@ -414,7 +414,7 @@ def _follow_up(draft: DecisionDraft, view: View) -> tuple[int | None, bool]:
     if any(task.warmups or task.handover.next_owner or task.target.owner not in (None, task.owner) for task in tasks):
         waits.append(interval_ms)
     waits += [max(SOONEST_MS, at_ms - now_ms) for at_ms in hold_ends_ms(draft)]
-    return (min(*waits, interval_ms) if waits else None), False
+    return (min([*waits, interval_ms]) if waits or group.placement_failed else None), False
 
 
 def _restoring(view: View, task: Task) -> list[MemberId]:
