@@ -76,7 +76,7 @@ class Luck:
     """One seed: a group, its workers, and what happens to them. ``history`` is every input with its time.
 
     With ``together``, what several workers say mostly arrives at once. With ``measured`` they say what load tasks have,
-    which wanders, and the group is balanced by it.
+    which wanders until there is peace, and the group is balanced by it.
     """
 
     def __init__(self, seed: int, *, together: bool = False, measured: bool = False) -> None:
@@ -92,6 +92,7 @@ class Luck:
         self.workers: dict[MemberId, Worker] = {}
         self.runs = 0
         self.answers_lost = 0.1
+        self.wanders_until_ms = 2**62
         chance = self.chance
         more = (Subtopology("2", 5, weight=2.5),) if chance.random() < 0.3 else ()
         shape = topology(chance.choice([4, 8, 8, 12, 20]), stateless=chance.choice([0, 0, 3]), more=more)
@@ -255,7 +256,7 @@ class Luck:
         if self.loads is None:
             return None
         index = self.group.table.index_of.get(task, 0)
-        is_hot = (index + self.now_ms // 200_000) % 5 == 0
+        is_hot = (index + min(self.now_ms, self.wanders_until_ms) // 200_000) % 5 == 0
         return self.loads.choice([None, 0.0, 100.0] if self.loads.random() < 0.02 else [3.0 if is_hot else 0.5])
 
     def bytes_of(self, task: TaskId) -> int:
@@ -405,6 +406,7 @@ class Luck:
     def peace(self) -> int:
         """Let nothing go wrong any more; return after how many heartbeats of everybody the group rests."""
         self.answers_lost = 0
+        self.wanders_until_ms = self.now_ms
         self.hot.clear()
         self.unknown.clear()
         for worker in self.workers.values():
