@@ -552,9 +552,15 @@ def _badness(group: Mapping[str, Any]) -> tuple[int, int, bool, str, str]:
 
 
 def health_of(body: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return how a group is; a level that only a newer coordinator knows is attention."""
-    found: Mapping[str, Any] = body["health"]
-    return found if found["level"] in LEVELS else {**found, "level": "attention"}
+    """Return how a group is. A level that is not known here is attention; an older coordinator tells one finding."""
+    found = {"others": [], "more_remedies": 0} | body["health"]
+    return found | ({} if found["level"] in LEVELS else {"level": "attention"})
+
+
+def further(explained: Mapping[str, Any]) -> list[str]:
+    """Return the sentences of an explanation that its health does not say."""
+    said = [explained["sentences"][0], *(one["sentence"] for one in health_of(explained)["others"])]
+    return [one for one in explained["sentences"] if one not in said]
 
 
 def is_other_than(incident: Mapping[str, Any], cause: Mapping[str, Any] | None) -> bool:

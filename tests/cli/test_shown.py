@@ -24,6 +24,7 @@ ANSWERS = (
 NOT_SHOWN = {
     "application_id",
     "avoided_until",
+    "grants_held_until",
     "group_epoch",
     "hot_since",
     "hottest_share",

@@ -7,14 +7,24 @@ from dataclasses import replace
 
 from tests.core.scene import Scene, copy, failed, restoring, running, topology
 from tests.core.scenes import TASK, guarded, pair
+from tests.core.test_streams import ALL, Leader, process
 
 from batonpass.core.handover.view import View
 from batonpass.core.state.ids import InstanceId, MemberId
-from batonpass.core.state.inputs import DrainRequest, Eviction, Leave, PauseRequest, PollBroken, Started, StoreRecovered
+from batonpass.core.state.inputs import (
+    DrainRequest,
+    Eviction,
+    GroupDeletion,
+    Leave,
+    PauseRequest,
+    PollBroken,
+    Started,
+    StoreRecovered,
+)
 from batonpass.core.state.model import OnLeaseLost, PauseScope, Subtopology, Topology
 from batonpass.core.state.reasons import Held, meaning_of
 from batonpass.core.state.soft import Soft
-from batonpass.explain.health import LACKING_MS, Health, describe
+from batonpass.explain.health import FORGOTTEN_MS, LACKING_MS, Health, describe
 from batonpass.explain.remedies import EventRemedy, Level, remedy_of
 from batonpass.explain.task import TaskState
 
@@ -203,6 +213,7 @@ def test_of_several_members_with_whom_the_same_is_wrong_one_sentence_tells() -> 
     silent(scene, *"abcdef")
     assert said(scene)[2].startswith("6 members (a, b, c and 3 more) have fallen silent.")
     assert commands(scene) == [f"batonpass evict g {name} --dead" for name in "abcde"]
+    assert health(scene).worst.more == 1
     scene = staged(*"abc")
     for name in "ab":
         scene.do(DrainRequest(MemberId(name), deadline_ms=60_000))
@@ -618,6 +629,8 @@ def test_a_member_that_is_given_nothing_new_is_named_with_the_command_that_trust
     found = {one.what: one for one in (health(scene).worst, *health(scene).others)}["distrusted"]
     assert found.sentence.startswith(f"Member {owner} is given nothing new: ")
     assert [one.command for one in found.remedies] == [f"batonpass trust g {owner}"]
+    assert found.cause is not None
+    assert (found.cause.task, found.cause.member_id, found.cause.detail) == (TASK, owner, "broken")
 
 
 def test_a_placement_that_failed_asks_for_attention() -> None:
@@ -633,6 +646,158 @@ def test_an_application_that_is_heard_at_its_rebalances_alone_is_not_said_to_be_
     found = describe(View(scene.group, restarted_soft, scene.now_ms))[1]
     assert found.evidence == "what the application told at its last rebalance"
     assert found.worst.what not in ("unheard", "silent")
+
+
+def test_an_application_that_is_not_heard_is_not_said_to_copy_too_slowly() -> None:
+    """What its copies lacked at its last rebalance says nothing of now."""
+    leader = Leader()
+    leader.ask(process("a", ALL), process("b"))
+    for _ in range(100):
+        leader.scene.tick(10_000)
+    found = describe(leader.scene.view())[1]
+    assert found.worst.sentence.startswith("Nothing has been heard of the application for 16 min 42 s")
+    assert "warmup-stalled" not in {one.what for one in found.others}
+    assert found.evidence == "what the application told at its last rebalance, 16 min 42 s ago"
+
+
+def test_what_holds_every_grant_is_said_and_is_the_cause_and_the_end_of_what_waits() -> None:
+    """A clock that has moved, and a group that was deleted by force and declared anew."""
+    scene = guarded(2)
+    scene.soft = Soft()
+    scene.do(Started(clock_moved=True))
+    started_ms = scene.now_ms
+    scene.tick(1_000)
+    scene.obey()
+    worst = health(scene).worst
+    session_ms = scene.group.config.session_timeout_ms
+    assert said(scene)[:2] == (Level.ATTENTION, "grants-held")
+    assert (worst.since_ms, worst.until_ms) == (started_ms, started_ms + session_ms)
+    assert worst.sentence == "Nothing is granted for another 44 s."
+    assert worst.todo == "Wait 44 s; then what waits is granted by itself."
+    scene = guarded(2)
+    lost_ms = scene.now_ms + session_ms
+    scene.do(GroupDeletion(force=True))
+    scene.declare(topology(2))
+    scene.join("c")
+    scene.tick(3_000)
+    worst = health(scene).worst
+    assert (worst.what, worst.until_ms, worst.until) == (
+        "not-processed",
+        lost_ms,
+        "the time for which nothing is granted",
+    )
+    assert worst.cause is not None
+    assert worst.cause.detail == meaning_of(Held.GRANTS_HELD)
+
+
+def test_an_instance_that_is_kept_out_is_named_and_after_a_while_asks_for_attention() -> None:
+    """A hold that nobody ends; one that has an end waits for it."""
+
+    def kept_out(for_ms: int | None = None) -> Scene:
+        scene = Scene()
+        scene.declare(topology(2))
+        for name in "ab":
+            scene.join(name, instance_id=InstanceId(f"pod-{name}"))
+            scene.settle()
+        scene.do(Eviction(A, dead=True, until_undone=True, for_ms=for_ms))
+        scene.settle()
+        return scene
+
+    scene = kept_out()
+    words = "Instance pod-a is kept out: none of its runs gets a task, until that is undone."
+    assert said(scene) == (Level.AT_REST, "kept-out", f"{words} All 2 tasks run.")
+    assert commands(scene) == ["batonpass undrain g pod-a"]
+    assert health(scene).worst.until == "when an operator undrains it"
+    since_ms = health(scene).worst.since_ms
+    scene.now_ms += FORGOTTEN_MS
+    scene.obey()
+    assert (health(scene).level, health(scene).worst.since_ms) == (Level.ATTENTION, since_ms)
+    scene = kept_out(24 * 3_600_000)
+    scene.now_ms += FORGOTTEN_MS
+    scene.obey()
+    worst = health(scene).worst
+    assert (worst.level, worst.until) == (Level.AT_REST, "the end that this was given")
+    assert worst.until_ms is not None
+
+
+def test_where_everybody_drains_or_is_kept_out_that_can_be_undone() -> None:
+    scene = Scene()
+    scene.declare(topology(2))
+    scene.join("a", instance_id=InstanceId("pod-a"))
+    scene.settle()
+    scene.do(Eviction(A, dead=True, until_undone=True))
+    scene.join("c", instance_id=InstanceId("pod-a"))
+    scene.tick(1_000)
+    assert said(scene)[:2] == (Level.TROUBLE, "not-processed")
+    assert health(scene).worst.todo.endswith("or undrain one that may.")
+    assert commands(scene) == ["batonpass undrain g pod-a"]
+
+
+def test_a_callback_that_does_not_return_asks_for_attention_before_it_is_no_longer_waited_for() -> None:
+    """For the task that it begins, and for the task that it gives up."""
+    scene = pair(2)
+    for _ in range(80):
+        scene.tick(1_000)
+        scene.obey("a")
+        held = scene.member("b").assignment.items()
+        scene.beat("b", {task: copy(grant.role) for task, grant in held if not grant.token})
+    worst = health(scene).worst
+    assert (worst.level, worst.what, worst.sentence) == (Level.ATTENTION, "slow", "1 task is still starting.")
+    assert (worst.runbook, "Look at the log of b: its callback has not returned." in worst.todo) == (
+        "handover-stuck",
+        True,
+    )
+    assert worst.since_ms is not None
+    assert worst.until_ms == worst.since_ms + scene.group.config.rebalance_timeout_ms
+    scene = pair(2)
+    for _ in range(60):
+        scene.tick(1_000)
+        scene.beat("a", {"0_0": running(), "0_1": running()})
+        scene.beat("b", {task: copy("warmup") for task in scene.member("b").assignment})
+    worst = health(scene).worst
+    assert (worst.what, worst.sentence) == ("slow", "1 task is still handing over.")
+    assert "Look at the log of a: its callback has not returned." in worst.todo
+    for _ in range(10):
+        scene.tick(1_000)
+    assert "slow" not in {one.what for one in (health(scene).worst, *health(scene).others)}, "nobody was heard"
+
+
+def test_a_task_that_fails_on_every_member_is_told_from_a_host_on_which_tasks_fail() -> None:
+    scene = pair(2)
+    for _ in range(40):
+        scene.tick(1_000)
+        for name in "ab":
+            held = scene.member(name).assignment.items()
+            reports = {
+                one: (failed("checksum mismatch") if one == TASK else running()) for one, grant in held if grant.token
+            }
+            scene.beat(name, {one: copy(grant.role) for one, grant in held if not grant.token} | reports)
+    worst = health(scene).worst
+    assert worst.sentence == "1 of 2 tasks is not processed: 1 failed wherever it was tried."
+    assert worst.todo.startswith("Members a and b failed it alike, and no other may try it now")
+    assert worst.cause is not None
+    assert worst.cause.detail == "checksum mismatch"
+
+
+def test_of_two_troubles_each_has_its_cause_and_its_help() -> None:
+    scene = Scene()
+    scene.declare(topology(4), session_timeout_ms=10_000)
+    for name in "abcd":
+        scene.join(name)
+    scene.settle()
+    owner = scene.task(TASK).owner
+    assert owner is not None
+    for _ in range(15):
+        scene.tick(1_000)
+        scene.beat(owner, {TASK: failed("disk full")})
+    found = health(scene)
+    assert found.worst.sentence == "4 of 4 tasks are not processed: 1 failed, 3 without an owner."
+    assert found.worst.cause is not None
+    assert found.worst.cause.detail == "disk full", "what is named first"
+    storm = next(one for one in found.others if one.what == "storm")
+    assert (storm.level, [one.command for one in storm.remedies]) == (Level.TROUBLE, ["batonpass resume g"])
+    assert found.incident is not None
+    assert found.incident.detail == "its lease ran out; it ran 1 task; 2 more members were lost then"
 
 
 def test_what_an_event_tells_is_looked_up_in_the_same_table() -> None:

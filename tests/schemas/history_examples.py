@@ -149,7 +149,23 @@ HEALTH: dict[str, Any] = {
     "incident": {"task": None, "member": "m9", "instance_id": None, "at": AT, "detail": "its lease ran out"},
     "todo": "First mend what the worker logged (checksum mismatch), then release what is parked.",
     "remedies": [{"action": "release", "member": None, "task": "0_5", "command": "batonpass release orders 0_5"}],
+    "more_remedies": 0,
     "runbook": "task-not-running",
+    "others": [
+        {
+            "level": "attention",
+            "what": "paused",
+            "sentence": "An operator holds every move.",
+            "since": AT,
+            "until": None,
+            "ends": "when an operator resumes it",
+            "cause": None,
+            "todo": "Resume when what it was paused for is done.",
+            "remedies": [{"action": "resume", "member": None, "task": None, "command": "batonpass resume orders"}],
+            "more_remedies": 0,
+            "runbook": "paused-too-long",
+        }
+    ],
 }
 
 GROUP_EXPLAINED: dict[str, Any] = {

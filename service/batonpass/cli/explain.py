@@ -9,7 +9,7 @@ import typer
 from batonpass.cli.client_context import ClientContext, GroupName, client_command
 from batonpass.cli.groups import headline, remedies
 from batonpass.cli.spans import ago
-from batonpass.client import health_of, path
+from batonpass.client import further, health_of, path
 from batonpass.core.state.durations import duration
 from batonpass.dashboard.words import Names, gap_of, wait_words
 
@@ -53,7 +53,7 @@ def explain_group(context: ClientContext, body: dict[str, Any], names: Names) ->
     context.say(" ".join(headline(health, names.within)))
     for line in remedies(health, names.within):
         context.say(line)
-    for sentence in body["sentences"][1:]:
+    for sentence in further(body):
         context.say(names.within(sentence))
     if body["members"]:
         rows = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -44,6 +44,7 @@ async def list_groups(
             if one["health"]["level"] != NOT_DEPLOYED or level:
                 health, todo = one["health"], one["health"]["todo"]
                 said = [*headline(health), *([f"Do: {todo}"] if todo and health["level"] != AT_REST else [])]
+                said += [f"Also: {other['sentence']}" for other in health["others"]]
                 context.say(f"{one['group']}: {health['level']}, {sizes(one)}. {' '.join(said)}")
         idle = [one["group"] for one in found if one["health"]["level"] == NOT_DEPLOYED]
         if idle and not level:
@@ -156,17 +157,27 @@ def origin(one: Mapping[str, Any], name: Callable[[str], str] = str) -> str:
 
 
 def remedies(health: Mapping[str, Any], name: Callable[[str], str] = str) -> Iterator[str]:
-    """Yield what to do, command lines, and the runbook; then the last incident, and what all this rests on."""
-    if health["todo"]:
-        yield f"Do: {name(health['todo'])}"
-    for one in health["remedies"]:
-        yield f"Command: {one['command']}"
-    if health["runbook"]:
-        yield f"Runbook: docs/runbooks/{health['runbook']}.md"
+    """Yield what helps; what else is wrong, and what helps there; the last incident, and what all this rests on."""
+    yield from _help(health, name, [])
+    for one in health["others"]:
+        yield f"Also, {one['level']}: {' '.join(headline(one, name))}"
+        yield from _help(one, name, health["remedies"])
     if health["incident"] and is_other_than(health["incident"], health["cause"]):
         yield f"Last incident: {origin(health['incident'])}."
     if health["evidence"]:
         yield f"Known from: {health['evidence']}."
+
+
+def _help(one: Mapping[str, Any], name: Callable[[str], str], said: Sequence[Any]) -> Iterator[str]:
+    if one["todo"]:
+        yield f"Do: {name(one['todo'])}"
+    for remedy in one["remedies"]:
+        if remedy not in said:
+            yield f"Command: {remedy['command']}"
+    if one["more_remedies"]:
+        yield f"... and {count(one['more_remedies'], 'more command')} of this kind."
+    if one["runbook"]:
+        yield f"Runbook: docs/runbooks/{one['runbook']}.md"
 
 
 def sizes(body: Mapping[str, Any]) -> str:

@@ -19,7 +19,8 @@ from batonpass.core.state.model import Failure, Group, KeptOut, Member, Pause, S
 from batonpass.core.state.soft import MeasuredReport, MemberSoft
 from batonpass.dry_run.load import LoadStatus
 from batonpass.explain.group import GroupExplanation, Obstacle, WaitingTask
-from batonpass.explain.health import Health, Origin, is_silent
+from batonpass.explain.health import Finding, Health, Origin, is_silent
+from batonpass.explain.remedies import Level
 from batonpass.explain.status import Assignments, GroupStatus
 from batonpass.explain.task import CopyStatus, TaskExplanation, Wait
 
@@ -68,28 +69,36 @@ def _application_body(status: GroupStatus) -> dict[str, Any] | None:
 
 
 def health_body(group: Group, health: Health) -> dict[str, Any]:
-    """Return how a group is: what is most wrong, since when, why, until when, and what can be done."""
-    worst = health.worst
+    """Return how a group is: what is most wrong, since when, why, until when, and what can be done; what else is."""
     return {
-        "level": worst.level.value,
-        "what": worst.what,
+        **_finding_body(group, health.worst),
         "sentence": health.sentence,
-        "since": time_of(worst.since_ms),
-        "until": time_of(worst.until_ms),
-        "ends": worst.until,
         "evidence": health.evidence,
         "heard": health.heard,
         "judged_from": time_of(health.judged_from_ms),
         "tasks": {state.value: count for state, count in health.states.items()},
         "unknown": health.unknown,
-        "cause": _origin_body(group, worst.cause),
         "incident": _origin_body(group, health.incident),
-        "todo": worst.todo,
+        "others": [_finding_body(group, one) for one in health.others if one.level in (Level.TROUBLE, Level.ATTENTION)],
+    }
+
+
+def _finding_body(group: Group, one: Finding) -> dict[str, Any]:
+    return {
+        "level": one.level.value,
+        "what": one.what,
+        "sentence": one.sentence,
+        "since": time_of(one.since_ms),
+        "until": time_of(one.until_ms),
+        "ends": one.until,
+        "cause": _origin_body(group, one.cause),
+        "todo": one.todo,
         "remedies": [
-            {"action": one.action, "member": one.member_id, "task": one.task, "command": one.command}
-            for one in worst.remedies
+            {"action": remedy.action, "member": remedy.member_id, "task": remedy.task, "command": remedy.command}
+            for remedy in one.remedies
         ],
-        "runbook": worst.runbook or None,
+        "more_remedies": one.more,
+        "runbook": one.runbook or None,
     }
 
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from batonpass.core.arrivals.answers import why_drain_is_blocked
-from batonpass.core.arrivals.kept_out import name_of_instance
 from batonpass.core.handover.copies import HeldBack, TaskPlan, plan_task
 from batonpass.core.handover.planner import plan_step
 from batonpass.core.handover.probing import copies_behind
@@ -235,11 +234,6 @@ def _sentences(
     """Yield the details that the health of the group does not say."""
     group, now_ms = view.group, view.now_ms
     yield from _of_application(view, status)
-    if group.grants_from_ms > now_ms:
-        yield f"Nothing is granted for another {duration(group.grants_from_ms - now_ms)}."
-    for instance_id, entry in sorted(group.kept_out.items()):
-        until = "until that is undone" if entry.until_ms is None else f"for another {duration(entry.until_ms - now_ms)}"
-        yield f"Instance {name_of_instance(group, instance_id)} is kept out: none of its runs gets a task, {until}."
     if group.placement_due_ms is not None and group.members:
         why = ", ".join(group.triggers)
         if group.config.kafka_streams:

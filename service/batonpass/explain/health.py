@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Final, NamedTuple
 
 from batonpass.core.arrivals.answers import why_drain_is_blocked
+from batonpass.core.arrivals.kept_out import name_of_instance
 from batonpass.core.handover.planner import plan_step
 from batonpass.core.handover.probing import copies_behind
 from batonpass.core.handover.turns import last_came_on
@@ -25,6 +26,7 @@ from batonpass.core.state.model import (
     ActiveState,
     Cause,
     Failure,
+    GoneMember,
     Member,
     Outcome,
     Pause,
@@ -65,6 +67,7 @@ class Finding(NamedTuple):
         todo: what to do, with ``remedies``, commands for it, and ``runbook``, the name of a page in `docs/runbooks`.
         until_ms: when it ends by itself at the latest, by the deadline that ``until`` names.
         until: what ends it, in words. Empty if nobody knows, or nothing has to end.
+        more: how many more ``remedies`` there are.
     """
 
     level: Level
@@ -77,6 +80,7 @@ class Finding(NamedTuple):
     until_ms: int | None = None
     until: str = ""
     cause: Origin | None = None
+    more: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +122,9 @@ INCIDENT_MS: Final = 3_600_000
 LACKING_MS: Final = 600_000
 """How long spare copies that a group asks for have no place before that asks for attention."""
 
+FORGOTTEN_MS: Final = 4 * 3_600_000
+"""After how long an instance that is kept out without an end asks for attention, as the alert on a pause has it."""
+
 REMEDIES_MAX: Final = 5
 """The most commands that a finding names."""
 
@@ -149,6 +156,13 @@ _NO_PLACE: Final[Mapping[str | None, str]] = {
 }
 """Why a task waits for a member that is not there, and what helps."""
 
+ENDS: Final[Mapping[str, str]] = {
+    Held.LEASE: "the lease of the last owner",
+    Held.REJOIN_GRACE: "the time for which its place is kept",
+    Held.GRANTS_HELD: "the time for which nothing is granted",
+}
+"""Whose deadline ends what holds a task that nobody runs."""
+
 LOSSES: Final[Mapping[Cause, str]] = {
     Cause.EXPIRED: "its lease ran out",
     Cause.FENCED: "it did not give up what it was told to, and was fenced",
@@ -169,7 +183,8 @@ def health_of(view: View, status: GroupStatus) -> Health:
     look = _Look(view, status)
     # Between its rebalances nobody knows what an application runs.
     between = view.config.kafka_streams
-    due = look.found("moving", look.meanwhile)
+    begun = (task.since_ms for state in BETWEEN for task in look.by_state[state] if task.since_ms)
+    due = look.found("moving", look.meanwhile, since_ms=min(begun, default=None))
     worst, *others = sorted(_findings(look), key=lambda one: _ORDER[one.level]) or [due]
     return Health(
         worst=worst,
@@ -210,11 +225,13 @@ class _Look:
         self.unheard = [] if view.config.kafka_streams else unheard
         self.silent = [one for one in here if is_silent(view, one)]
         self.heard = [one for one in here if one.id in view.soft.members and one not in self.silent]
+        self.drained = [member for member in here if member.drain is not None]
         self.by_state: dict[TaskState, list[Task]] = {state: [] for state in TaskState}
         unsettled = [task_id for task_id in self.group.unsettled if task_id in self.group.table.index_of]
         looked_at = dict.fromkeys([*unsettled, *([] if status.at_rest else idle_tasks(view))])
         for task in view.tasks.pick(looked_at):
             self.by_state[state_of(view, task)].append(task)
+        self.held = {one.task: one for one in status.held_back}
         self.states = Counter({state: len(tasks) for state, tasks in self.by_state.items()})
         unsure = [self.group.tasks[task_id] for member in (*self.unheard, *self.silent) for task_id in member.actives]
         self.unknown = sum(task.state is ActiveState.RUNNING and not task.marks.parked for task in unsure)
@@ -232,6 +249,7 @@ class _Look:
         until: str = "",
         cause: Origin | None = None,
         members: Sequence[Member] = (),
+        runs: Mapping[MemberId, str] | None = None,
         tasks: Sequence[TaskId] = (),
         name: str = "",
         detail: str = "",
@@ -241,10 +259,10 @@ class _Look:
         name = name or (self.name(members[0].id) if len(members) == 1 else "any of them")
         span = duration(max((until_ms or 0) - self.view.now_ms, 0))
         # Nobody vouches that one is dead by a name that its next run has, too.
-        about = {one.id: one.id if advice.option else self.name(one.id) for one in members[:REMEDIES_MAX]}
+        about = runs or {one.id: one.id if advice.option else self.name(one.id) for one in members}
         remedies = (
             *(Remedy(advice.action, advice.command(group_id, one), task=one) for one in tasks[:REMEDIES_MAX]),
-            *(Remedy(advice.action, advice.command(group_id, told), one) for one, told in about.items()),
+            *(Remedy(advice.action, advice.command(group_id, about[one]), one) for one in [*about][:REMEDIES_MAX]),
         ) or (Remedy(advice.action, advice.command(group_id)),)
         return Finding(
             level or advice.level,
@@ -257,15 +275,12 @@ class _Look:
             until_ms,
             until,
             cause,
+            max(len(tasks) + len(about) - REMEDIES_MAX, 0) if advice.action else 0,
         )
 
     def who(self, members: Sequence[Member]) -> str:
         """Return members as a sentence begins with them: by their names, of many the first."""
-        named = [self.name(one.id) for one in members[:NAMED_MAX]]
-        more = len(members) - len(named)
-        if more:
-            return f"{count(len(members), 'member')} ({', '.join(named)} and {more:,} more)"
-        return f"Member {named[0]}" if len(named) == 1 else f"Members {', '.join(named[:-1])} and {named[-1]}"
+        return _named("Member", [self.name(one.id) for one in members])
 
     def name(self, member_id: MemberId) -> str:
         """Return what people call a member: its instance, if it has one; of an application, its own id."""
@@ -282,6 +297,15 @@ class _Look:
             return f"All {count(self.tasks, 'task')} run." if self.tasks != 1 else "Its task runs."
         rest = self.tasks - self.unknown - sum(self.states[state] for state in (*STILL, *BETWEEN))
         return f"Of {count(self.tasks, 'task')}: {', '.join(parts)}{'; the others run' if rest > 0 else ''}."
+
+
+def _named(what: str, names: Sequence[str]) -> str:
+    """Return several of a kind as a sentence begins with them: by their names, of many the first."""
+    named = names[:NAMED_MAX]
+    more = len(names) - len(named)
+    if more:
+        return f"{count(len(names), what.lower())} ({', '.join(named)} and {more:,} more)"
+    return f"{what} {named[0]}" if len(named) == 1 else f"{what}s {', '.join(named[:-1])} and {named[-1]}"
 
 
 def is_silent(view: View, member: Member) -> bool:
@@ -306,16 +330,19 @@ def _findings(look: _Look) -> Iterator[Finding]:
             yield _without_members(look)
         return
     yield from _of_tasks(look)
-    yield from _of_group(look)
-    yield from _of_members(look)
-    yield from _stalled(look)
-    if group.pause is not None:
-        yield _paused(look, group.pause)
     if application is not None and application.is_silent and was_to_rebalance(look.view):
         told_ms = rebalance_due_ms(group) or 0
         meaning = f"it was to rebalance {_ago(look.view, told_ms)}, so it is stopped, or does not get through"
         words = silence_of(look.view, application, meaning)
         yield look.found("application-silent", words, what="silent", since_ms=told_ms)
+    elif application is None:
+        yield from _slow(look)
+    yield from _of_group(look)
+    yield from _of_members(look)
+    if application is None or not application.is_silent:
+        yield from _stalled(look)
+    if group.pause is not None:
+        yield _paused(look, group.pause)
     if look.status.moves_pending or not (look.status.at_rest or refused is not None):
         yield from _moving(look)
     elif look.status.at_rest and not look.unheard and not look.silent:
@@ -350,6 +377,8 @@ def _of_tasks(look: _Look) -> Iterator[Finding]:
     is_held = look.group.storm_since_ms is not None and bool(waiting)
     no_place = [row for task in waiting if (row := _NO_PLACE.get(task.target.waiting_reason))]
     unowned = "storm" if is_held else next(iter(no_place), "without-owner")
+    if unowned == "without-place" and look.drained:
+        unowned = "no-taker"
     stuck_ms = look.view.now_ms - look.group.config.rebalance_timeout_ms
     late = [task for task in look.by_state[TaskState.STARTING] if 0 < task.since_ms <= stuck_ms]
     leased = [
@@ -359,10 +388,13 @@ def _of_tasks(look: _Look) -> Iterator[Finding]:
     ]
     is_paused = any(held.reason is Held.PAUSED for held in look.status.held_back)
     failed = "failed-paused" if is_paused else "task-failed"
+    everywhere = [task for task in look.by_state[TaskState.FAILED] if not is_paused and _failed_everywhere(look, task)]
+    here = [task for task in look.by_state[TaskState.FAILED] if task not in everywhere]
     found = [
         (row, words, tasks)
         for row, words, tasks in (
-            (failed, STILL[TaskState.FAILED], look.by_state[TaskState.FAILED]),
+            ("failed-everywhere", "failed wherever it was tried", everywhere),
+            (failed, STILL[TaskState.FAILED], here),
             (failed, STILL[TaskState.LOST], look.by_state[TaskState.LOST]),
             ("task-parked", STILL[TaskState.PARKED], look.by_state[TaskState.PARKED]),
             (unowned, STILL[TaskState.WAITING], waiting),
@@ -380,10 +412,11 @@ def _of_tasks(look: _Look) -> Iterator[Finding]:
             sentence=_not_processed(look, len(tasks), ", ".join(f"{len(tasks)} {words}" for _, words, tasks in found)),
             todo=" ".join(dict.fromkeys(one.todo for one in each)),
             remedies=tuple(remedy for one in each for remedy in one.remedies),
+            more=sum(one.more for one in each),
             since_ms=_since(look, tasks),
             until_ms=until_ms,
             until=until,
-            cause=_vanished(look) if is_held else _cause(tasks),
+            cause=_vanished(look) if found[0][0] == "storm" else _cause(look, tasks),
         )
     if look.by_state[TaskState.RESTORING]:
         tasks = look.by_state[TaskState.RESTORING]
@@ -391,16 +424,57 @@ def _of_tasks(look: _Look) -> Iterator[Finding]:
         lags = [copy.lag for copy in copies if copy.lag is not None]
         left = f", {count(sum(lags), 'record')} left" if lags else ""
         words = _not_processed(look, len(tasks), f"{len(tasks)} restoring{left}")
-        yield look.found("restoring", words, since_ms=_since(look, tasks), until="when restored", cause=_cause(tasks))
+        yield look.found(
+            "restoring", words, since_ms=_since(look, tasks), until="when restored", cause=_cause(look, tasks)
+        )
+
+
+def _slow(look: _Look) -> Iterator[Finding]:
+    """Yield that members that are heard have neither begun what they were granted, nor given up what they were told to.
+
+    It takes them longer than a death would have; after ``rebalance_timeout_ms`` it is no longer waited for.
+    """
+    heard = {one.id for one in look.heard}
+    long_ms, most_ms = look.group.config.session_timeout_ms, look.group.config.rebalance_timeout_ms
+    slow = sorted(
+        (task.since_ms, task.id, who, state)
+        for state in (TaskState.STARTING, TaskState.HANDING_OVER)
+        for task in look.by_state[state]
+        for who in [task.owner or next((one.member_id for one in task.handover.unreleased), None)]
+        if who in heard
+        and (task.owner is None or task.state is ActiveState.GRANTED)
+        and long_ms <= look.view.now_ms - task.since_ms < most_ms
+    )
+    if slow:
+        since_ms, task_id, who, _ = slow[0]
+        states = " or ".join(BETWEEN[state] for state in dict.fromkeys(one[3] for one in slow))
+        yield look.found(
+            "slow",
+            f"{count(len(slow), 'task is', 'tasks are')} still {states}.",
+            since_ms=since_ms,
+            until_ms=since_ms + most_ms,
+            until="the longest that is waited for (rebalance_timeout_ms)",
+            cause=Origin(task_id, who, since_ms, "its callback has not returned"),
+            name=look.name(who),
+        )
+
+
+def _failed_everywhere(look: _Look, task: Task) -> bool:
+    """Say whether a task failed on several hosts, and no other may try it now."""
+    held = look.held.get(task.id)
+    return len(task.marks.failures) > 1 and held is not None and held.reason is Held.FAILED
 
 
 def _not_run(look: _Look, row: str, tasks: Sequence[Task]) -> Finding:
     """Return that tasks are not processed for the same reason, told of the first of them."""
-    cause = _cause(tasks)
+    cause = _cause(look, tasks)
     who = cause.member_id if cause is not None and cause.member_id is not None else tasks[0].owner
     name, detail = "its owner" if who is None else look.name(who), "" if cause is None else cause.detail
+    if row == "failed-everywhere":
+        name = _named("Member", sorted({look.name(failure.member_id) for failure in tasks[0].marks.failures}))
     parked = [task.id for task in tasks] if row == "task-parked" else ()
-    return look.found(row, tasks=parked, name=name, detail=detail)
+    drained = look.drained if row == "no-taker" else ()
+    return look.found(row, tasks=parked, members=drained, name=name, detail=detail)
 
 
 def _not_processed(look: _Look, number: int, parts: str) -> str:
@@ -419,17 +493,16 @@ def _end_of(look: _Look, rows: set[str], tasks: Sequence[Task]) -> tuple[int | N
     """Return when tasks that are not processed will be, at the latest, and by whose deadline, or what ends it."""
     if rows == {"task-parked"}:
         return None, "when an operator releases it, once it is mended"
-    if rows & {"task-failed", "task-parked", "not-started"}:
+    if rows & {"task-failed", "failed-everywhere", "task-parked", "not-started"}:
         return None, "when it is mended"
     if "failed-paused" in rows:
         return None, "when it is mended, or an operator resumes"
-    away = [look.group.members[task.handover.away_owner] for task in tasks if task.handover.away_owner is not None]
-    ends = [entry.free_at_ms for task in tasks for entry in task.handover.unreleased]
-    ends += [member.away_until_ms for member in away]
-    known = [end_ms for end_ms in ends if end_ms is not None]
-    if known and len(known) == len(ends):
-        return max(known), "the time for which its place is kept" if away else "the lease of the last owner"
-    return (None, "when workers join") if rows <= set(_NO_PLACE.values()) else _storm_end(look)
+    if rows <= {*_NO_PLACE.values(), "no-taker"}:
+        return None, "when workers join"
+    holds = [look.held[task.id] for task in tasks if task.id in look.held]
+    ends = [(one.until_ms, one.reason) for one in holds if one.until_ms is not None]
+    until_ms, reason = max(ends) if len(ends) == len(tasks) else (None, Held.STORM)
+    return _storm_end(look) if reason is Held.STORM else (until_ms, ENDS.get(reason, meaning_of(reason)))
 
 
 def _storm_end(look: _Look) -> tuple[int | None, str]:
@@ -448,7 +521,7 @@ def _vanished(look: _Look) -> Origin:
     return Origin(None, None, look.group.storm_since_ms, vanished)
 
 
-def _cause(tasks: Sequence[Task]) -> Origin | None:
+def _cause(look: _Look, tasks: Sequence[Task]) -> Origin | None:
     """Return why the first of these tasks is not processed: what its member said, or what came of it."""
     failed = [(failure, task) for task in tasks for failure in task.marks.failures]
     if failed:
@@ -463,7 +536,8 @@ def _cause(tasks: Sequence[Task]) -> Origin | None:
         return Origin(away.id, away.handover.away_owner, at_ms, meaning_of(Held.REJOIN_GRACE))
     stopped = next(((task, task.handover.stop) for task in tasks if task.handover.stop is not None), None)
     if stopped is None:
-        return None
+        held = next((look.held[task.id] for task in tasks if task.id in look.held), None)
+        return None if held is None else Origin(held.task, None, None, meaning_of(held.reason))
     task, stop = stopped
     words = LOSSES[Cause(stop.cause)] if stop.cause in LOSSES else stop.cause
     return Origin(task.id, stop.member_id, stop.at_ms, words)
@@ -499,6 +573,17 @@ def _of_group(look: _Look) -> Iterator[Finding]:
             until_ms=group.recovering_until_ms,
             until="a session timeout",
         )
+    elif group.grants_from_ms > now_ms:
+        yield look.found(
+            "grants-held",
+            f"Nothing is granted for another {duration(group.grants_from_ms - now_ms)}.",
+            since_ms=look.view.soft.started_ms if look.view.soft.judge_from_ms == group.grants_from_ms else None,
+            until_ms=group.grants_from_ms,
+            until="a session timeout",
+            cause=Origin(None, None, None, "a member that is not known here may still run what it had"),
+        )
+    if group.kept_out:
+        yield _kept_out(look)
     if group.placement_failed:
         yield look.found(
             "placement-failed",
@@ -506,6 +591,27 @@ def _of_group(look: _Look) -> Iterator[Finding]:
             until_ms=group.next_probe_ms,
             until="the next probe, or a change of members or settings",
         )
+
+
+def _kept_out(look: _Look) -> Finding:
+    """Return that an operator keeps instances out; once that has lasted for long without an end, it asks for a look."""
+    entries, now_ms = look.group.kept_out, look.view.now_ms
+    names = {instance_id: name_of_instance(look.group, instance_id) for instance_id in sorted(entries)}
+    since_ms = min(one.since_ms for one in entries.values())
+    ends = [one.until_ms for one in entries.values() if one.until_ms is not None]
+    end_ms = max(ends) if len(ends) == len(entries) else None
+    is_one, calm = len(names) == 1, Level.AT_REST if look.status.at_rest else Level.MOVING
+    until = "until that is undone" if end_ms is None else f"for another {duration(end_ms - now_ms)}"
+    who = f"{_named('Instance', [*names.values()])} {'is' if is_one else 'are'} kept out"
+    return look.found(
+        "kept-out",
+        f"{who}: none of {'its' if is_one else 'their'} runs gets a task, {until}.",
+        level=Level.ATTENTION if end_ms is None and since_ms <= now_ms - FORGOTTEN_MS else calm,
+        since_ms=since_ms,
+        until_ms=end_ms,
+        until="when an operator undrains it" if end_ms is None else "the end that this was given",
+        runs={look.group.instances.get(one) or MemberId(one): called for one, called in names.items()},
+    )
 
 
 def _of_members(look: _Look) -> Iterator[Finding]:
@@ -522,8 +628,8 @@ def _of_members(look: _Look) -> Iterator[Finding]:
     for row in ("silent", "silent-alone", "silent-idle"):
         if row in silent:
             yield _silent(look, row, silent[row])
-    for member_id in sorted(look.view.distrusted):
-        yield _distrusted(look, look.group.members[member_id])
+    if look.view.distrusted:
+        yield _distrusted(look, [look.group.members[member_id] for member_id in sorted(look.view.distrusted)])
     for (row, blocked), members in drains.items():
         yield _draining(look, row, members, blocked)
 
@@ -568,15 +674,21 @@ def _heirs(look: _Look, members: Sequence[Member]) -> str:
     return f"go to {named}" if all(ready) else f"go to {named}, and those without a copy {bare}"
 
 
-def _distrusted(look: _Look, member: Member) -> Finding:
-    known = look.group.hosts[host_of(member)]
+def _distrusted(look: _Look, members: Sequence[Member]) -> Finding:
+    hosts = {host_of(one): look.group.hosts[host_of(one)] for one in members}
+    marked = ((task.id, one) for task in look.view.tasks.pick(look.group.table.ids) for one in task.marks.failures)
+    there = [(-one.at_ms, task_id, one) for task_id, one in marked if (one.instance_id or one.member_id) in hosts]
+    last = min(there, default=None)
+    is_one, known = len(hosts) == 1, list(hosts.values())
+    why = faults_in_words(known[0]) if is_one else "tasks failed there, or they died, and what they had runs elsewhere"
     return look.found(
         "distrusted",
-        f"{look.who([member])} is given nothing new: {faults_in_words(known)}.",
-        since_ms=known.distrusted_ms,
-        until_ms=distrusted_until_ms(look.group.config, known),
+        f"{look.who(members)} {'is' if is_one else 'are'} given nothing new: {why}.",
+        since_ms=min(one.distrusted_ms for one in known),
+        until_ms=max(distrusted_until_ms(look.group.config, one) for one in known),
         until="a time that doubles when it happens again",
-        members=[member],
+        cause=None if last is None else _failed(*last[1:]),
+        members=members,
     )
 
 
@@ -751,8 +863,11 @@ def _ago(view: View, at_ms: int) -> str:
 
 
 def _evidence(look: _Look) -> str:
-    if look.view.config.kafka_streams:
-        return "what the application told at its last rebalance"
+    if (application := look.status.application) is not None:
+        at_ms = application.answered_ms
+        return (
+            f"what the application told at its last rebalance{'' if at_ms is None else f', {_ago(look.view, at_ms)}'}"
+        )
     here = len(look.unheard) + len(look.silent) + len(look.heard)
     words = f"{len(look.heard):,} of {count(here, 'member')} heard"
     if look.unheard:
@@ -764,7 +879,7 @@ def _evidence(look: _Look) -> str:
 
 
 def _incident(view: View) -> Origin | None:
-    """Return what last went wrong within an hour: a member that was lost, or a task that failed."""
+    """Return what last went wrong within an hour: members that were lost, or a task that failed."""
     oldest_ms = view.now_ms - INCIDENT_MS
     died: Counter[MemberId] = Counter()
     found: list[Origin] = []
@@ -774,11 +889,19 @@ def _incident(view: View) -> Origin | None:
                 died[failure.member_id] += 1
             elif failure.at_ms > oldest_ms and failure.outcome is not Outcome.SILENT:
                 found.append(_failed(task.id, failure))
-    for member_id, gone in view.group.gone.items():
-        if gone.at_ms > oldest_ms and gone.cause in LOSSES and gone.cause is not Cause.EVICTED:
-            ran = f"; it ran {count(died[member_id], 'task')}" if died[member_id] else ""
-            found.append(Origin(None, member_id, gone.at_ms, LOSSES[gone.cause] + ran))
+    lost = [(-gone.at_ms, member_id) for member_id, gone in view.group.gone.items() if _is_lost(gone, oldest_ms)]
+    if lost:
+        at_ms, member_id = min(lost)
+        detail = LOSSES[view.group.gone[member_id].cause]
+        detail += f"; it ran {count(died[member_id], 'task')}" if died[member_id] else ""
+        more = sum(one_ms <= at_ms + view.config.session_timeout_ms for one_ms, _ in lost) - 1
+        detail += f"; {count(more, 'more member was', 'more members were')} lost then" if more else ""
+        found.append(Origin(None, member_id, -at_ms, detail))
     return min(found, key=lambda one: (-(one.at_ms or 0), one.task or "", one.member_id or ""), default=None)
+
+
+def _is_lost(gone: GoneMember, oldest_ms: int) -> bool:
+    return gone.at_ms > oldest_ms and gone.cause in LOSSES and gone.cause is not Cause.EVICTED
 
 
 def count(number: int, one: str, many: str = "") -> str:

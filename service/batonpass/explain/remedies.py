@@ -59,6 +59,11 @@ HELP: Final[Mapping[str, Advice]] = {
         "Look at the log of {name}, and give it what it lacks; another member is tried by itself, if there is one.",
         runbook="task-not-running",
     ),
+    "failed-everywhere": Advice(
+        Level.TROUBLE,
+        "{name} failed it alike, and no other may try it now: look at their logs, and at what it reads and keeps.",
+        runbook="task-not-running",
+    ),
     "failed-paused": Advice(
         Level.TROUBLE,
         "Look at the log of {name}, and give it what it lacks; or resume: until then no other member tries it.",
@@ -78,6 +83,12 @@ HELP: Final[Mapping[str, Advice]] = {
         "Start workers that may take it, or give those that are there more room.",
         runbook="task-without-owner",
     ),
+    "no-taker": Advice(
+        Level.TROUBLE,
+        "Start workers that may take it, give those that are there more room, or undrain one that may.",
+        "undrain",
+        "task-without-owner",
+    ),
     "stale-topology": Advice(
         Level.TROUBLE,
         "Deploy workers that know the newest topology; those that are there do not have these tasks.",
@@ -88,6 +99,11 @@ HELP: Final[Mapping[str, Advice]] = {
         "If the members will come back, wait; if they are gone for good, resume: their tasks are rebuilt elsewhere.",
         "resume",
         "storm",
+    ),
+    "slow": Advice(
+        Level.ATTENTION,
+        "Look at the log of {name}: its callback has not returned. After {span} it is no longer waited for.",
+        runbook="handover-stuck",
     ),
     "restoring": Advice(Level.ATTENTION, "Wait; this restore has to finish.", runbook="task-not-running"),
     "member-lost": Advice(Level.ATTENTION, runbook="member-silent"),
@@ -127,6 +143,8 @@ HELP: Final[Mapping[str, Advice]] = {
     "commits-lost": Advice(
         Level.ATTENTION, "Wait {span}, and find out why the store lost commits.", runbook="commits-lost"
     ),
+    "grants-held": Advice(Level.ATTENTION, "Wait {span}; then what waits is granted by itself."),
+    "kept-out": Advice(Level.AT_REST, "Nothing if it is to stay out; else undrain it.", "undrain"),
     "placement-failed": Advice(
         Level.ATTENTION,
         "Take back what was last bound, limited, weighted or tagged, then probe.",

@@ -8,7 +8,7 @@ from typing import Final
 
 from starlette.responses import RedirectResponse, Response
 
-from batonpass.client import STANDING_STILL, health_of, path, worst_first
+from batonpass.client import STANDING_STILL, further, health_of, path, worst_first
 from batonpass.dashboard.pages.group_state import group_state, lags
 from batonpass.dashboard.request_context import LISTED, RequestContext
 from batonpass.dashboard.view_models.events import event_lines
@@ -78,7 +78,7 @@ async def show_group(context: RequestContext) -> Response:
         health=health,
         health_level=health["level"],
         headline=f"{LEVEL_NAMES[health['level']]}: {health['sentence']}",
-        reasons=[names.within(one) for one in explained["sentences"][1:]],
+        reasons=[names.within(one) for one in further(explained)],
         stuck=stuck[:STUCK_SHOWN],
         stuck_more=max(still - STUCK_SHOWN, 0),
         event_lines=event_lines(events["events"][:EVENTS_SHOWN], names),
