@@ -553,7 +553,8 @@ def _badness(group: Mapping[str, Any]) -> tuple[int, int, bool, str, str]:
 
 def health_of(body: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return how a group is. A level that is not known here is attention; an older coordinator tells one finding."""
-    found = {"others": [], "more_remedies": 0} | body["health"]
+    found = {"others": [], "more_remedies": 0, "at": None} | body["health"]
+    found["others"] = [one | {"at": found["at"]} for one in found["others"]]
     return found | ({} if found["level"] in LEVELS else {"level": "attention"})
 
 

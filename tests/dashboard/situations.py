@@ -23,7 +23,18 @@ from batonpass.codec.views import (
 )
 from batonpass.core.handover.view import View
 from batonpass.core.state.ids import GroupId, InstanceId, MemberId, TaskId
-from batonpass.core.state.inputs import DrainRequest, Input, Leave, PauseRequest, Started
+from batonpass.core.state.inputs import (
+    DrainRequest,
+    Eviction,
+    GroupDeletion,
+    Input,
+    Leave,
+    PauseRequest,
+    RefusedRebalance,
+    Started,
+    StreamsProcess,
+    StreamsRebalance,
+)
 from batonpass.core.state.model import PauseScope
 from batonpass.core.state.replies import Reply
 from batonpass.core.state.soft import Soft
@@ -200,6 +211,115 @@ def failing_in_a_pause(stage: Stage) -> None:
     stage.now_ms += 3_000
 
 
+def tried(stage: Stage, seconds: int, detail: str, is_bad: Callable[[str, str], bool]) -> None:
+    """Let members do as they are told for so long; on some, some tasks fail."""
+    for _ in range(seconds):
+        stage.tick(1_000)
+        for name in sorted(stage.group.members):
+            held = {str(one): grant for one, grant in stage.member(name).assignment.items()}
+            stage.beat(
+                name,
+                {
+                    one: copy(grant.role) if not grant.token else failed(detail) if is_bad(name, one) else running()
+                    for one, grant in held.items()
+                },
+            )
+
+
+def bad_host(stage: Stage) -> None:
+    """Whatever a host gets fails there, and runs elsewhere."""
+    stage.pods("m1", "m2", "m3", tasks=9)
+    tried(stage, 60, "No space left on device", lambda name, _: name == "m1")
+
+
+def fails_everywhere(stage: Stage) -> None:
+    """A task fails on every member that there is."""
+    stage.pods("m1", "m2")
+    tried(stage, 40, "checksum mismatch", lambda _, task: task == TASK)
+
+
+def all_fail(stage: Stage) -> None:
+    """What all tasks write to cannot be reached."""
+    stage.pods("m1", "m2", "m3", tasks=6)
+    tried(stage, 40, "cannot reach the sink", lambda *_: True)
+
+
+def no_room(stage: Stage) -> None:
+    """There are more tasks than members may take."""
+    stage.declare(topology(4), session_timeout_ms=SESSION_MS)
+    for name in ("m1", "m2"):
+        stage.join(name, instance_id=InstanceId(f"pod-{name}"), max_tasks=1)
+    stage.settle()
+    stage.now_ms += 3_000
+
+
+def kept_out(stage: Stage) -> None:
+    """An operator kept a host out hours ago, and nobody thinks of it."""
+    stage.pods("m1", "m2")
+    stage.do(Eviction(MemberId("m2"), dead=True, until_undone=True))
+    stage.settle()
+    stage.now_ms += 9 * 3_600_000
+    stage.obey()
+
+
+def nobody_let_in(stage: Stage) -> None:
+    """The only host is kept out."""
+    stage.pods("m1")
+    stage.do(Eviction(MemberId("m1"), dead=True, until_undone=True))
+    stage.join("m2", instance_id=InstanceId("pod-m1"))
+    stage.tick(5_000)
+    stage.obey()
+
+
+def deleted_by_force(stage: Stage) -> None:
+    """A group was deleted under its members, and declared anew."""
+    stage.pods("m1")
+    stage.do(GroupDeletion(force=True))
+    stage.declare(topology(4), session_timeout_ms=SESSION_MS)
+    stage.join("m2", instance_id=InstanceId("pod-m2"))
+    stage.tick(3_000)
+    stage.obey()
+
+
+def clock_moved(stage: Stage) -> None:
+    """The clock that coordinators count by has gone back."""
+    stage.pods("m1", "m2")
+    stage.soft = Soft()
+    stage.do(Started(clock_moved=True))
+    stage.tick(2_000)
+    stage.obey()
+
+
+def hanging(stage: Stage) -> None:
+    """A worker's callback does not return."""
+    stage.pods("m1")
+    stage.join("m2", instance_id=InstanceId("pod-m2"))
+    for _ in range(120):
+        stage.tick(1_000)
+        stage.obey("m1")
+        grants = stage.member("m2").assignment.items()
+        stage.beat("m2", {task: copy(grant.role) for task, grant in grants if not grant.token})
+
+
+def two_troubles(stage: Stage) -> None:
+    """A task fails, and the other members vanish."""
+    stage.pods("m1", "m2", "m3", "m4")
+    owner = stage.task(TASK).owner
+    assert owner is not None
+    for _ in range(SESSION_MS // 1_000 + 5):
+        stage.tick(1_000)
+        stage.beat(owner, {TASK: failed("disk full")})
+
+
+def refused(stage: Stage) -> None:
+    """A Kafka Streams application whose rebalances are all refused."""
+    shape, processes = topology(2), (StreamsProcess(InstanceId("a")), StreamsProcess(InstanceId("b")))
+    stage.do(StreamsRebalance(shape, {}, processes))
+    for _ in range(3):
+        stage.now_ms += 20_000
+        stage.do(RefusedRebalance("the topology has 9,000 tasks, the limit is 5,000"))
+
+
 @dataclass(frozen=True)
 class Situation:
     """A situation: how it comes about, and what the page has to say of it within a glance."""
@@ -217,7 +337,7 @@ class Situation:
     """An expression that what to do matches."""
 
 
-SITUATIONS: Final = (
+SITUATIONS: Final[tuple[Situation, ...]] = (
     Situation(
         "at-rest", at_rest, "At rest", "All 4 tasks run where they belong", ("2 of 2 members heard",), todo="Nothing."
     ),
@@ -364,6 +484,111 @@ SITUATIONS: Final = (
         ("Since", r"Cause \d.* ago: 3 members vanished at once", "the storm, if nobody else is lost"),
         ("batonpass resume storm", "Runbook: storm"),
         todo="If the members will come back, wait; if they are gone for good, resume: their tasks are rebuilt elsewhere.",
+    ),
+    Situation(
+        "bad-host",
+        bad_host,
+        "Attention",
+        "Member pod-m1 is given nothing new: ",
+        ("Since", r"Over in \d+ min", r"Cause 0_\d on pod-m1 .* ago"),
+        ("batonpass trust bad-host pod-m1", "Runbook: member distrusted"),
+        "No space left on device",
+        todo="Find out what fails on pod-m1; once that is mended, trust it, or wait.",
+    ),
+    Situation(
+        "fails-everywhere",
+        fails_everywhere,
+        "Trouble",
+        "1 of 4 tasks is not processed: 1 failed wherever it was tried.",
+        ("Since", "Cause 0_0 on pod-m", "Over when it is mended"),
+        ("Runbook: task not running",),
+        "checksum mismatch",
+        todo="Members pod-m1 and pod-m2 failed it alike, and no other may try it now: .*",
+    ),
+    Situation(
+        "all-fail",
+        all_fail,
+        "Trouble",
+        "6 of 6 tasks are not processed: 6 parked after failures.",
+        ("Since", "and 1 more"),
+        ("batonpass release all-fail 0_4", "Runbook: task not running"),
+        "cannot reach the sink",
+        todo=r"First mend what the worker logged \(cannot reach the sink\), then release what is parked.",
+    ),
+    Situation(
+        "no-room",
+        no_room,
+        "Trouble",
+        "2 of 4 tasks are not processed: 2 without an owner.",
+        ("Since", "Over when workers join", "Cause 0_2: no member has room for it"),
+        ("Runbook: task without owner",),
+        todo="Start workers that may take it, or give those that are there more room.",
+    ),
+    Situation(
+        "kept-out",
+        kept_out,
+        "Attention",
+        "Instance pod-m2 is kept out: none of its runs gets a task, until that is undone. All 4 tasks run.",
+        ("Since 9 h ago", "Over when an operator undrains it"),
+        ("batonpass undrain kept-out pod-m2",),
+        todo="Nothing if it is to stay out; else undrain it.",
+    ),
+    Situation(
+        "nobody-let-in",
+        nobody_let_in,
+        "Trouble",
+        "4 of 4 tasks are not processed: 4 without an owner.",
+        ("Since", "Instance pod-m1 is kept out"),
+        ("batonpass undrain nobody-let-in pod-m1", "Runbook: task without owner"),
+        todo="Start workers that may take it, .*, or undrain one that may.",
+    ),
+    Situation(
+        "deleted-by-force",
+        deleted_by_force,
+        "Trouble",
+        "4 of 4 tasks are not processed: 4 without an owner.",
+        ("Since", "Over in .* at the latest: the time for which nothing is granted"),
+        ("Runbook: task without owner",),
+        "nothing is granted for a while",
+        todo="Wait; what the cause names ends by itself.*",
+    ),
+    Situation(
+        "clock-moved",
+        clock_moved,
+        "Attention",
+        "Nothing is granted for another 58 s. All 4 tasks run.",
+        (r"Since \d+ s ago", "Over in .* at the latest: a session timeout"),
+        cause="a member that is not known here may still run what it had",
+        todo="Wait 58 s; then what waits is granted by itself.",
+    ),
+    Situation(
+        "hanging",
+        hanging,
+        "Attention",
+        "2 tasks are still starting.",
+        ("Since .* ago", "Over in .* at the latest: the longest that is waited for", "Cause 0_0 on pod-m2"),
+        ("Runbook: handover stuck",),
+        "its callback has not returned",
+        todo="Look at the log of pod-m2: its callback has not returned.*",
+    ),
+    Situation(
+        "two-troubles",
+        two_troubles,
+        "Trouble",
+        "4 of 4 tasks are not processed: 1 failed, 3 without an owner.",
+        ("Since", "Cause 0_0 on pod-m", "Trouble 3 members vanished at once"),
+        ("batonpass resume two-troubles", "Runbook: task not running", "Runbook: storm"),
+        "disk full",
+        todo=r"Look at the log of pod-m\d, .* If the members will come back, wait; .*",
+    ),
+    Situation(
+        "refused",
+        refused,
+        "Trouble",
+        "Rebalances are refused: the topology has 9,000 tasks, the limit is 5,000 (3 refusals in 40 s, the last 0 ms ago).",
+        ("Since", "Over when it is mended"),
+        ("Runbook: rebalances refused",),
+        todo="Mend what is refused, as the runbook says; it is asked again.",
     ),
 )
 

@@ -107,6 +107,25 @@ async def test_who_looks_at_another_tab_is_notified_if_they_allowed_it(canned: C
         assert browser.faults == []
 
 
+async def test_who_looks_at_another_tab_is_notified_that_nobody_answers_any_more(canned: Canned, calm: str) -> None:
+    """Once for an outage."""
+    async with browsing(calm) as browser:
+        await browser.page.clock.install()
+        await browser.sign_in(ADMIN)
+        await browser.go("/groups/fleet")
+        await browser.soon("Live", selector="#standing")
+        await browser.page.evaluate(AWAY)
+        await browser.page.evaluate("window.away = true; document.dispatchEvent(new Event('visibilitychange'))")
+        canned.is_away = True
+        async with asyncio.timeout(PATIENCE_S):
+            while not await browser.page.evaluate("window.told.length"):
+                await browser.page.clock.fast_forward(31_000)
+        await browser.page.clock.fast_forward(31_000)
+        ((title, said),) = await browser.page.evaluate("window.told")
+        assert title == "Not live · fleet · Batonpass" == await browser.page.title()
+        assert said.startswith("No coordinator answers at ")
+
+
 CONTRASTS = """() => {
   const light = (name) => {
     const probe = document.createElementNS("http://www.w3.org/2000/svg", "rect");

@@ -154,6 +154,7 @@ async def test_a_page_says_when_it_is_not_live(canned: Canned, base: str) -> Non
         await browser.soon("Workers go on", selector="#alarm")
         assert "Who has what" in await browser.text()
         assert await browser.text("#standing") == "Not live"
+        assert await browser.page.title() == "Not live · Trouble · fleet · Batonpass"
         canned.is_away = False
         await browser.soon("Live", selector="#standing")
         await browser.page.wait_for_selector("#alarm", state="hidden")

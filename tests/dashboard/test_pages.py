@@ -320,6 +320,29 @@ async def test_a_store_that_is_away_is_said_with_its_runbook(
     assert "/runbooks/store-errors" in found.text
 
 
+async def test_who_cannot_sign_in_in_an_outage_learns_why_and_reads_the_runbook(
+    canned: Canned, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The token is not said to be wrong, and runbooks need none."""
+    lost = {"type": "coordinator-loading", "detail": "its lease is over; try again", "status": 503}
+    runbook = "/runbooks/no-coordinator"
+    async with await visitor(canned, None) as client:
+        with monkeypatch.context() as context:
+            context.setattr(canned, "_body", lambda *_: None)
+            context.setattr(canned_module, "_problem", lambda *_: httpx.Response(503, json=lost))
+            answer = await client.post("/login", data={"token": ADMIN})
+        assert answer.status_code == 503
+        for words in ("Its lease is over; try again", "workers keep what they have meanwhile", runbook):
+            assert words in answer.text
+        canned.is_away = True
+        answer = await client.post("/login", data={"token": ADMIN})
+        assert (answer.status_code, runbook in answer.text) == (503, True)
+        answer = await client.get(runbook)
+        assert (answer.status_code, "Nothing listens" in answer.text) == (200, True)
+        assert (await client.get("/runbooks/nope")).status_code == 404
+        assert (await client.get("/groups/fleet")).status_code == 303
+
+
 async def test_what_is_not_there_is_404_in_the_coordinators_words_with_the_way_back(
     operator: httpx.AsyncClient,
 ) -> None:

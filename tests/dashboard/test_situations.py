@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -47,6 +48,20 @@ async def test_the_headline_says_what_is_wrong_since_when_why_and_what_to_do() -
                 assert box is not None
                 assert box["y"] + box["height"] < 900
                 assert browser.faults == []
+
+
+@pytest.mark.parametrize("minutes", [-7, 7])
+async def test_how_long_ago_is_counted_by_the_coordinators_clock(minutes: int) -> None:
+    """Whatever the clock of the machine is where somebody looks."""
+    killed = next(one for one in SITUATIONS if one.name == "killed")
+    with serving(Staged([staged(killed)])) as found:
+        async with browsing(found) as browser:
+            await browser.page.clock.install(time=time.time() + 60 * minutes)
+            await browser.sign_in(ADMIN)
+            await browser.go("/groups/killed")
+            assert re.search(r"Since 2\d s ago .*Over in \d\d s at the latest", await browser.text(".hero"))
+            await browser.page.clock.fast_forward(2_000)
+            assert re.search(r"Since 2\d s ago .*Over in \d\d s at the latest", await browser.text(".hero"))
 
 
 async def test_sixty_groups_show_the_worst_first_with_since_when_and_why(base: str) -> None:

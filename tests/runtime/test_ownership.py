@@ -68,6 +68,17 @@ async def test_a_coordinator_lists_no_groups_before_it_knows_its_own(
         await coordinator.declared(after="", limit=10)
 
 
+async def test_whoever_asks_for_a_group_learns_why_nobody_answers_for_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    coordinator = Coordinator(world.ports)
+    await coordinator.ask(GROUP, ProbeRequest())
+    take_away(world, GROUP, None)
+    monkeypatch.setattr(world.ownership, "not_ready", lambda: "the lease is over: no connection within 5 s")
+    with pytest.raises(NotOwner, match=r"not known yet \(the lease is over: no connection within 5 s\); try again"):
+        await coordinator.look(GROUP)
+
+
 async def test_without_a_valid_lease_nothing_is_said(world: World) -> None:
     coordinator = Coordinator(world.ports)
     await coordinator.ask(GROUP, ProbeRequest())

@@ -140,6 +140,7 @@ HEALTH: dict[str, Any] = {
     "since": AT,
     "until": None,
     "ends": "when an operator releases it, once it is mended",
+    "at": LATER,
     "evidence": "3 of 3 members heard within 1 s",
     "heard": 3,
     "judged_from": None,

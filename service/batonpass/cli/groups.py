@@ -6,6 +6,7 @@ import json
 import sys
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,7 +15,7 @@ import typer
 from batonpass.cli.client_context import ClientContext, GroupName, Why, client_command, listing
 from batonpass.cli.exits import Exit, Failure
 from batonpass.cli.spans import ago
-from batonpass.client import LEVELS, health_of, is_other_than, path, readable_name, worst_first
+from batonpass.client import LEVELS, health_of, instant, is_other_than, path, readable_name, worst_first
 from batonpass.dashboard.words import count
 
 AT_REST, NOT_DEPLOYED = LEVELS[-2:]
@@ -138,21 +139,22 @@ def read_declaration(name: str) -> dict[str, Any]:
 def headline(health: Mapping[str, Any], name: Callable[[str], str] = str) -> Iterator[str]:
     """Yield how a group is, in sentences: what is most wrong, since when, until when, and why."""
     yield name(health["sentence"])
+    now = instant(health["at"])
     if health["since"]:
-        yield f"Since {ago(health['since'])}."
+        yield f"Since {ago(health['since'], now)}."
     if health["until"]:
-        yield f"Over {ago(health['until'])} at the latest{': ' if health['ends'] else ''}{health['ends']}."
+        yield f"Over {ago(health['until'], now)} at the latest{': ' if health['ends'] else ''}{health['ends']}."
     elif health["ends"]:
         yield f"Over {health['ends']}."
     if health["cause"]:
-        yield f"Cause: {origin(health['cause'], name)}."
+        yield f"Cause: {origin(health['cause'], now, name)}."
 
 
-def origin(one: Mapping[str, Any], name: Callable[[str], str] = str) -> str:
+def origin(one: Mapping[str, Any], now: datetime | None, name: Callable[[str], str] = str) -> str:
     """Return where something went wrong: the task, the member, when, and what was said of it."""
     who = readable_name(one["instance_id"]) or (name(one["member"]) if one["member"] else "")
     where = " on ".join(part for part in (one["task"], who) if part)
-    when = f" {ago(one['at'])}" if one["at"] else ""
+    when = f" {ago(one['at'], now)}" if one["at"] else ""
     return f"{where}{when}: {one['detail']}".lstrip(" :")
 
 
@@ -163,7 +165,7 @@ def remedies(health: Mapping[str, Any], name: Callable[[str], str] = str) -> Ite
         yield f"Also, {one['level']}: {' '.join(headline(one, name))}"
         yield from _help(one, name, health["remedies"])
     if health["incident"] and is_other_than(health["incident"], health["cause"]):
-        yield f"Last incident: {origin(health['incident'])}."
+        yield f"Last incident: {origin(health['incident'], instant(health['at']), name)}."
     if health["evidence"]:
         yield f"Known from: {health['evidence']}."
 
@@ -194,18 +196,20 @@ def standing(body: dict[str, Any]) -> list[str]:
         " ".join(headline(health)),
         *remedies(health),
     ]
-    application = body.get("application")
+    now, application = instant(health["at"]), body.get("application")
     if application:
         heard_at = application["last_heard_at"]
         lines.append(
-            f"Its application was last heard {ago(heard_at) if heard_at else 'before the coordinator started'}."
+            f"Its application was last heard {ago(heard_at, now) if heard_at else 'before the coordinator started'}."
         )
     for one in body.get("kept_out", ()):
-        until = f"; it ends {ago(one['until'])}" if one["until"] else "; `batonpass undrain` ends it"
-        lines.append(f"Instance {one.get('name') or one['instance_id']} is kept out since {ago(one['since'])}{until}.")
+        until = f"; it ends {ago(one['until'], now)}" if one["until"] else "; `batonpass undrain` ends it"
+        lines.append(
+            f"Instance {one.get('name') or one['instance_id']} is kept out since {ago(one['since'], now)}{until}."
+        )
     held = body["held_back_by_reason"]
     if held:
         lines.append("Held back: " + ", ".join(f"{count} by {reason}" for reason, count in sorted(held.items())) + ".")
     if body.get("next_probe_at"):
-        lines.append(f"Next look {ago(body['next_probe_at'])}.")
+        lines.append(f"Next look {ago(body['next_probe_at'], now)}.")
     return lines + [f"Warning: {warning}" for warning in body.get("warnings", [])]

@@ -73,6 +73,7 @@ def health_body(group: Group, health: Health) -> dict[str, Any]:
     return {
         **_finding_body(group, health.worst),
         "sentence": health.sentence,
+        "at": rfc3339(health.at_ms),
         "evidence": health.evidence,
         "heard": health.heard,
         "judged_from": time_of(health.judged_from_ms),

@@ -25,6 +25,7 @@ from batonpass.dashboard.live import live
 from batonpass.dashboard.origins import is_served
 from batonpass.dashboard.pages import PAGES
 from batonpass.dashboard.request_context import Dashboard, RequestContext, guarded
+from batonpass.dashboard.runbooks import show_runbook
 from batonpass.dashboard.zone import choose_zone
 
 HEADERS: Final = [
@@ -108,7 +109,8 @@ def make_app(config: Config, *, transport: httpx.AsyncBaseTransport | None = Non
         Route("/logout", login.sign_out, methods=["POST"]),
         Route("/live", live),
         Route("/zone", guarded(choose_zone)),
-        *(Route(place, guarded(page)) for place, page in PAGES.items()),
+        # Who cannot sign in, because no coordinator answers, needs runbooks most.
+        *(Route(place, guarded(page, is_open=page is show_runbook)) for place, page in PAGES.items()),
         Route("/groups/{group}/do/{command}", guarded(commands.ask), methods=["GET"]),
         Route("/groups/{group}/do/{command}", guarded(commands.carry_out), methods=["POST"]),
         Mount("/static", StaticFiles(directory=Path(__file__).parent / "static")),

@@ -11,9 +11,10 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from batonpass.client import Refused, Unreachable, path
 from batonpass.dashboard.origins import is_own
-from batonpass.dashboard.request_context import Dashboard
+from batonpass.dashboard.request_context import TRY_AGAIN, Dashboard, refusal_of
 from batonpass.dashboard.sessions import Session
 from batonpass.dashboard.words import sentence
+from batonpass.explain.remedies import Refusal
 
 FORM_MAX_BYTES: Final = 16_384
 FORBIDDEN: Final = 403
@@ -51,8 +52,11 @@ async def sign_in(request: Request) -> Response:
     try:
         session = await admitted(dashboard, token, group)
     except Unreachable as error:
-        return _form(dashboard, wanted, said=sentence(error), group=group, status=503)
+        return _form(dashboard, wanted, said=sentence(error), refusal=refusal_of(error), group=group, status=503)
     except Refused as refused:
+        if refused.status >= TRY_AGAIN:
+            said = sentence(refused)
+            return _form(dashboard, wanted, said=said, refusal=refusal_of(refused), group=group, status=refused.status)
         await asyncio.sleep(WRONG_S)
         bound = "may make this call on group" in str(refused) and not group
         more = " Name that group below." if bound else ""
@@ -112,10 +116,17 @@ def _let_in(dashboard: Dashboard, request: Request, session: Session, wanted: st
 
 
 def _form(
-    dashboard: Dashboard, wanted: str, *, said: str = "", group: str | None = None, status: int = 200
+    dashboard: Dashboard,
+    wanted: str,
+    *,
+    said: str = "",
+    refusal: Refusal | None = None,
+    group: str | None = None,
+    status: int = 200,
 ) -> Response:
     template = dashboard.templates.get_template("login.html")
-    text = template.render(said=said, wanted=wanted, bound=group or "", server=dashboard.client.url, title="Sign in")
+    given = {"said": said, "refusal": refusal, "wanted": wanted, "bound": group or "", "server": dashboard.client.url}
+    text = template.render(given, title="Sign in")
     return HTMLResponse(text, status)
 
 

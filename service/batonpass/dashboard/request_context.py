@@ -28,7 +28,7 @@ from batonpass.dashboard.view_models.gaps import KINDS
 from batonpass.dashboard.view_models.generations import because
 from batonpass.dashboard.view_models.grid import LEGEND
 from batonpass.dashboard.view_models.timeline import SPANS
-from batonpass.explain.remedies import REFUSALS
+from batonpass.explain.remedies import REFUSALS, Refusal
 from batonpass.zones import UTC_ZONE, Zone, zone_named
 
 ZONE_COOKIE: Final = "batonpass_zone"
@@ -90,6 +90,7 @@ class Dashboard:
         # All who have not signed in share a session, if there is a token for them. It commands nothing.
         onlooking = SharedClient(client, config.token) if config.token else None
         self.onlooker = Session(onlooking, may_command=False, is_shared=True) if onlooking else None
+        self.stranger = Session(SharedClient(client, ""), may_command=False, is_shared=True)
         self.closing = asyncio.Event()
         self.templates = _templates(config.root_path)
         self._clients: dict[str, SharedClient] = {}
@@ -186,6 +187,7 @@ class RequestContext:
             "log_of": partial(log_of, self.dashboard.config.log_url, self.request.path_params.get("group")),
             "health_level": "",
             "headline": "",
+            # A page about groups says when it was so by the coordinator's clock, by which its script counts on.
             "now": datetime.now(UTC).isoformat(),
             "zone": self.zone,
             "names": self.client.names,
@@ -195,7 +197,9 @@ class RequestContext:
             "layout": "part.html" if PART in self.request.headers else "page.html",
             "server": self.dashboard.client.url,
         }
-        given: dict[str, Any] = common | context
+        given: dict[str, Any] = common | {
+            name: value for name, value in context.items() if (name, value) != ("now", None)
+        }
         group = given["group"] if given["group"] != given["title"] else ""
         alarm = given["health_level"].capitalize() if given["health_level"] in ALARMING else ""
         given["whole_title"] = " · ".join(part for part in (alarm, given["title"], group, "Batonpass") if part)
@@ -204,20 +208,19 @@ class RequestContext:
         return HTMLResponse(text, status)
 
 
-def guarded(page: Page) -> Callable[[Request], Awaitable[Response]]:
-    """Turn a page into an endpoint that only visitors who may look can reach, and that shows errors."""
+def guarded(page: Page, *, is_open: bool = False) -> Callable[[Request], Awaitable[Response]]:
+    """Turn a page into an endpoint that only visitors who may look can reach, or all, and that shows errors."""
 
     async def endpoint(request: Request) -> Response:
         dashboard: Dashboard = request.app.state.dashboard
-        session = dashboard.session_of(request)
+        session = dashboard.session_of(request) or (dashboard.stranger if is_open else None)
         if session is None:
             return _signed_out(dashboard, request)
         context = RequestContext(dashboard, request, session, time.perf_counter())
         try:
             return await page(context)
         except Unreachable as error:
-            todo = "Workers go on with what they have. Start a coordinator, or look at what lies in between."
-            return _error_page(context, 503, words.sentence(error), todo, "no-coordinator")
+            return _error_page(context, 503, words.sentence(error), *refusal_of(error))
         except Refused as refused:
             if refused.status == SIGNED_OUT and session is dashboard.onlooker:
                 said = f"The dashboard's own token is of no use: {refused}"
@@ -225,7 +228,7 @@ def guarded(page: Page) -> Callable[[Request], Awaitable[Response]]:
             if refused.status == SIGNED_OUT:
                 dashboard.sessions.end(request.cookies.get(dashboard.cookie, ""))
                 return _signed_out(dashboard, request)
-            return _error_page(context, refused.status, str(refused), *REFUSALS.get(refused.kind, ("", "")))
+            return _error_page(context, refused.status, str(refused), *refusal_of(refused))
         except (*UNREADABLE, jinja2.UndefinedError) as error:
             unread = dashboard.client.unread(error)
             if unread is error:
@@ -234,6 +237,15 @@ def guarded(page: Page) -> Callable[[Request], Awaitable[Response]]:
             return _error_page(context, 502, words.sentence(unread), todo)
 
     return endpoint
+
+
+def refusal_of(error: Unreachable | Refused) -> Refusal:
+    """Return what to do about a call that was not answered, or refused, and the runbook."""
+    if isinstance(error, Refused):
+        return REFUSALS.get(error.kind, Refusal(""))
+    return Refusal(
+        "Workers go on with what they have. Start a coordinator, or look at what lies in between.", "no-coordinator"
+    )
 
 
 def _signed_out(dashboard: Dashboard, request: Request) -> Response:

@@ -97,6 +97,7 @@ class Health:
         judged_from_ms: members that were not heard since this coordinator started are judged from then on. None: now.
         evidence: what all this rests on, as a sentence.
         incident: what last went wrong within an hour.
+        at_ms: when all this is so.
     """
 
     worst: Finding
@@ -109,6 +110,7 @@ class Health:
     judged_from_ms: int | None
     evidence: str
     incident: Origin | None
+    at_ms: int
 
     @property
     def level(self) -> Level:
@@ -199,6 +201,7 @@ def health_of(view: View, status: GroupStatus) -> Health:
         judged_from_ms=view.soft.judge_from_ms if look.unheard and view.soft.judge_from_ms > view.now_ms else None,
         evidence=_evidence(look),
         incident=_incident(view),
+        at_ms=view.now_ms,
     )
 
 
@@ -321,7 +324,7 @@ def _findings(look: _Look) -> Iterator[Finding]:
     refused = None if application is None else application.refused
     if refused is not None:
         words = f"Rebalances are refused: {refusals(look.view, refused)}"
-        yield look.found("refused", words, since_ms=refused.since_ms)
+        yield look.found("refused", words, since_ms=refused.since_ms, until="when it is mended")
     elif not is_ready(group.topology):
         level = None if group.members else Level.NOT_DEPLOYED
         yield look.found("not-ready", f"The group is not ready: {look.status.detail}.", level=level)
@@ -589,7 +592,7 @@ def _of_group(look: _Look) -> Iterator[Finding]:
             "placement-failed",
             f"Placement failed: {group.placement_failed}.",
             until_ms=group.next_probe_ms,
-            until="the next probe, or a change of members or settings",
+            until=f"{'at ' if group.next_probe_ms is None else ''}the next probe, or a change of members or settings",
         )
 
 

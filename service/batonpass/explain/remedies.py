@@ -215,6 +215,6 @@ REFUSALS: Final[Mapping[str, Refusal]] = {
     "not-safe-to-stop": Refusal("`batonpass drain GROUP MEMBER --wait` hands its tasks over first."),
     "precondition-failed": Refusal("Somebody changed the group in between: look at it, and ask again."),
     "store-unavailable": Refusal(_AGAIN, "store-errors"),
-    "coordinator-loading": Refusal(_AGAIN),
+    "coordinator-loading": Refusal(_AGAIN, "no-coordinator"),
 }
 """By the type of the problem; for other types, the coordinator's own detail says it."""

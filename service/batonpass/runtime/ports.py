@@ -239,7 +239,8 @@ class Ownership:
 
 def not_owner(ownership: Ownership, group_id: GroupId) -> NotOwner:
     """Return the refusal to answer for a group that this coordinator does not hold."""
-    owner = ownership.owner_url(group_id) or "a coordinator that is not known yet"
+    why = ownership.not_ready()
+    owner = ownership.owner_url(group_id) or f"a coordinator that is not known yet{f' ({why})' if why else ''}"
     return NotOwner(f"group {group_id} is served by {owner}; try again", retry_after_ms=RETRY_AFTER_MS)
 
 

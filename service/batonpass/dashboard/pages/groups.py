@@ -41,6 +41,7 @@ async def show_groups(context: RequestContext) -> Response:
     return context.show(
         "groups.html",
         title="Groups",
+        now=next((one["health"]["at"] for one in found), None),
         total=len(groups),
         groups=found,
         health_level=worst,
@@ -73,6 +74,7 @@ async def show_group(context: RequestContext) -> Response:
     return context.show(
         "group.html",
         title=context.group,
+        now=health["at"],
         seen=seen,
         explained=explained,
         health=health,

@@ -9,7 +9,8 @@
   const SLOW_MS = 5000;
   const HIDDEN_MS = 30000;
   const LEVELS = ["trouble", "attention", "moving", "at-rest", "not-deployed"];
-  let asked = false, again = false, timer = 0, source = null, lastAt = Date.now();
+  const middle = document.getElementById("middle");
+  let asked = false, again = false, timer = 0, source = null, ahead = 0, lastAt = 0;
   let heard = { live: false, why: "the dashboard is being asked" }, refused = "";
 
   // ---- what differs is changed in place ----
@@ -79,7 +80,11 @@
     alarm.hidden = !said;
     alarm.textContent = said ? `Not live: ${said} What you see is of ${clock(lastAt)} ${zone}.` : "";
     document.getElementById("as-of").textContent = clock(lastAt);
+    document.title = (refused ? "Not live · " : "") + middle.dataset.title;
   }
+
+  // The page says what time it is where its instants are from: this machine's clock may be off.
+  function setClock() { lastAt = Date.parse(middle.dataset.now); ahead = lastAt - Date.now(); }
 
   const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 
@@ -96,7 +101,7 @@
 
   function tick() {
     for (const one of document.querySelectorAll("time[data-rel]")) {
-      const seconds = Math.round((Date.now() - Date.parse(one.dateTime)) / 1000);
+      const seconds = Math.round((Date.now() + ahead - Date.parse(one.dateTime)) / 1000);
       const text = seconds === 0 || (seconds > 0 && one.dataset.rel === "soon") ? "now" : seconds > 0 ? `${span(seconds)} ago` : `in ${span(-seconds)}`;
       if (one.textContent !== text) one.textContent = text;
     }
@@ -106,17 +111,20 @@
   const mayNotify = () => "Notification" in window && Notification.permission === "granted";
 
   function tell(before, now) {
-    if (document.title !== now.title) document.title = now.title;
     const icon = document.querySelector("link[rel=icon]");
     if (icon.getAttribute("href") !== now.icon) icon.href = now.icon;
     if (before.said === now.said) return;
     document.getElementById("told").textContent = now.said;
     const isWorse = before.level && LEVELS.indexOf(now.level) < LEVELS.indexOf(before.level);
-    if (isWorse && document.hidden && mayNotify()) new Notification(now.title, { body: now.said, tag: now.group, icon: now.icon });
+    if (isWorse) notify(now.title, now.said);
+  }
+
+  function notify(title, body) {
+    if (document.hidden && mayNotify()) new Notification(title, { body, tag: middle.dataset.group, icon: middle.dataset.icon });
   }
 
   const asks = document.getElementById("notify");
-  const offer = () => { asks.hidden = !("Notification" in window && Notification.permission === "default" && document.getElementById("middle").dataset.level); };
+  const offer = () => { asks.hidden = !("Notification" in window && Notification.permission === "default" && middle.dataset.level); };
   asks.addEventListener("click", () => Notification.requestPermission().then(offer));
   offer();
 
@@ -126,6 +134,7 @@
     if (asked) { again = true; return; }
     asked = true;
     again = false;
+    const wasRefused = refused;
     try {
       const answer = await fetch(location.href, { headers: { "X-Part": "1" }, cache: "no-store", redirect: "error" });
       if (answer.headers.get("content-type").startsWith("application/json")) {
@@ -136,14 +145,14 @@
         if (fresh) {
           const said = document.querySelector("#middle > .flash[data-stays]");
           const focused = document.activeElement;
-          const before = { ...document.getElementById("middle").dataset };
-          morph(document.getElementById("middle"), fresh);
+          const before = { ...middle.dataset };
+          morph(middle, fresh);
           tell(before, fresh.dataset);
           // What was moved to another place has lost the focus.
           if (focused !== document.activeElement && focused.isConnected) focused.focus({ preventScroll: true });
-          if (said && !document.querySelector("#middle > .flash")) document.getElementById("middle").prepend(said);
+          if (said && !document.querySelector("#middle > .flash")) middle.prepend(said);
           refused = "";
-          lastAt = Date.now();
+          setClock();
         }
       }
     } catch {
@@ -152,11 +161,12 @@
     asked = false;
     say();
     tick();
+    if (refused && !wasRefused) notify(document.title, refused);
     later(again ? QUICK_MS : pause());
   }
 
   const pause = () => {
-    const every = Number(document.getElementById("middle").dataset.everyMs) || 2000;
+    const every = Number(middle.dataset.everyMs) || 2000;
     return refused || !heard.live ? Math.max(every, SLOW_MS) : every;
   };
 
@@ -169,7 +179,7 @@
   // ---- hearing that something happened ----
   function listen() {
     if (source) source.close();
-    const group = document.getElementById("middle").dataset.group;
+    const group = middle.dataset.group;
     source = new EventSource(`${root}/live${group ? `?group=${encodeURIComponent(group)}` : ""}`);
     source.addEventListener("standing", (message) => { heard = JSON.parse(message.data); say(); });
     source.addEventListener("change", () => { if (asked) again = true; else later(QUICK_MS); });
@@ -197,8 +207,10 @@
   document.getElementById("zones").append(own);
   const tab = document.querySelector(".tabs [aria-current]");
   if (tab) tab.parentElement.scrollLeft = tab.offsetLeft - (tab.parentElement.clientWidth - tab.offsetWidth) / 2;
+  setClock();
+  tick();
   setInterval(tick, 1000);
-  if (document.getElementById("middle").dataset.live !== "yes") return;
+  if (middle.dataset.live !== "yes") return;
   // A page that nobody looks at holds no connection, and asks only now and then, if it may notify whoever left it open.
   document.addEventListener("visibilitychange", () => {
     if (document.hidden) { later(HIDDEN_MS); if (source) source.close(); source = null; }
@@ -206,5 +218,5 @@
   });
   heard.quiet = true;
   listen();
-  later(Number(document.getElementById("middle").dataset.everyMs) || 2000);
+  later(Number(middle.dataset.everyMs) || 2000);
 })();
