@@ -14,7 +14,7 @@ import re
 import ssl
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 from http import HTTPStatus
@@ -533,6 +533,9 @@ STANDING_STILL: Final[Mapping[str, str]] = {
 LEVELS: Final = ("trouble", "attention", "moving", "at-rest", "not-deployed")
 """How groups are, the worst first, as the API says it."""
 
+TOLD_MAX: Final = 12
+"""The most groups that are listed with how each is, also if it is at rest."""
+
 
 def worst_first(groups: Iterable[Mapping[str, Any]], level: str = "", name: str = "") -> list[dict[str, Any]]:
     """Return the groups of a list, those of one level, if it is given, and whose name has ``name``.
@@ -542,6 +545,11 @@ def worst_first(groups: Iterable[Mapping[str, Any]], level: str = "", name: str 
     found = [dict(one) | {"health": health_of(one)} for one in groups if name in one["group"]]
     found = [one for one in found if level in ("", one["health"]["level"])]
     return sorted(found, key=_badness)
+
+
+def only_named(groups: Sequence[Mapping[str, Any]]) -> Sequence[str]:
+    """Return the levels of which a list of groups has only the names: so that many calm ones hide no others."""
+    return LEVELS[-2:] if sum(one["health"]["level"] != LEVELS[-1] for one in groups) > TOLD_MAX else LEVELS[-1:]
 
 
 def _badness(group: Mapping[str, Any]) -> tuple[int, int, bool, str, str]:

@@ -239,6 +239,12 @@ def test_groups_are_listed_and_shown(server: Canned) -> None:
     assert "checksum mismatch" in server.run("groups", "list", "--level", "trouble").stdout
     assert "orders" not in server.run("groups", "list", "--name", "z").stdout
     assert server.run("groups", "list", "--level", "bad").exit_code == 2
+    calm = [group(group=f"calm-{number:02}", health=HEALTH | {"level": "at-rest"}) for number in range(58)]
+    server.on("GET", "/v1/groups", (200, {"groups": [group(), worse, *calm], "next": None}))
+    first, *_, names, last = server.run("groups").stdout.splitlines()
+    assert first.startswith("zz: trouble")
+    assert names.startswith("At rest: calm-00, calm-01, ")
+    assert last == ("1 trouble, 1 attention, 58 at rest. The worst are at the top; `--level trouble` shows them alone.")
     pause = {"scope": "all", "reason": "audit", "expires_at": None}
     server.on("GET", "/v1/groups/orders", (200, group(pause=pause, health=TROUBLE)))
     shown = server.run("groups", "show", "orders").stdout

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,10 +15,20 @@ import typer
 from batonpass.cli.client_context import ClientContext, GroupName, Why, client_command, listing
 from batonpass.cli.exits import Exit, Failure
 from batonpass.cli.spans import ago
-from batonpass.client import LEVELS, health_of, instant, is_other_than, path, readable_name, worst_first
-from batonpass.dashboard.words import count
+from batonpass.client import (
+    LEVELS,
+    TOLD_MAX,
+    health_of,
+    instant,
+    is_other_than,
+    only_named,
+    path,
+    readable_name,
+    worst_first,
+)
+from batonpass.dashboard.words import LEVEL_NAMES, count, counted
 
-AT_REST, NOT_DEPLOYED = LEVELS[-2:]
+AT_REST = LEVELS[-2]
 app = typer.Typer(add_completion=False, help="List, show, declare and delete groups; without a subcommand, list them.")
 
 
@@ -41,15 +51,21 @@ async def list_groups(
     elif not groups:
         context.say("There are no groups. `batonpass groups declare GROUP FILE` makes one.")
     else:
+        named = () if level else only_named(found)
         for one in found:
-            if one["health"]["level"] != NOT_DEPLOYED or level:
+            if one["health"]["level"] not in named:
                 health, todo = one["health"], one["health"]["todo"]
                 said = [*headline(health), *([f"Do: {todo}"] if todo and health["level"] != AT_REST else [])]
                 said += [f"Also: {other['sentence']}" for other in health["others"]]
                 context.say(f"{one['group']}: {health['level']}, {sizes(one)}. {' '.join(said)}")
-        idle = [one["group"] for one in found if one["health"]["level"] == NOT_DEPLOYED]
-        if idle and not level:
-            context.say(f"Not deployed: {', '.join(idle)}.")
+        for code in named:
+            if calm := [one["group"] for one in found if one["health"]["level"] == code]:
+                context.say(f"{LEVEL_NAMES[code]}: {', '.join(calm)}.")
+        if len(found) > TOLD_MAX:
+            # At the end, where the prompt is: the worst have gone out of sight at the top.
+            levels = counted(LEVEL_NAMES, (one["health"]["level"] for one in found))
+            said = ", ".join(f"{amount:,} {called.lower()}" for _, called, amount in levels)
+            context.say(f"{said}. The worst are at the top; `--level {levels[0][0]}` shows them alone.")
 
 
 listing(app, list_groups)
@@ -143,7 +159,8 @@ def headline(health: Mapping[str, Any], name: Callable[[str], str] = str) -> Ite
     if health["since"]:
         yield f"Since {ago(health['since'], now)}."
     if health["until"]:
-        yield f"Over {ago(health['until'], now)} at the latest{': ' if health['ends'] else ''}{health['ends']}."
+        over = ago(health["until"], now)
+        yield f"Over {over if over.startswith('in ') else 'now'} at the latest{': ' if health['ends'] else ''}{health['ends']}."
     elif health["ends"]:
         yield f"Over {health['ends']}."
     if health["cause"]:
@@ -160,21 +177,22 @@ def origin(one: Mapping[str, Any], now: datetime | None, name: Callable[[str], s
 
 def remedies(health: Mapping[str, Any], name: Callable[[str], str] = str) -> Iterator[str]:
     """Yield what helps; what else is wrong, and what helps there; the last incident, and what all this rests on."""
-    yield from _help(health, name, [])
+    yield from _help(health, name, {"todo": "", "remedies": ()})
     for one in health["others"]:
         yield f"Also, {one['level']}: {' '.join(headline(one, name))}"
-        yield from _help(one, name, health["remedies"])
+        yield from _help(one, name, health)
     if health["incident"] and is_other_than(health["incident"], health["cause"]):
         yield f"Last incident: {origin(health['incident'], instant(health['at']), name)}."
     if health["evidence"]:
         yield f"Known from: {health['evidence']}."
 
 
-def _help(one: Mapping[str, Any], name: Callable[[str], str], said: Sequence[Any]) -> Iterator[str]:
-    if one["todo"]:
+def _help(one: Mapping[str, Any], name: Callable[[str], str], said: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what helps, but for what was said already."""
+    if one["todo"] and one["todo"] not in said["todo"]:
         yield f"Do: {name(one['todo'])}"
     for remedy in one["remedies"]:
-        if remedy not in said:
+        if remedy not in said["remedies"]:
             yield f"Command: {remedy['command']}"
     if one["more_remedies"]:
         yield f"... and {count(one['more_remedies'], 'more command')} of this kind."

@@ -8,7 +8,7 @@ from typing import Final
 
 from starlette.responses import RedirectResponse, Response
 
-from batonpass.client import STANDING_STILL, further, health_of, path, worst_first
+from batonpass.client import STANDING_STILL, further, health_of, only_named, path, worst_first
 from batonpass.dashboard.pages.group_state import group_state, lags
 from batonpass.dashboard.request_context import LISTED, RequestContext
 from batonpass.dashboard.view_models.events import event_lines
@@ -23,10 +23,6 @@ DRAWN: Final = 200
 
 WARMUPS_SHOWN: Final = 8
 STUCK_SHOWN: Final = 8
-CARDS_MAX: Final = 12
-"""The most groups of which those at rest have a card each; of more, a line."""
-
-CALM: Final = ("at-rest", "not-deployed")
 
 
 async def show_groups(context: RequestContext) -> Response:
@@ -46,7 +42,7 @@ async def show_groups(context: RequestContext) -> Response:
         groups=found,
         health_level=worst,
         headline=f"{count(amount, 'group')}: {called.lower()}" if worst else "",
-        in_lines=CALM if sum(one["health"]["level"] != CALM[-1] for one in found) > CARDS_MAX else CALM[-1:],
+        in_lines=only_named(found),
         levels=levels,
         level=level,
         name=name,
