@@ -1,6 +1,7 @@
 """Takes the pictures of docs/dashboard.md anew: `python -m tests.dashboard.pictures docs/pictures`.
 
-A coordinator with simulated workers is started, one more worker joins, one drains; the large group is a canned one.
+A coordinator with simulated workers is started, one more worker joins, one drains; the large group, and those in
+trouble, are canned ones.
 Look at each picture before it is kept.
 """
 
@@ -19,6 +20,7 @@ import httpx2 as httpx
 from tests.dashboard.browsing import Browser, browsing, serving
 from tests.dashboard.canned import ADMIN, Canned
 from tests.dashboard.fleet import Fleet
+from tests.dashboard.situations import SITUATIONS, Staged, staged
 from tests.e2e.running import PROGRAM, Up, running
 from tests.waiting import wait_until
 
@@ -94,9 +96,21 @@ async def of_a_large_group(folder: Path) -> None:
             await take(browser, folder / "dashboard-large.png")
 
 
+async def of_trouble(folder: Path) -> None:
+    """Sixty groups with whatever can be wrong, the worst first, and one in which two things are."""
+    idle = 60 - len(SITUATIONS)
+    with serving(Staged([staged(one) for one in SITUATIONS], idle)) as base:
+        async with browsing(base, viewport=WIDE) as browser:
+            await browser.sign_in(ADMIN)
+            await take(browser, folder / "dashboard-groups.png")
+            await browser.go("/groups/two-troubles")
+            await take(browser, folder / "dashboard-trouble.png")
+
+
 def main(folder: Path) -> None:
     """Take all of them."""
     asyncio.run(of_a_large_group(folder))
+    asyncio.run(of_trouble(folder))
     with tempfile.TemporaryDirectory(prefix="batonpass-") as kept:
         Path(kept).chmod(0o755)
         home = Path(kept) / "home"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -166,6 +167,9 @@ async def test_a_printed_page_has_what_is_so_and_nothing_to_click(base: str) -> 
         await browser.page.emulate_media(media="print")
         assert await browser.page.locator(".tabs, button, .button, .find").filter(visible=True).count() == 0
         assert await browser.page.is_visible("h1")
+        assert re.search(r"as of \d\d? \w+ 20\d\d \d\d:\d\d:\d\d UTC", await browser.text(".foot")), (
+            "paper has no clock"
+        )
         assert await browser.page.evaluate("getComputedStyle(document.documentElement).backgroundColor") == (
             "rgb(255, 255, 255)"
         )

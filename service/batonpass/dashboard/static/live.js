@@ -68,7 +68,7 @@
 
   // ---- how fresh is it ----
   const zone = document.body.dataset.zone;
-  const clock = (at) => new Intl.DateTimeFormat("en-GB", { timeZone: zone, timeStyle: "medium" }).format(at);
+  const clock = (at) => `${new Intl.DateTimeFormat("en-GB", { timeZone: zone, dateStyle: "medium", timeStyle: "medium" }).format(at).replace(",", "")} ${zone}`;
 
   function say() {
     const isLive = heard.live && !refused;
@@ -78,7 +78,7 @@
     standing.title = isLive ? "Events are heard as they happen" : refused || heard.why;
     const said = refused || (heard.live || heard.quiet ? "" : `${capital(heard.why)}. This page asks every ${SLOW_MS / 1000} seconds instead.`);
     alarm.hidden = !said;
-    alarm.textContent = said ? `Not live: ${said} What you see is of ${clock(lastAt)} ${zone}.` : "";
+    alarm.textContent = said ? `Not live: ${said} What you see is of ${clock(lastAt)}.` : "";
     document.getElementById("as-of").textContent = clock(lastAt);
     document.title = (refused ? "Not live · " : "") + middle.dataset.title;
   }
