@@ -566,6 +566,13 @@ def health_of(body: Mapping[str, Any]) -> Mapping[str, Any]:
     return found | ({} if found["level"] in LEVELS else {"level": "attention"})
 
 
+def also(health: Mapping[str, Any]) -> str:
+    """Return what else is wrong where there is room for a sentence each: what the cause does not say already."""
+    cause = health["cause"]
+    said = [one["sentence"] for one in health["others"] if not (cause and cause["detail"] in one["sentence"])]
+    return " ".join(["Also:", *said]) if said else ""
+
+
 def further(explained: Mapping[str, Any]) -> list[str]:
     """Return the sentences of an explanation that its health does not say."""
     said = [explained["sentences"][0], *(one["sentence"] for one in health_of(explained)["others"])]

@@ -281,6 +281,14 @@ def deleted_by_force(stage: Stage) -> None:
     stage.obey()
 
 
+def evicted(stage: Stage) -> None:
+    """An operator removed a member without vouching that its process is dead."""
+    stage.pods("m1", "m2")
+    stage.do(Eviction(MemberId("m1")))
+    stage.tick(3_000)
+    stage.obey()
+
+
 def clock_moved(stage: Stage) -> None:
     """The clock that coordinators count by has gone back."""
     stage.pods("m1", "m2")
@@ -551,6 +559,16 @@ SITUATIONS: Final[tuple[Situation, ...]] = (
         ("Runbook: task without owner",),
         "nothing is granted for a while",
         todo="Wait; what the cause names ends by itself.*",
+    ),
+    Situation(
+        "evicted",
+        evicted,
+        "Trouble",
+        "2 of 4 tasks are not processed: 2 until the lease of the last owner is over.",
+        (r"Since \d+ s ago", r"Over in \d+ s at the latest: the lease of the last owner"),
+        ("batonpass evict evicted m1 --dead", "Runbook: task without owner"),
+        "it was evicted",
+        todo="Wait; only if the process of pod-m1 is surely dead, evict it with --dead to have that sooner.",
     ),
     Situation(
         "clock-moved",

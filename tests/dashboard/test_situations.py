@@ -80,6 +80,12 @@ async def test_sixty_groups_show_the_worst_first_with_since_when_and_why(base: s
                 assert one.cause in card
                 assert re.search(f"Do: {one.todo}", card), card
                 assert "Since " in card or not any(fact.startswith("Since") for fact in one.facts)
+        # Of two troubles both; but not once more what the cause says.
+        also = {
+            name: [" Also: " in card for card in cards if card.startswith(f"{name} ")]
+            for name in ("two-troubles", "storm")
+        }
+        assert also == {"two-troubles": [True], "storm": [False]}
         assert f"{IDLE + 1} not deployed" in await browser.text(".filters")
         worst = await browser.page.locator(".card").first.bounding_box()
         assert worst is not None

@@ -110,6 +110,18 @@ async def test_a_command_needs_a_reason_and_goes_out_under_the_visitors_token(ca
     await client.aclose()
 
 
+async def test_a_command_that_nobody_takes_says_what_to_do_and_keeps_what_was_typed(canned: Canned) -> None:
+    pause = "/groups/fleet/do/pause"
+    client = await visitor(canned)
+    form = {"stamp": await stamp(client, pause), "reason": "a kernel upgrade"}
+    canned.is_away = True
+    answer = await client.post(pause, data=form)
+    await client.aclose()
+    assert answer.status_code == 503
+    for words in ("No coordinator answers at ", "Workers go on with what they have.", "a kernel upgrade"):
+        assert words in answer.text
+
+
 async def test_a_form_of_somebody_else_is_refused(canned: Canned) -> None:
     """Without the session's own stamp, or from another site (CSRF)."""
     client = await visitor(canned)

@@ -465,7 +465,8 @@ def test_a_task_without_an_owner_is_free_when_the_lease_of_its_last_owner_is_ove
     scene.wait(100)
     worst = health(scene).worst
     assert (worst.level, worst.until) == (Level.TROUBLE, "the lease of the last owner")
-    assert worst.todo.startswith("Wait; ")
+    words = f"Wait; only if the process of {owner} is surely dead, evict it with --dead to have that sooner."
+    assert (worst.todo, commands(scene)) == (words, [f"batonpass evict g {owner} --dead"])
     assert health(scene).incident is None, "an operator did that"
 
 

@@ -18,6 +18,7 @@ from batonpass.cli.spans import ago
 from batonpass.client import (
     LEVELS,
     TOLD_MAX,
+    also,
     health_of,
     instant,
     is_other_than,
@@ -56,8 +57,9 @@ async def list_groups(
             if one["health"]["level"] not in named:
                 health, todo = one["health"], one["health"]["todo"]
                 said = [*headline(health), *([f"Do: {todo}"] if todo and health["level"] != AT_REST else [])]
-                said += [f"Also: {other['sentence']}" for other in health["others"]]
-                context.say(f"{one['group']}: {health['level']}, {sizes(one)}. {' '.join(said)}")
+                context.say(
+                    f"{one['group']}: {health['level']}, {sizes(one)}. {' '.join(filter(None, [*said, also(health)]))}"
+                )
         for code in named:
             if calm := [one["group"] for one in found if one["health"]["level"] == code]:
                 context.say(f"{LEVEL_NAMES[code]}: {', '.join(calm)}.")

@@ -12,7 +12,7 @@ from starlette.responses import RedirectResponse, Response
 from batonpass.client import Refused, Unreachable, path
 from batonpass.dashboard.login import fields
 from batonpass.dashboard.origins import is_own
-from batonpass.dashboard.request_context import RequestContext, linked
+from batonpass.dashboard.request_context import RequestContext, linked, refusal_of
 from batonpass.dashboard.words import sentence
 
 REASON_MAX: Final = 500
@@ -159,7 +159,8 @@ async def carry_out(context: RequestContext) -> Response:
             command.method, f"{place}/{command.place or name}", query={"reason": reason} | query, body=body
         )
     except (Refused, Unreachable) as error:
-        return await ask(context, said=sentence(error), given=given, status=getattr(error, "status", 503))
+        said = f"{sentence(error)} {refusal_of(error).todo}".strip()
+        return await ask(context, said=said, given=given, status=getattr(error, "status", 503))
     context.session.flash = command.done
     return RedirectResponse(_back(context, command, subject), 303)
 

@@ -18,7 +18,16 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 
 from batonpass import __version__
-from batonpass.client import STANDING_STILL, UNREADABLE, CoordinatorClient, Refused, Unreachable, is_other_than, path
+from batonpass.client import (
+    STANDING_STILL,
+    UNREADABLE,
+    CoordinatorClient,
+    Refused,
+    Unreachable,
+    also,
+    is_other_than,
+    path,
+)
 from batonpass.dashboard import words
 from batonpass.dashboard.config import Config
 from batonpass.dashboard.sessions import Session, Sessions
@@ -285,6 +294,7 @@ def _templates(root_path: str) -> jinja2.Environment:
     environment.filters["number"] = words.number
     environment.filters["ago"] = words.ago
     environment.filters["soon"] = words.soon
+    environment.filters["also"] = also
     return environment
 
 

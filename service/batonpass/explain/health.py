@@ -402,7 +402,7 @@ def _of_tasks(look: _Look) -> Iterator[Finding]:
             ("task-parked", STILL[TaskState.PARKED], look.by_state[TaskState.PARKED]),
             (unowned, STILL[TaskState.WAITING], waiting),
             ("not-started", "not started by its owner", late),
-            ("without-owner", "until the lease of the last owner is over", leased),
+            ("leased", "until the lease of the last owner is over", leased),
         )
         if tasks
     ]
@@ -477,7 +477,9 @@ def _not_run(look: _Look, row: str, tasks: Sequence[Task]) -> Finding:
         name = _named("Member", sorted({look.name(failure.member_id) for failure in tasks[0].marks.failures}))
     parked = [task.id for task in tasks] if row == "task-parked" else ()
     drained = look.drained if row == "no-taker" else ()
-    return look.found(row, tasks=parked, members=drained, name=name, detail=detail)
+    leases = [entry.member_id for task in tasks for entry in task.handover.unreleased if row == "leased"]
+    dead = {member_id: member_id for member_id in leases}
+    return look.found(row, tasks=parked, members=drained, runs=dead, name=name, detail=detail)
 
 
 def _not_processed(look: _Look, number: int, parts: str) -> str:

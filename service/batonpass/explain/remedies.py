@@ -78,6 +78,13 @@ HELP: Final[Mapping[str, Advice]] = {
         "Wait; what the cause names ends by itself. The runbook says what is faster.",
         runbook="task-without-owner",
     ),
+    "leased": Advice(
+        Level.TROUBLE,
+        "Wait; only if the process of {name} is surely dead, evict it with --dead to have that sooner.",
+        "evict",
+        "task-without-owner",
+        option="--dead",
+    ),
     "without-place": Advice(
         Level.TROUBLE,
         "Start workers that may take it, or give those that are there more room.",
