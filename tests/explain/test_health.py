@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+import pytest
 from tests.core.scene import Scene, copy, failed, restoring, running, topology
 from tests.core.scenes import TASK, guarded, pair
+from tests.core.test_held_back import SCENES
 from tests.core.test_streams import ALL, Leader, process
 
 from batonpass.core.handover.view import View
@@ -21,10 +23,10 @@ from batonpass.core.state.inputs import (
     Started,
     StoreRecovered,
 )
-from batonpass.core.state.model import OnLeaseLost, PauseScope, Subtopology, Topology
+from batonpass.core.state.model import Cause, OnLeaseLost, PauseScope, Subtopology, Topology
 from batonpass.core.state.reasons import Held, meaning_of
 from batonpass.core.state.soft import Soft
-from batonpass.explain.health import FORGOTTEN_MS, LACKING_MS, Health, describe
+from batonpass.explain.health import FORGOTTEN_MS, LACKING_MS, LOSSES, Health, describe
 from batonpass.explain.remedies import EventRemedy, Level, remedy_of
 from batonpass.explain.task import TaskState
 
@@ -689,6 +691,17 @@ def test_what_holds_every_grant_is_said_and_is_the_cause_and_the_end_of_what_wai
     )
     assert worst.cause is not None
     assert worst.cause.detail == meaning_of(Held.GRANTS_HELD)
+
+
+@pytest.mark.parametrize("held", SCENES)
+def test_whatever_holds_a_task_that_nobody_runs_is_the_cause(held: Held) -> None:
+    """Or what went wrong where it ran."""
+    worst = health(SCENES[held]()).worst
+    if worst.what == "not-processed":
+        told = {Held.LEASE: LOSSES[Cause.EVICTED], Held.PARKED: "broken", Held.FAILED: "broken"}
+        assert worst.cause is not None
+        assert worst.cause.detail == told.get(held, meaning_of(held))
+        assert worst.until or held is Held.PLACEMENT_FAILED
 
 
 def test_an_instance_that_is_kept_out_is_named_and_after_a_while_asks_for_attention() -> None:

@@ -162,6 +162,8 @@ ENDS: Final[Mapping[str, str]] = {
     Held.LEASE: "the lease of the last owner",
     Held.REJOIN_GRACE: "the time for which its place is kept",
     Held.GRANTS_HELD: "the time for which nothing is granted",
+    Held.INITIAL_DELAY: "the next placement",
+    Held.STATE_UNKNOWN: "the time for which its report is waited for",
 }
 """Whose deadline ends what holds a task that nobody runs."""
 
@@ -532,17 +534,16 @@ def _cause(look: _Look, tasks: Sequence[Task]) -> Origin | None:
     if failed:
         failure, task = max(failed, key=lambda one: (bool(one[0].detail), one[0].at_ms))
         return _failed(task.id, failure)
-    waits = next((task for task in tasks if task.owner is None and task.target.waiting_reason), None)
-    if waits is not None:
-        return Origin(waits.id, None, None, meaning_of(waits.target.waiting_reason))
+    held = next((look.held[task.id] for task in tasks if task.owner is None and task.id in look.held), None)
+    if held is not None and held.reason not in (Held.LEASE, Held.REJOIN_GRACE):
+        return Origin(held.task, None, None, meaning_of(held.reason))
     away = next((task for task in tasks if task.handover.away_owner is not None), None)
     if away is not None:
         at_ms = None if away.handover.stop is None else away.handover.stop.at_ms
         return Origin(away.id, away.handover.away_owner, at_ms, meaning_of(Held.REJOIN_GRACE))
     stopped = next(((task, task.handover.stop) for task in tasks if task.handover.stop is not None), None)
     if stopped is None:
-        held = next((look.held[task.id] for task in tasks if task.id in look.held), None)
-        return None if held is None else Origin(held.task, None, None, meaning_of(held.reason))
+        return None
     task, stop = stopped
     words = LOSSES[Cause(stop.cause)] if stop.cause in LOSSES else stop.cause
     return Origin(task.id, stop.member_id, stop.at_ms, words)
