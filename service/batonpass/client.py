@@ -561,9 +561,13 @@ def _badness(group: Mapping[str, Any]) -> tuple[int, int, bool, str, str]:
 
 def health_of(body: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return how a group is. A level that is not known here is attention; an older coordinator tells one finding."""
-    found = {"others": [], "more_remedies": 0, "at": None} | body["health"]
-    found["others"] = [one | {"at": found["at"]} for one in found["others"]]
-    return found | ({} if found["level"] in LEVELS else {"level": "attention"})
+    found: dict[str, Any] = {"others": [], "more_remedies": 0, "at": None} | body["health"]
+    found["others"] = [one | {"at": found["at"], "level": _level(one)} for one in found["others"]]
+    return found | {"level": _level(found)}
+
+
+def _level(health: Mapping[str, Any]) -> str:
+    return health["level"] if health["level"] in LEVELS else "attention"
 
 
 def also(health: Mapping[str, Any]) -> str:

@@ -785,7 +785,8 @@ def test_a_task_that_fails_on_every_member_is_told_from_a_host_on_which_tasks_fa
             reports = {
                 one: (failed("checksum mismatch") if one == TASK else running()) for one, grant in held if grant.token
             }
-            scene.beat(name, {one: copy(grant.role) for one, grant in held if not grant.token} | reports)
+            copies = {one: copy(grant.role) for one, grant in held if not grant.token}
+            scene.beat(name, {str(one): report for one, report in (reports | copies).items()})
     worst = health(scene).worst
     assert worst.sentence == "1 of 2 tasks is not processed: 1 failed wherever it was tried."
     assert worst.todo.startswith("Members a and b failed it alike, and no other may try it now")

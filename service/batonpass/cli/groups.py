@@ -56,18 +56,17 @@ async def list_groups(
         for one in found:
             if one["health"]["level"] not in named:
                 health, todo = one["health"], one["health"]["todo"]
-                said = [*headline(health), *([f"Do: {todo}"] if todo and health["level"] != AT_REST else [])]
-                context.say(
-                    f"{one['group']}: {health['level']}, {sizes(one)}. {' '.join(filter(None, [*said, also(health)]))}"
-                )
+                said = [f"{one['group']}: {health['level']}, {sizes(one)}.", *headline(health)]
+                said += [f"Do: {todo}"] if todo and health["level"] != AT_REST else []
+                context.say(" ".join(filter(None, [*said, also(health)])))
         for code in named:
             if calm := [one["group"] for one in found if one["health"]["level"] == code]:
                 context.say(f"{LEVEL_NAMES[code]}: {', '.join(calm)}.")
         if len(found) > TOLD_MAX:
             # At the end, where the prompt is: the worst have gone out of sight at the top.
             levels = counted(LEVEL_NAMES, (one["health"]["level"] for one in found))
-            said = ", ".join(f"{amount:,} {called.lower()}" for _, called, amount in levels)
-            context.say(f"{said}. The worst are at the top; `--level {levels[0][0]}` shows them alone.")
+            counts = ", ".join(f"{amount:,} {called.lower()}" for _, called, amount in levels)
+            context.say(f"{counts}. The worst are at the top; `--level {levels[0][0]}` shows them alone.")
 
 
 listing(app, list_groups)

@@ -21,7 +21,7 @@ from batonpass.core.handover.view import View
 from batonpass.core.state.application import Application, rebalance_due_ms
 from batonpass.core.state.durations import duration
 from batonpass.core.state.failures import distrusted_until_ms, faults_in_words, host_of
-from batonpass.core.state.ids import MemberId, TaskId
+from batonpass.core.state.ids import HostId, MemberId, TaskId
 from batonpass.core.state.model import (
     ActiveState,
     Cause,
@@ -683,7 +683,7 @@ def _heirs(look: _Look, members: Sequence[Member]) -> str:
 def _distrusted(look: _Look, members: Sequence[Member]) -> Finding:
     hosts = {host_of(one): look.group.hosts[host_of(one)] for one in members}
     marked = ((task.id, one) for task in look.view.tasks.pick(look.group.table.ids) for one in task.marks.failures)
-    there = [(-one.at_ms, task_id, one) for task_id, one in marked if (one.instance_id or one.member_id) in hosts]
+    there = [(-one.at_ms, task_id, one) for task_id, one in marked if HostId(one.instance_id or one.member_id) in hosts]
     last = min(there, default=None)
     is_one, known = len(hosts) == 1, list(hosts.values())
     why = faults_in_words(known[0]) if is_one else "tasks failed there, or they died, and what they had runs elsewhere"
