@@ -218,7 +218,28 @@ class Fleet:
             "incident": lost,
             "todo": f"{failed.todo.format(name='worker-3')} {HELP['without-place'].todo}",
             "remedies": [],
+            "more_remedies": 0,
             "runbook": failed.runbook,
+            "others": [self._silent()] if self.members else [],
+        }
+
+    def _silent(self) -> dict[str, Any]:
+        """Return that the last member is silent."""
+        name, silent = self.members[-1]["member_id"], HELP["silent"]
+        return {
+            "level": silent.level.value,
+            "what": "silent",
+            "sentence": f"Member {name} has fallen silent.",
+            "since": at(-30),
+            "until": at(15),
+            "ends": "its lease",
+            "cause": None,
+            "todo": silent.todo.format(name=name, span="15 s", detail="go to worker-1"),
+            "remedies": [
+                {"action": "evict", "member": name, "task": None, "command": silent.command(self.group, name)}
+            ],
+            "more_remedies": 2,
+            "runbook": silent.runbook,
         }
 
     def states(self) -> dict[str, int]:

@@ -305,6 +305,29 @@ async def test_an_outage_is_shown_with_what_goes_on(canned: Canned, operator: ht
     )
 
 
+async def test_what_else_is_wrong_has_its_help_and_an_older_coordinator_tells_one_thing(
+    operator: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = (await operator.get("/groups/fleet")).text
+    for words in (
+        "Member worker-8 has fallen silent.",
+        "batonpass evict fleet worker-8 --dead",
+        '<a href="/groups/fleet/members">and 2 more</a>',
+        "/runbooks/member-silent",
+    ):
+        assert words in text
+    monkeypatch.setattr(shared_client, "FRESH_S", 0)
+    whole, less = Fleet.health, {"others", "more_remedies"}
+    older = {name: value for name, value in whole(Fleet.of(8, 40)).items() if name not in less}
+    monkeypatch.setattr(Fleet, "health", lambda _: older)
+    assert "Member worker-8 has fallen silent." not in (await operator.get("/groups/fleet")).text
+    newer = whole(Fleet.of(8, 40))
+    newer["others"][0] |= {"level": "worse", "sentence": "A newer thing."}
+    monkeypatch.setattr(Fleet, "health", lambda _: newer)
+    text = (await operator.get("/groups/fleet")).text
+    assert 'level-attention">Attention</span> A newer thing.' in text
+
+
 async def test_a_store_that_is_away_is_said_with_its_runbook(
     canned: Canned, operator: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
