@@ -9,6 +9,7 @@ from tests.core.relay import COLD_LAG, Relay
 from tests.core.scene import Scene, copy, running, topology
 
 from batonpass.core.decide import decide
+from batonpass.core.handover import probing
 from batonpass.core.handover.probing import is_at_rest
 from batonpass.core.state.ids import InstanceId, MemberId, TaskId
 from batonpass.core.state.inputs import (
@@ -335,6 +336,26 @@ def test_a_standby_that_sways_around_the_threshold_does_not_write_each_time() ->
         relay.scene.beat(owner, {"0_0": running()})
         relay.scene.beat(other, {"0_0": copy("standby", (5, 5_000)[number % 2])})
     assert relay.group.version == version
+
+
+@pytest.mark.parametrize("what", ["late", "swaying", "reading on"])
+def test_a_heartbeat_at_rest_does_not_look_at_every_copy(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A whole large fleet may be late at once, and each look of one would hold up the others."""
+    relay = Relay(topology(12), num_standby_replicas=1)
+    relay.join("a", "b", "c", "d")
+    relay.play()
+    assert at_rest(relay.scene)
+    monkeypatch.setattr(probing, "copies_behind", lambda *_: pytest.fail("it looks at every copy"))
+    if what == "late":
+        relay.scene.tick(4 * relay.group.heartbeat_interval_ms)
+    for round_number in range(3):
+        for name in "abcd":
+            lag = 5_000 * (round_number % 2) if what == "swaying" else round_number if what == "reading on" else 0
+            has = relay.scene.group.members[MemberId(name)].assignment
+            relay.scene.beat(
+                name,
+                {task: running() if grant.role is Role.ACTIVE else copy("standby", lag) for task, grant in has.items()},
+            )
 
 
 def test_a_group_without_copies_rests_before_its_members_have_spoken_again() -> None:

@@ -53,6 +53,8 @@ def schedule_probe(draft: DecisionDraft) -> None:
     is_due = group.next_probe_ms is not None and group.next_probe_ms <= now_ms
     # No record is written only because a standby falls behind and catches up: the timer is set beside other records.
     may_write = bool(draft.records or group.unsettled or is_due)
+    if group.next_probe_ms is None and not may_write and not draft.reasons:
+        return  # Nothing can come of a look at every copy, and each heartbeat of a large group may lead here.
     if not group.members or is_at_rest(view):
         if group.next_probe_ms is not None:
             draft.record(r.ProbeScheduled(None))
