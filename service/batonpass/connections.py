@@ -7,6 +7,7 @@ Uvicorn parses and answers; it bounds none of this (decision 0031). An answer th
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import math
 import socket
@@ -34,6 +35,12 @@ log = logging.getLogger("batonpass.connections")
 KEEP_ALIVE_S: Final = 75
 """How long an idle connection stays open: longer than load balancers keep one, and than members usually wait between
 two heartbeats, so that no request meets a connection that is just being closed."""
+
+HANDSHAKE_S = 10.0
+"""How long a handshake of TLS may take; until it has ended, it counts as a connection."""
+
+ACCEPT_AGAIN_S: Final = 0.1
+"""How long no connection is accepted after one could not be."""
 
 CERTIFICATE_LOOK_S = 60.0
 """How often it is looked whether the files of a certificate were replaced."""
@@ -310,16 +317,23 @@ class BoundedServer(uvicorn.Server):
         super().__init__(config)
         self._listening = listening
         self._unread_s = unread_s
+        self._connections = connections
         self._certificate = certificate
         self._also = also
         self._background = Background()
+        self._handshakes: dict[asyncio.Task[None], None] = {}
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start to accept requests."""
-        for listener in sockets or ():
+        listeners = sockets or []
+        for listener in listeners:
             end_unread(listener, self._unread_s)
-        await super().startup(sockets)
+        await super().startup(listeners if self._certificate is None else [])
         if self._certificate is not None:
+            for listener in listeners:
+                listener.listen(self.config.backlog)
+                listener.setblocking(False)
+                self._background.begin("connections", partial(self._accept, listener))
             self._background.begin("certificate", partial(self._keep, self._certificate))
         if self.started:
             self._listening()
@@ -327,7 +341,37 @@ class BoundedServer(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop accepting requests, and end what is under way."""
         await self._background.end()
+        for handshake in self._handshakes:
+            handshake.cancel()
         await super().shutdown(sockets)
+
+    async def _accept(self, listener: socket.socket) -> None:
+        """Accept connections with TLS: asyncio's servers know of none before its handshake has ended, and end none."""
+        loop = asyncio.get_running_loop()
+        most = self._connections.limits.open + FOR_PROBES
+        while True:
+            try:
+                accepted, _ = await loop.sock_accept(listener)
+            except OSError:  # It is gone already, or too many files are open.
+                await asyncio.sleep(ACCEPT_AGAIN_S)
+                continue
+            handshake = loop.create_task(self._shake_hands(accepted))
+            self._handshakes[handshake] = None
+            handshake.add_done_callback(lambda ended: self._handshakes.pop(ended, None))
+            if len(self._handshakes) + len(self.server_state.connections) > most:
+                self._connections.cut("too-many")
+                longest = next(iter(self._handshakes))
+                del self._handshakes[longest]
+                longest.cancel()
+
+    async def _shake_hands(self, accepted: socket.socket) -> None:
+        made = partial(
+            self._connections, config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+        )
+        with contextlib.suppress(OSError):
+            await asyncio.get_running_loop().connect_accepted_socket(
+                made, accepted, ssl=self.config.ssl, ssl_handshake_timeout=HANDSHAKE_S
+            )
 
     async def _keep(self, certificate: Certificate) -> None:
         while True:

@@ -16,8 +16,8 @@ from tests.api.pairs import SECRET, Pair, paired
 from tests.waiting import until
 
 from batonpass import connections
-from batonpass.connections import PIECE_BYTES
-from batonpass.sockets import room_for
+from batonpass.connections import FOR_PROBES, PIECE_BYTES
+from batonpass.sockets import CONNECTIONS_MIN, room_for
 
 HEAD = f"Host: b\r\nAuthorization: Bearer {SECRET}\r\n".encode()
 GET = b"GET /v1/groups/apples HTTP/1.1\r\n" + HEAD + b"\r\n"
@@ -216,6 +216,41 @@ async def test_an_answer_with_a_length_is_the_same_for_http_1_0(pair: Pair) -> N
         head, _, body = answer.partition(b"\r\n\r\n")
         assert f"content-length: {len(body)}\r\n".encode() in head.lower() + b"\r\n", path
         assert b"connection: close" in head
+
+
+@pytest.mark.parametrize("begun", [b"", b"\x16\x03\x01"], ids=["nothing", "half a greeting"])
+async def test_handshakes_that_do_not_end_keep_nobody_out(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, begun: bytes
+) -> None:
+    """They count as connections from their first moment, and have their time."""
+    authority, file = trustme.CA(), tmp_path / "both.pem"
+    authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(str(file))
+    context = ssl.create_default_context()
+    authority.configure_trust(context)
+    most = CONNECTIONS_MIN + FOR_PROBES
+    loop = asyncio.get_running_loop()
+    async with paired(monkeypatch, context, tls_certfile=file, connections_max=CONNECTIONS_MIN) as found:
+        host, port = found.urls[0].removeprefix("https://").split(":")
+        opened = contextlib.ExitStack()
+
+        async def begin() -> socket.socket:
+            made = opened.enter_context(socket.socket())
+            made.setblocking(False)
+            await loop.sock_connect(made, (host, int(port)))
+            await loop.sock_sendall(made, begun)
+            return made
+
+        with opened:
+            silent = [await begin() for _ in range(2 * most)]
+            async with asyncio.timeout(10):
+                assert {await loop.sock_recv(one, 1) for one in silent[:most]} == {b""}
+            assert (await found.call("GET", "/livez")).status_code == 200
+            for one in silent[-CONNECTIONS_MIN:]:
+                with pytest.raises(BlockingIOError):
+                    one.recv(1)
+            monkeypatch.setattr(connections, "HANDSHAKE_S", 0.2)
+            async with asyncio.timeout(5):
+                assert await loop.sock_recv(await begin(), 1) == b""
 
 
 async def test_a_certificate_that_is_replaced_in_its_files_is_shown_from_then_on(
