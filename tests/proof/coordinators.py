@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import sys
@@ -69,6 +70,15 @@ class CoordinatorProcess:
         """Send it a signal."""
         assert self._process is not None
         self._process.send_signal(how)
+
+    def said(self) -> list[str]:
+        """Return the events in its log."""
+        return [json.loads(line)["event"] for line in self._log.read_text().splitlines() if line.startswith("{")]
+
+    def owns(self, group: str) -> bool:
+        """Whether a group is its own: a call that was passed on already is answered by the owner alone."""
+        passed_on = {"batonpass-forwarded-for": "127.0.0.1"}
+        return httpx.get(f"{self.url}/v1/groups/{group}", headers=passed_on).status_code == httpx.codes.OK
 
     async def call(self, method: str, path: str, body: Any = None) -> httpx.Response:
         """Make one call."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -11,6 +12,7 @@ from typing import Any
 import httpx2 as httpx
 import pytest
 from pydantic import SecretStr
+from tests.proof.conftest import Jump
 from tests.waiting import until
 
 from batonpass.bootstrap import build
@@ -123,6 +125,31 @@ async def test_tasks_are_granted_when_the_lease_is_over_that_another_machine_wro
         await caller.runs("m1")
         await taken(caller)
     async with run(ahead_s) as caller.coordinator:
+        assert time.monotonic() - begun < SESSION_S, "the machine is too busy for this test"
+        await until(lambda: caller.runs("m2"), within_s=5 * SESSION_S, every_s=0.2)
+        assert time.monotonic() - begun >= SESSION_S
+
+
+@pytest.mark.parametrize(("by", "is_seen"), [("1 hour", True), ("1 hour", False), ("-1 hour", False)])
+async def test_tasks_are_granted_when_the_lease_is_over_however_the_databases_clock_is_set(
+    run: Run, jump: Jump, by: str, *, is_seen: bool
+) -> None:
+    """Whether the coordinator before saw that, or only the next one can."""
+    async with run(0) as first:
+        caller = Caller(first)
+        assert (await caller.call("PUT", GROUP, DECLARED)).status_code == 201
+        await caller.join("m1")
+        await until(lambda: caller.runs("m1"), within_s=20)
+        await caller.join("m2")
+        begun = time.monotonic()
+        await caller.runs("m1")
+        await evict(caller)
+        if is_seen:
+            await jump(by)
+            await asyncio.sleep(1)
+    if not is_seen:
+        await jump(by)
+    async with run(0) as caller.coordinator:
         assert time.monotonic() - begun < SESSION_S, "the machine is too busy for this test"
         await until(lambda: caller.runs("m2"), within_s=5 * SESSION_S, every_s=0.2)
         assert time.monotonic() - begun >= SESSION_S
