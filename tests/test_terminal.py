@@ -144,3 +144,17 @@ def test_what_the_terminal_s_character_set_lacks_is_written_as_an_escape(words: 
     assert done.returncode == (0 if words == ["--help"] else 2), done.stderr
     assert b"Traceback" not in done.stderr
     assert (done.stdout + done.stderr).isascii()
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_standard_stream_that_is_closed_leads_nowhere(closed: str, tmp_path: Path) -> None:
+    """Logs and answers are lost, and no file or connection that is opened later gets what was meant for the stream."""
+    does = (
+        "import os, sys; from batonpass import logs; from batonpass.terminal import get_ready, say, say_on_stderr;"
+        "get_ready(); logs.configure(); opened = open(sys.argv[1], 'w');"
+        "say('one'); say_on_stderr('two'); os.write(1, b'three'); os.write(2, b'four'); assert not sys.stdin.read();"
+        "opened.write('five')"
+    )
+    command = ["sh", "-c", f'exec "$@" {closed}', "sh", sys.executable, "-c", does, str(tmp_path / "opened")]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    assert (done.returncode, (tmp_path / "opened").read_text()) == (0, "five"), done.stderr

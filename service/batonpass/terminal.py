@@ -46,7 +46,14 @@ def printable_lines(text: str) -> str:
 
 
 def get_ready() -> None:
-    """Have standard output take every text: what its character set lacks is written as an escape."""
+    """Have every standard stream open, and take every text: what its character set lacks is written as an escape.
+
+    One that this process was started without leads nowhere. Otherwise the next file that is opened has its number, such
+    as a connection to the database, and gets whatever a library writes on that stream.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: PTH123, SIM115 - open until the end
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
