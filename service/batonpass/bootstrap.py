@@ -48,7 +48,7 @@ from batonpass.runtime.places import Places
 from batonpass.runtime.ports import NotOwner, Observer, Ports, Store
 from batonpass.runtime.pulse import Pulse
 from batonpass.runtime.solver_process import SolverProcess
-from batonpass.sockets import advertised_url_of, bind_all, room_for, url_of
+from batonpass.sockets import advertised_url_of, room_for, url_of
 
 if TYPE_CHECKING:
     from batonpass.kafka.events import EventPublisher
@@ -414,21 +414,16 @@ class Server(BoundedServer):
 def serve(
     settings: Settings,
     *,
+    listeners: list[socket.socket],
     listening: Callable[[str], None],
     stopping: Callable[[], Awaitable[None]] | None = None,
-    listeners: list[socket.socket] | None = None,
 ) -> None:
-    """Serve until interrupted. ``listening`` is called with the base URL once requests are accepted.
+    """Serve on sockets that are bound, until interrupted; ``listening`` is called with the base URL of the first.
 
-    ``stopping`` is awaited when it was interrupted, while it still answers. ``listeners`` are sockets that were bound
-    before (``bind_all``); without them, they are bound as the settings say.
-
-    Raises:
-        OSError: when the address cannot be bound.
+    ``stopping`` is awaited when it was interrupted, while it still answers.
     """
     logs.configure(settings.log_format, settings.log_level)
     sys.setswitchinterval(SWITCH_EVERY_S)
-    listeners = listeners or bind_all(settings.host, settings.port)
     url = url_of(listeners[0], is_tls=settings.is_tls)
     advertised = str(settings.advertised_url or advertised_url_of(listeners[0], is_tls=settings.is_tls)).rstrip("/")
 

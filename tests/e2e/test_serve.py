@@ -202,3 +202,15 @@ def test_bad_settings_are_named_by_their_variables(tmp_path: Path) -> None:
     assert code == 2
     assert "BATONPASS_KAFKA_SASL_MECHANISM, BATONPASS_KAFKA_OAUTH_TOKEN_URL: " in output
     assert "secret" not in output
+
+
+def test_an_output_that_is_full_is_said_to_be(program: Program) -> None:
+    """And not taken for an address that cannot be listened on."""
+    if not Path("/dev/full").exists():
+        pytest.skip("nothing here is always full")
+    assert program.run("db", "upgrade")[0] == 0
+    command = [*PROGRAM, "serve", "--port", "0"]
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, env=program.around, check=False)
+    assert (done.returncode, "cannot listen" in done.stderr) == (3, False)
+    assert "batonpass: the output cannot be written: No space left on device." in done.stderr

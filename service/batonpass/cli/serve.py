@@ -13,7 +13,7 @@ from batonpass.bootstrap import serve as run_server
 from batonpass.cli.client_context import failing_well
 from batonpass.cli.database import require_fit, without_password
 from batonpass.cli.exits import Exit, Failure
-from batonpass.cli.listening import busy, end_in_order, require_room
+from batonpass.cli.listening import bound, end_in_order, require_room
 from batonpass.http_clients import authorities
 from batonpass.settings import Settings
 from batonpass.terminal import say
@@ -38,7 +38,8 @@ def serve(
         require_room(settings.connections_max)
         url = settings.database_url.get_secret_value()
         require_fit(url, wait_s=settings.database_wait_s)
-        listen(settings, listening=lambda at: _say(at, without_password(url), as_json=as_json))
+        listeners = bound(settings.host, settings.port)
+        listen(settings, listening=lambda at: _say(at, without_password(url), as_json=as_json), listeners=listeners)
 
 
 def settings_of(given: dict[str, Any]) -> Settings:
@@ -74,7 +75,7 @@ def listen(settings: Settings, **more: Any) -> None:
     """Serve until interrupted or terminated.
 
     Raises:
-        Failure: when the address is not available, or the coordinator cannot start.
+        Failure: when the coordinator cannot start.
     """
     heard: list[str] = []
     listening = more.pop("listening")
@@ -87,8 +88,6 @@ def listen(settings: Settings, **more: Any) -> None:
     end_in_order()
     try:
         run_server(settings, listening=note, **more)
-    except OSError as error:
-        raise busy(settings.host, settings.port, error) from None
     except KeyboardInterrupt:
         return
     if not heard:

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from batonpass.bootstrap import serve
 from batonpass.settings import Settings
+from batonpass.sockets import bind_all
 
 LOOK_EVERY_S = 0.02
 STACK_AFTER_S = 0.1
@@ -73,7 +74,12 @@ def main() -> None:
     """Serve as the environment says."""
     watching: list[asyncio.Task[None]] = []
     notes = Path(sys.argv[1])
-    serve(Settings(), listening=lambda _url: watching.append(asyncio.ensure_future(_watch(notes))))
+    settings = Settings()
+    serve(
+        settings,
+        listeners=bind_all(settings.host, settings.port),
+        listening=lambda _url: watching.append(asyncio.ensure_future(_watch(notes))),
+    )
 
 
 if __name__ == "__main__":
