@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -11,6 +12,7 @@ from tests.core.scene import Scene, copy, running, topology
 from batonpass.core.decide import decide
 from batonpass.core.handover import probing
 from batonpass.core.handover.probing import is_at_rest
+from batonpass.core.handover.view import View
 from batonpass.core.state.ids import InstanceId, MemberId, TaskId
 from batonpass.core.state.inputs import (
     DrainRequest,
@@ -22,7 +24,7 @@ from batonpass.core.state.inputs import (
     ResumeRequest,
     Started,
 )
-from batonpass.core.state.model import PauseScope, Role
+from batonpass.core.state.model import Member, PauseScope, Role, Task
 from batonpass.core.state.reasons import NoChange
 from batonpass.core.state.records import ProbeScheduled, TargetPlaced
 from batonpass.core.state.soft import Soft
@@ -356,6 +358,39 @@ def test_a_heartbeat_at_rest_does_not_look_at_every_copy(what: str, monkeypatch:
                 name,
                 {task: running() if grant.role is Role.ACTIVE else copy("standby", lag) for task, grant in has.items()},
             )
+
+
+def test_while_a_copy_is_behind_its_member_alone_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    relay = Relay(topology(12), num_standby_replicas=1, acceptable_recovery_lag=100)
+    relay.join("a", "b", "c", "d")
+    relay.play()
+    scene, looked = relay.scene, list[MemberId]()
+    has = {name: scene.group.members[MemberId(name)].assignment for name in "abcd"}
+
+    def beat(name: str, lag: int) -> None:
+        scene.beat(
+            name,
+            {task: running() if one.role is Role.ACTIVE else copy("standby", lag) for task, one in has[name].items()},
+        )
+
+    beat("c", 5_000)
+    scene.do(PauseRequest(PauseScope.BALANCE, "a record, beside which a probe is set"))
+    scene.do(ResumeRequest())
+    assert scene.group.next_probe_ms is not None
+    copies_behind = probing.copies_behind
+
+    def watched(view: View, member: Member) -> Iterator[Task]:
+        looked.append(member.id)
+        return copies_behind(view, member)
+
+    monkeypatch.setattr(probing, "copies_behind", watched)
+    for lag in (5_000, 0, 5_000, 0):
+        for name in "abd":
+            beat(name, lag)
+    assert set(looked) <= {MemberId("c")}
+    beat("c", 0)
+    assert scene.view().group.next_probe_ms is None
+    assert set(looked) == {MemberId(name) for name in "abcd"}
 
 
 def test_a_group_without_copies_rests_before_its_members_have_spoken_again() -> None:

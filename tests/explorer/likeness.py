@@ -102,6 +102,8 @@ class Likeness:
 
 Parts = Callable[[Likeness, Any], Any]
 PLAIN = {type(None), str, int, bool, float}
+UNLIKE = {"members", "restless"}
+"""Fields of soft state: one that is read otherwise, and one that says only where to look first."""
 PARTS: dict[type, Parts] = {}
 FIELDS: dict[str, Parts] = {}
 
@@ -112,7 +114,7 @@ def _soft(like: Likeness, soft: Soft) -> Any:
         like._seq_from = like._seqs[member]
         members.append((member, like._of(known)))
     return tuple(members), tuple(
-        [_field(name)(like, each) for name, each in zip(soft._fields, soft, strict=True) if name != "members"]
+        [_field(name)(like, each) for name, each in zip(soft._fields, soft, strict=True) if name not in UNLIKE]
     )
 
 

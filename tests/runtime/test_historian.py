@@ -357,6 +357,7 @@ SOFT = Soft(
     refused=Refused("the topology has 4 tasks", 11, 12, 3, is_another=True),
     loads_read_ms=13,
     load_tried_ms=14,
+    restless=MemberId("m4"),
 )
 
 

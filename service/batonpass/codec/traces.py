@@ -48,6 +48,7 @@ class SoftDelta(msgspec.Struct, frozen=True):
     refused: Refused | None = None
     loads_read_ms: int = 0
     load_tried_ms: int = 0
+    restless: MemberId | None = None
 
 
 _TIMES: Final = ("started_ms", "judge_from_ms", "wake_ms", "listens_since_ms", "loads_read_ms", "load_tried_ms")
@@ -83,6 +84,7 @@ def soft_delta(older: Soft | None, soft: Soft) -> SoftDelta:
         left_before_joining=soft.left_before_joining.changed_since(base.left_before_joining),
         placed_without=tuple(sorted(soft.placed_without)),
         refused=soft.refused,
+        restless=soft.restless,
         **{name: getattr(soft, name) for name in _TIMES},
     )
 
@@ -98,6 +100,7 @@ def soft_after(older: Soft, delta: SoftDelta) -> Soft:
         left_before_joining=base.left_before_joining.updated(delta.left_before_joining),
         placed_without=frozenset(delta.placed_without),
         refused=delta.refused,
+        restless=delta.restless,
         **{name: getattr(delta, name) for name in _TIMES},
     )
 

@@ -209,10 +209,9 @@ class Engine:
         return tasks * (1 + group.config.num_standby_replicas) > COPIES_DECIDED_AT_ONCE
 
     def _is_quiet(self, item: Input) -> bool:
-        """Whether the group has nothing to do or to look for, and the input seldom changes this."""
+        """Whether the group has nothing to do, and the input seldom changes this."""
         group = self.group
-        has_nothing_to_do = not group.unsettled and group.placement_due_ms is None and group.next_probe_ms is None
-        return isinstance(item, Heartbeat | PollOpened) and has_nothing_to_do
+        return isinstance(item, Heartbeat | PollOpened) and not group.unsettled and group.placement_due_ms is None
 
     async def _be_current(self) -> None:
         if not self._ports.ownership.holds(self.group_id):

@@ -8,6 +8,7 @@ a restart of the coordinator, unlike Kafka's, which lives on one member (D11, D1
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections.abc import Iterable, Iterator
 
 from batonpass.core.handover.decision_draft import DecisionDraft
@@ -15,7 +16,7 @@ from batonpass.core.handover.lag import level_in_ms
 from batonpass.core.handover.view import View
 from batonpass.core.state import records as r
 from batonpass.core.state.ids import MemberId
-from batonpass.core.state.model import Member, Role, Task
+from batonpass.core.state.model import Group, Member, Role, Task
 from batonpass.core.state.reasons import NoChange
 
 _JITTER_SHARE = 10
@@ -23,17 +24,30 @@ _JITTER_SHARE = 10
 
 
 def is_at_rest(view: View) -> bool:
-    """Say whether every task is at its target, every copy is caught up, nothing is due, and no placement failed.
+    """Say whether every task is at its target, every copy is caught up, nothing is due, and no placement failed."""
+    return not _has_work(view.group) and _restless(view) is None
 
-    If nothing else is left to do, this passes over all copies, up to the first that is behind.
+
+def _has_work(group: Group) -> bool:
+    return bool(group.unsettled or group.placement_due_ms is not None or group.placement_failed or not group.declared)
+
+
+def _restless(view: View) -> MemberId | None:
+    """Return a member that is on its way back, gives something up or has a copy that is behind; None if there is none.
+
+    The one that was found last is looked at first, and then those after it, so that heartbeats of a large group do not
+    pass over all copies again and again.
     """
-    group = view.group
-    if group.unsettled or group.placement_due_ms is not None or group.placement_failed or not group.declared:
-        return False
-    return not any(
-        member.away_until_ms is not None or member.revoking or any(copies_behind(view, member))
-        for member in group.members.values()
-    )
+    members, last = view.group.members, view.soft.restless
+    if last is not None and last in members and _is_restless(view, members[last]):
+        return last
+    ids = sorted(members)
+    start = bisect(ids, last or "")
+    return next((one for one in (*ids[start:], *ids[:start]) if _is_restless(view, members[one])), None)
+
+
+def _is_restless(view: View, member: Member) -> bool:
+    return member.away_until_ms is not None or bool(member.revoking) or any(copies_behind(view, member))
 
 
 def copies_behind(view: View, member: Member) -> Iterator[Task]:
@@ -55,7 +69,9 @@ def schedule_probe(draft: DecisionDraft) -> None:
     may_write = bool(draft.records or group.unsettled or is_due)
     if group.next_probe_ms is None and not may_write and not draft.reasons:
         return  # Nothing can come of a look at every copy, and each heartbeat of a large group may lead here.
-    if not group.members or is_at_rest(view):
+    restless = None if _has_work(group) else _restless(view)
+    draft.soft = draft.soft._replace(restless=restless)
+    if not group.members or (restless is None and not _has_work(group)):
         if group.next_probe_ms is not None:
             draft.record(r.ProbeScheduled(None))
         draft.explain(NoChange.AT_REST if group.members else NoChange.NO_MEMBERS)

@@ -187,6 +187,7 @@ class Soft(NamedTuple):
             the group's name (``application``). None: it was answered, or not heard.
         loads_read_ms: when the loads that members say were last compared with the recorded ones.
         load_tried_ms: when it was last decided what to move for load.
+        restless: the member that the group was last not at rest for, which is looked at first (``probing``).
     """
 
     started_ms: int = 0
@@ -202,6 +203,7 @@ class Soft(NamedTuple):
     refused: Refused | None = None
     loads_read_ms: int = 0
     load_tried_ms: int = 0
+    restless: MemberId | None = None
 
     def of(self, member_id: MemberId) -> MemberSoft:
         """Return what is known of a member: of one that was not heard, nothing."""
