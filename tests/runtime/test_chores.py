@@ -1,13 +1,17 @@
 """Samples and snapshots are taken now and then, and never stand in the way."""
 
+import threading
 from collections.abc import Sequence
 
+import pytest
 from tests.core.scene import Scene, copy, running, topology
 from tests.runtime.fakes import GROUP, World, make_world
 
 from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.inputs import Heartbeat, ProbeRequest
 from batonpass.core.state.model import Group
+from batonpass.core.state.soft import Soft
+from batonpass.runtime import chores
 from batonpass.runtime.chores import Chores, sample_of
 from batonpass.runtime.coordinator import Coordinator
 from batonpass.runtime.history import CopySample, Sample
@@ -58,6 +62,21 @@ async def test_a_turn_keeps_a_sample_of_every_group_and_a_snapshot_of_those_that
     await chores.once()
     assert [sample.group for sample in samples] == [GROUP, GROUP]
     assert kept == [3]
+
+
+async def test_a_group_is_sampled_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The 200,000 copies of a large one take half a second."""
+    world, threads = make_world(), list[threading.Thread]()
+
+    def watched(group: Group, soft: Soft, now_ms: int) -> Sample:
+        threads.append(threading.current_thread())
+        return sample_of(group, soft, now_ms)
+
+    monkeypatch.setattr(chores, "sample_of", watched)
+    coordinator = await a_coordinator(world)
+    await Chores(coordinator, world.seen, snapshot_every=2).once()
+    assert len(threads) == 1
+    assert threads[0] is not threading.main_thread()
 
 
 async def test_a_turn_survives_a_store_that_is_away() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final
@@ -127,14 +128,8 @@ class PostgresArchive(Archive):
 
     async def keep_samples(self, samples: Sequence[Sample]) -> None:
         """Keep samples of several groups, all or none: one row for each group and minute."""
-        rows = {
-            "groups": [one.group for one in samples],
-            "at_ms": [one.at_ms for one in samples],
-            "copies": [json_text(one.copies) for one in samples],
-            "behind": [one.behind for one in samples],
-        }
         try:
-            await execute(self._engine, _INSERT_SAMPLES, **rows)
+            await execute(self._engine, _INSERT_SAMPLES, **await asyncio.to_thread(_columns, samples))
         except DBAPIError as error:
             raise StoreUnavailable(f"Postgres did not take a sample: {error.orig}") from error
 
@@ -151,6 +146,15 @@ class PostgresArchive(Archive):
 def _generation(row: tuple[Any, ...]) -> Generation:
     fixed = (*row[:3], tuple(row[3]), *row[4:12])
     return Generation._make((*fixed, (), msgspec.json.decode(row[12], type=tuple[Reason, ...])))
+
+
+def _columns(samples: Sequence[Sample]) -> dict[str, list[Any]]:
+    return {
+        "groups": [one.group for one in samples],
+        "at_ms": [one.at_ms for one in samples],
+        "copies": [json_text(one.copies) for one in samples],
+        "behind": [one.behind for one in samples],
+    }
 
 
 def _event(row: tuple[Any, ...]) -> StoredEvent:

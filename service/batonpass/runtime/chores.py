@@ -49,7 +49,8 @@ class Chores:
         now_ms = self._coordinator.now_ms()
         taken = []
         for group, soft in self._coordinator.loaded_groups():
-            taken.append(sample_of(group, soft, now_ms))
+            # Values do not change, so a large group is sampled beside the loop.
+            taken.append(await asyncio.to_thread(sample_of, group, soft, now_ms))
             if sum(len(one.copies) for one in taken) >= COPIES_AT_ONCE:
                 await self._keep(taken)
                 taken = []
