@@ -483,7 +483,7 @@ def test_it_waits_during_a_pause_and_begins_with_its_end() -> None:
     assert hottest(scene, loads) < 1.2
 
 
-def test_it_waits_while_a_member_is_away_and_while_one_drains() -> None:
+def test_it_waits_while_a_member_is_away() -> None:
     scene = begin(members=3, rejoin_grace_ms=10 * PATIENCE)
     scene.join("m3", instance_id="i")
     scene.settle()
@@ -496,10 +496,17 @@ def test_it_waits_while_a_member_is_away_and_while_one_drains() -> None:
     assert moved(scene) == []
     scene.join("m4", instance_id="i")
     scene.settle()
+    assert not named(scene.log, MovedForLoad)
+
+
+def test_it_waits_while_a_member_drains() -> None:
+    scene = begin(members=3)
     last = scene.held("m2", Role.ACTIVE)
     scene.do(DrainRequest(MemberId("m2")))
+    loads = skewed(scene)
     for lag in range(900_000, 100_000, -8_000):
         run(scene, loads, BEAT, dict.fromkeys(last, lag))
+    assert scene.group.hot_since_ms is not None
     assert scene.held("m2", Role.ACTIVE)
     assert moved(scene) == []
 
