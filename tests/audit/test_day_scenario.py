@@ -78,10 +78,10 @@ def test_without_samples_the_speed_is_learnt_from_how_long_copies_took() -> None
     day = scenario_of(noted(), Sampled())
     assert all(5_000 < worker.restore_per_second < 15_000 for worker in day.scenario.workers)
     assert any("comes from how long copies took" in one for one in day.left_out)
-    # That somebody came back without its disk only samples tell: what it ran need not move then.
+    # That somebody came back without its disk only samples tell. Here it is taken for ready, so it loses what it has.
     trial = attempt(day.scenario, present(day.scenario))
     assert isinstance(trial, Outcome)
-    assert 0 < trial.moves <= day.lived.moves
+    assert abs(trial.moves - day.lived.moves) <= 2
     assert abs(trial.downtime_ms - day.lived.downtime_ms) < 0.25 * day.lived.downtime_ms
 
 

@@ -385,7 +385,7 @@ def test_while_a_copy_is_behind_its_member_alone_is_looked_at(monkeypatch: pytes
 
     monkeypatch.setattr(probing, "copies_behind", watched)
     for lag in (5_000, 0, 5_000, 0):
-        for name in "abd":
+        for name in ("a", "b", "d"):
             beat(name, lag)
     assert set(looked) <= {MemberId("c")}
     beat("c", 0)

@@ -245,7 +245,7 @@ def _choose_for_not_running(view: View, task: Task, owner: Member, own: Copy) ->
     if failed:
         return choice
     # It had what it needs, and has lost it: that is remembered as if it had said so, else its target is it again.
-    was_ready = task.ready_grant or task.ran_since_ms >= task.since_ms
+    was_ready = task.ready_grant or 0 < task.ran_since_ms >= task.since_ms
     return choice._replace(why=Why.STUCK) if is_stuck or was_ready else choice
 
 
