@@ -12,18 +12,14 @@ import ipaddress
 import math
 import time
 from collections import Counter
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
+from batonpass.api.calls import Call
 from batonpass.core.state.errors import LimitExceeded, ProtocolError
 from batonpass.runtime.access import AccessRole, Forbidden, Principal, Tokens, digest_of
 from batonpass.runtime.ports import StoreUnavailable
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from batonpass.api.calls import Call
 
 T = TypeVar("T")
 

@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from batonpass.api.access import check, check_local
-from batonpass.api.calls import GROUP_PART, HEARTBEAT, LONG_POLL, OPEN, UNKNOWN
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from batonpass.api.access import Gate, check, check_local
+from batonpass.api.calls import GROUP_PART, HEARTBEAT, LONG_POLL, OPEN, UNKNOWN, Call, Calls
 from batonpass.api.context import CONTEXT, FORWARDED, GONE_STATUS, Disconnected, RequestContext, RequestIds
-from batonpass.api.limits import too_early
+from batonpass.api.forward import Forwarder
+from batonpass.api.limits import Limits, too_early
 from batonpass.api.problems import UnknownPath, not_allowed
 from batonpass.core.state.errors import ProtocolError
 from batonpass.core.state.ids import GroupId
 from batonpass.runtime.access import AccessRole, Principal
-from batonpass.runtime.ports import Defect, NotOwner, StoreUnavailable
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
-
-    from starlette.types import ASGIApp, Receive, Scope, Send
-
-    from batonpass.api.access import Gate
-    from batonpass.api.calls import Call, Calls
-    from batonpass.api.forward import Forwarder
-    from batonpass.api.limits import Limits
-    from batonpass.runtime.ports import Observer, Ownership
+from batonpass.runtime.ports import Defect, NotOwner, Observer, Ownership, StoreUnavailable
 
 EVERYBODY: Final = Principal("", AccessRole.ADMIN)
 """The caller of every request when tokens are off."""

@@ -9,25 +9,21 @@ import re
 import secrets
 from collections.abc import Awaitable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 from urllib.parse import parse_qsl
 
 import msgspec
+from starlette.requests import Request
+from starlette.types import Message, Receive, Scope, Send
 
+from batonpass.api.calls import Call
+from batonpass.api.limits import Limits
 from batonpass.api.problems import PROBLEM_JSON, BadHead, problem_headers
 from batonpass.codec.answers import problem_body, to_json
 from batonpass.codec.bodies import WaitMs
-from batonpass.core.state.errors import TooLarge
+from batonpass.core.state.errors import ProtocolError, TooLarge
+from batonpass.runtime.access import Principal
 from batonpass.runtime.history import Asked
-
-if TYPE_CHECKING:
-    from starlette.requests import Request
-    from starlette.types import Message, Receive, Scope, Send
-
-    from batonpass.api.calls import Call
-    from batonpass.api.limits import Limits
-    from batonpass.core.state.errors import ProtocolError
-    from batonpass.runtime.access import Principal
 
 T = TypeVar("T")
 

@@ -4,32 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
+from batonpass.api.access import Gate
 from batonpass.api.context import context_of, until_gone
 from batonpass.api.openapi import route
 from batonpass.api.service import json_response, known_group_of, read_query, service_of
 from batonpass.codec.answers import rfc3339, to_json
 from batonpass.codec.bodies import EventsQuery, given
 from batonpass.codec.shape import refusal
+from batonpass.core.state.ids import GroupId
 from batonpass.core.state.numbers import WHOLE_MAX
-from batonpass.runtime.feed import Missed
+from batonpass.runtime.feed import Feed, Follower, Missed
+from batonpass.runtime.history import StoredEvent
 from batonpass.runtime.ports import StoreUnavailable
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
-
-    from starlette.types import Receive, Scope, Send
-
-    from batonpass.api.access import Gate
-    from batonpass.core.state.ids import GroupId
-    from batonpass.runtime.feed import Feed, Follower
-    from batonpass.runtime.history import StoredEvent
 
 router = APIRouter(prefix="/v1", tags=["history"])
 _POSITION: Final = re.compile(r"\d{1,19}", re.ASCII)

@@ -12,17 +12,14 @@ import asyncio
 import ssl
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import httpx2 as httpx
 
-from batonpass.api.context import FORWARDED, HEADER, Disconnected
+from batonpass.api.context import FORWARDED, HEADER, Disconnected, RequestContext
+from batonpass.core.state.errors import ProtocolError
 from batonpass.http_clients import http_client
 from batonpass.runtime.ports import NotOwner, StoreUnavailable
-
-if TYPE_CHECKING:
-    from batonpass.api.context import RequestContext
-    from batonpass.core.state.errors import ProtocolError
 
 CONNECT_TIMEOUT_S: Final = 2.0
 WRITE_TIMEOUT_S: Final = 10.0

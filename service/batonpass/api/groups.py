@@ -6,7 +6,7 @@ import threading
 import time
 from dataclasses import asdict
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fastapi import APIRouter
 from starlette.requests import Request
@@ -31,9 +31,7 @@ from batonpass.dry_run.whatif import balance_now, balance_then, imagine
 from batonpass.explain.advice import advice_on
 from batonpass.explain.health import describe
 from batonpass.explain.status import describe_assignments, snapshot_of
-
-if TYPE_CHECKING:
-    from batonpass.placement.flow import Ints
+from batonpass.placement.flow import Ints
 
 router = APIRouter(prefix="/v1", tags=["groups"])
 GROUP = "/groups/{group}"

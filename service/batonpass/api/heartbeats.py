@@ -6,13 +6,14 @@ cost several times as much as these calls do (decision 0055 has the figures).
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
 
-from batonpass.api.access import Unauthenticated
-from batonpass.api.calls import GROUP_PART, HEARTBEAT, LONG_POLL, MEMBER_PART
-from batonpass.api.context import JSON
-from batonpass.api.limits import too_early
+from batonpass.api.access import Gate, Unauthenticated
+from batonpass.api.calls import GROUP_PART, HEARTBEAT, LONG_POLL, MEMBER_PART, Call
+from batonpass.api.context import JSON, RequestContext
+from batonpass.api.limits import Limits, too_early
+from batonpass.api.service import Service
 from batonpass.codec.answers import answer_body, to_json
 from batonpass.codec.bodies import PollQuery
 from batonpass.codec.requests import checked_name, naming_query, read_heartbeat
@@ -20,18 +21,9 @@ from batonpass.codec.shape import Shape
 from batonpass.core.arrivals.reports import has_news
 from batonpass.core.state.errors import ProtocolError
 from batonpass.core.state.ids import GroupId, MemberId
+from batonpass.core.state.inputs import Heartbeat
 from batonpass.core.state.replies import Answer
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
-
-    from batonpass.api.access import Gate
-    from batonpass.api.calls import Call
-    from batonpass.api.context import RequestContext
-    from batonpass.api.limits import Limits
-    from batonpass.api.service import Service
-    from batonpass.core.state.inputs import Heartbeat
-    from batonpass.runtime.coordinator import Coordinator
+from batonpass.runtime.coordinator import Coordinator
 
 _POLL = Shape(PollQuery)
 

@@ -10,13 +10,11 @@ import math
 import time
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from batonpass.api.problems import TooManyConnections
 from batonpass.core.state.errors import LimitExceeded
-
-if TYPE_CHECKING:
-    from batonpass.runtime.places import Places
+from batonpass.runtime.places import Places
 
 SWEEP_AT_LEAST: Final = 1_000
 """How many callers are remembered before quiet ones are removed."""

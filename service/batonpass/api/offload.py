@@ -13,18 +13,15 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
+from starlette.requests import Request
 from starlette.responses import Response
 
 from batonpass.api.context import context_of
 from batonpass.codec.answers import to_json
-
-if TYPE_CHECKING:
-    from starlette.requests import Request
-
-    from batonpass.core.state.model import Group
-    from batonpass.runtime.places import Places
+from batonpass.core.state.model import Group
+from batonpass.runtime.places import Places
 
 T = TypeVar("T")
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import date
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Final, Required, TypedDict, Unpack
+from typing import Any, Final, Required, TypedDict, Unpack
 
 import msgspec
 from fastapi import APIRouter, FastAPI
@@ -20,13 +20,10 @@ from starlette.routing import BaseRoute
 from starlette.staticfiles import StaticFiles
 
 from batonpass import __version__, schemas
-from batonpass.api.calls import ADMIN, HEARTBEAT, LONG_POLL, ROLES
+from batonpass.api.calls import ADMIN, HEARTBEAT, LONG_POLL, ROLES, Call
 from batonpass.api.problems import PROBLEM_JSON
 from batonpass.codec.bodies import Count, HeartbeatBody, JoinBody, Name, NoQuery, PollQuery, ReportBody, TaskName
 from batonpass.codec.shape import Shape
-
-if TYPE_CHECKING:
-    from batonpass.api.calls import Call
 
 TITLE: Final = "Batonpass"
 DESCRIPTION: Final = "Warm handovers for stateful stream processing."

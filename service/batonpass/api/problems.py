@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
+from fastapi import FastAPI
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
 from batonpass.core.state.errors import ProtocolError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from fastapi import FastAPI
 
 PROBLEM_JSON = "application/problem+json"
 

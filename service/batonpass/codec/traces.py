@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
 import msgspec
 
 from batonpass.core.decide import HANDLERS, Decision, decide
 from batonpass.core.state.ids import MemberId
 from batonpass.core.state.inputs import EndOffsets, Input
+from batonpass.core.state.model import Group
 from batonpass.core.state.policy import Policy
 from batonpass.core.state.soft import EndOffset, MemberSoft, Refused, Soft
-
-if TYPE_CHECKING:
-    from batonpass.core.state.model import Group
 
 TRACE_VERSION: Final = 2
 """The version in which traces are written. A reader reports a trace of a later version, and replays nothing of it.

@@ -5,19 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
 from batonpass.codec.answers import to_json
 from batonpass.kafka.topics import make_topics
+from batonpass.runtime.history import StoredEvent
 from batonpass.runtime.ports import Outbox, StoreUnavailable
 from batonpass.worker.kafka.connection import KafkaConnection, TopicNames
 from batonpass.worker.kafka.metadata import adopt
-
-if TYPE_CHECKING:
-    from batonpass.runtime.history import StoredEvent
 
 log = logging.getLogger("batonpass.kafka")
 

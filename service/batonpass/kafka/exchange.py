@@ -30,7 +30,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError, MessageSizeTooLargeError
@@ -43,22 +43,18 @@ from batonpass.core.arrivals.answers import answer_to_poll
 from batonpass.core.state.errors import ProtocolError
 from batonpass.core.state.ids import GroupId, MemberId
 from batonpass.core.state.inputs import DrainRequest, DrainReversal, Heartbeat, Input
-from batonpass.core.state.replies import Answer
+from batonpass.core.state.model import Group
+from batonpass.core.state.replies import Answer, Reply
+from batonpass.core.state.soft import Soft
 from batonpass.kafka.topics import make_topics
 from batonpass.runtime.access import Forbidden
+from batonpass.runtime.coordinator import Coordinator
 from batonpass.runtime.history import Asked, command_of
 from batonpass.runtime.mailbox import LATE_SEQ
-from batonpass.runtime.ports import CoordinatorLoading, NotOwner, Observer, StoreUnavailable
+from batonpass.runtime.ports import Commit, CoordinatorLoading, NotOwner, Observer, StoreUnavailable
 from batonpass.worker.kafka.connection import KafkaConnection, TopicNames
 from batonpass.worker.kafka.metadata import adopt
 from batonpass.worker.kafka.said import Said, UnreadableRecords
-
-if TYPE_CHECKING:
-    from batonpass.core.state.model import Group
-    from batonpass.core.state.replies import Reply
-    from batonpass.core.state.soft import Soft
-    from batonpass.runtime.coordinator import Coordinator
-    from batonpass.runtime.ports import Commit
 
 log = logging.getLogger("batonpass.kafka")
 

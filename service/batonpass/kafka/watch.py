@@ -9,22 +9,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
 from aiokafka.errors import KafkaError
 
 from batonpass.core.handover.open_transactions import open_transactions
 from batonpass.core.state.errors import ProtocolError
+from batonpass.core.state.ids import GroupId
 from batonpass.core.state.inputs import EndOffsets, PartitionCounts
+from batonpass.core.state.model import Group, Topology
 from batonpass.core.state.policy import IsolationLevel
+from batonpass.core.state.soft import EndOffset, Soft
 from batonpass.core.state.topology import with_partitions
 from batonpass.kafka.topics import Partition, TopicReader
-
-if TYPE_CHECKING:
-    from batonpass.core.state.ids import GroupId
-    from batonpass.core.state.model import Group, Topology
-    from batonpass.core.state.soft import EndOffset, Soft
-    from batonpass.runtime.coordinator import Coordinator
+from batonpass.runtime.coordinator import Coordinator
 
 ALL_AFTER_MS = 30_000
 """Unchanged end offsets are sent again, and beginnings read again, after this time. Only an end that was read after a

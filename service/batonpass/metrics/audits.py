@@ -9,18 +9,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from batonpass.core.state.errors import ProtocolError
-from batonpass.runtime.audits import AuditStanding, AuditState
-
-if TYPE_CHECKING:
-    from prometheus_client import CollectorRegistry
-
-    from batonpass.runtime.audits import Audits
+from batonpass.runtime.audits import Audits, AuditStanding, AuditState
 
 READ_EVERY_S: Final = 60.0
 PREFIX: Final = "batonpass_audit_"

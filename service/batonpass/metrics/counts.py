@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, disable_created_metrics
 from prometheus_client.gc_collector import GCCollector
@@ -13,19 +13,15 @@ from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 
 from batonpass import __version__
+from batonpass.core.decide import Decision
 from batonpass.core.state.errors import ProtocolError
+from batonpass.core.state.ids import GroupId
+from batonpass.core.state.inputs import Input
+from batonpass.core.state.model import Group
 from batonpass.core.state.records import TargetPlaced
-from batonpass.runtime.events import EventType
-from batonpass.runtime.ports import Observer
-
-if TYPE_CHECKING:
-    from batonpass.core.decide import Decision
-    from batonpass.core.state.ids import GroupId
-    from batonpass.core.state.inputs import Input
-    from batonpass.core.state.model import Group
-    from batonpass.invariants import Violation
-    from batonpass.runtime.events import Event
-    from batonpass.runtime.ports import Commit
+from batonpass.invariants import Violation
+from batonpass.runtime.events import Event, EventType
+from batonpass.runtime.ports import Commit, Observer
 
 QUICK: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
 CALLS: Final = (0.001, 0.005, 0.025, 0.1, 0.5, 2.5)

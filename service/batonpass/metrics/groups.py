@@ -9,7 +9,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.exposition import choose_encoder
@@ -17,18 +17,15 @@ from prometheus_client.registry import Collector
 
 from batonpass.core.handover.open_transactions import open_transactions
 from batonpass.core.handover.view import View
-from batonpass.core.state.model import ActiveState, Role
+from batonpass.core.state.ids import InstanceId, TaskId
+from batonpass.core.state.model import ActiveState, Group, Member, Role
+from batonpass.core.state.policy import Policy
+from batonpass.core.state.soft import MeasuredReport, Soft
 from batonpass.dry_run.load import LoadStatus, load_status
 from batonpass.explain.health import describe
 from batonpass.explain.remedies import Level
 from batonpass.explain.status import GroupState
-
-if TYPE_CHECKING:
-    from batonpass.core.state.ids import InstanceId, TaskId
-    from batonpass.core.state.model import Group, Member
-    from batonpass.core.state.policy import Policy
-    from batonpass.core.state.soft import MeasuredReport, Soft
-    from batonpass.metrics.counts import Counts
+from batonpass.metrics.counts import Counts
 
 COPIES_EACH_SCRAPE: Final = 20_000
 """The lags of a group with more copies than this are added up only once a minute."""

@@ -7,13 +7,11 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 from batonpass.core.state.errors import ProtocolError
-
-if TYPE_CHECKING:
-    from batonpass.core.state.ids import GroupId
-    from batonpass.runtime.history import Asked
+from batonpass.core.state.ids import GroupId
+from batonpass.runtime.history import Asked
 
 SECRET_PREFIX: Final = "bpt_"  # noqa: S105 - the prefix of every secret, not a secret
 """How every secret begins, so that a scanner finds a secret that was committed by mistake."""

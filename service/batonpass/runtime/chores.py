@@ -6,17 +6,13 @@ A chore that fails is tried again at the next turn. No chore may fail a decision
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 from batonpass.core.state.ids import GroupId
+from batonpass.core.state.model import Group
+from batonpass.core.state.soft import Soft
+from batonpass.runtime.coordinator import Coordinator
 from batonpass.runtime.history import CopySample, Sample
-from batonpass.runtime.ports import StoreUnavailable
-
-if TYPE_CHECKING:
-    from batonpass.core.state.model import Group
-    from batonpass.core.state.soft import Soft
-    from batonpass.runtime.coordinator import Coordinator
-    from batonpass.runtime.ports import Observer
+from batonpass.runtime.ports import Observer, StoreUnavailable
 
 SAMPLE_EVERY_S = 60.0
 SNAPSHOT_EVERY_RECORDS = 2_000

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING
 
 from batonpass.background import kept_going
 from batonpass.core.state.application import application_of
@@ -13,15 +12,13 @@ from batonpass.core.state.ids import GroupId, MemberId
 from batonpass.core.state.inputs import GroupDeclaration, Input, RefusedRebalance, StreamsRebalance, Tick
 from batonpass.core.state.model import Group
 from batonpass.core.state.policy import GroupConfig
+from batonpass.core.state.replies import Answer, Reply
+from batonpass.core.state.soft import Soft
 from batonpass.runtime.feed import FOLLOWERS_EACH_MAX, FOLLOWERS_MAX, Feed
 from batonpass.runtime.group_runtime import GroupRuntime
 from batonpass.runtime.history import NOBODY_ASKED, Asked
 from batonpass.runtime.ports import RETRY_AFTER_MS, CoordinatorLoading, Defect, NotOwner, Ports, not_owner
 from batonpass.runtime.task_room import TASKS_TOTAL_MAX, TaskRoom
-
-if TYPE_CHECKING:
-    from batonpass.core.state.replies import Answer, Reply
-    from batonpass.core.state.soft import Soft
 
 REQUESTS_WAITING_MAX = 10_000
 GROUPS_MAX = 1_000

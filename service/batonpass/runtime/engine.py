@@ -13,10 +13,12 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from batonpass.core.arrivals.reports import count_as_heard
+from batonpass.core.decide import Decision
 from batonpass.core.state.errors import ProtocolError
+from batonpass.core.state.ids import GroupId, MemberId
 from batonpass.core.state.inputs import (
     GroupDeclaration,
     Heartbeat,
@@ -28,14 +30,17 @@ from batonpass.core.state.inputs import (
     StreamsRebalance,
 )
 from batonpass.core.state.model import Group
+from batonpass.core.state.records import Record
+from batonpass.core.state.replies import Reply
 from batonpass.core.state.soft import Soft
-from batonpass.invariants import Transition
+from batonpass.invariants import Transition, Violation
 from batonpass.runtime.history import NO_HISTORY, NOBODY_ASKED, Asked, Historian, History
 from batonpass.runtime.ports import (
     RETRY_AFTER_MS,
     Commit,
     CoordinatorLoading,
     Defect,
+    Loaded,
     NotOwner,
     Ports,
     StoreUnavailable,
@@ -45,14 +50,6 @@ from batonpass.runtime.ports import (
 )
 
 Inputs = tuple[Input, ...]
-
-if TYPE_CHECKING:
-    from batonpass.core.decide import Decision
-    from batonpass.core.state.ids import GroupId, MemberId
-    from batonpass.core.state.records import Record
-    from batonpass.core.state.replies import Reply
-    from batonpass.invariants import Violation
-    from batonpass.runtime.ports import Loaded
 
 ATTEMPTS_MAX = 4
 """How often inputs are decided while others keep writing to the same group. Then their callers get 503, to retry."""

@@ -9,25 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from batonpass.codec.answers import rfc3339, time_of
 from batonpass.codec.generations import triggers_of
 from batonpass.core.arrivals.answers import why_drain_is_blocked
+from batonpass.core.decide import Decision
 from batonpass.core.state import records as r
 from batonpass.core.state.failures import distrusted_until_ms, faults_in_words, host_of
-from batonpass.core.state.ids import task_sort_key
-from batonpass.core.state.inputs import DrainReversal, Tick
+from batonpass.core.state.ids import MemberId, TaskId, task_sort_key
+from batonpass.core.state.inputs import DrainReversal, Input, Tick
 from batonpass.core.state.model import REVOKED, UNSEEN_STOPS, ActiveState, Grant, Group, Member, Role, Stop, Task
+from batonpass.core.state.policy import GroupConfig
 from batonpass.core.state.reasons import Why
 from batonpass.runtime.events import Event, EventType
-
-if TYPE_CHECKING:
-    from batonpass.core.decide import Decision
-    from batonpass.core.state.ids import MemberId, TaskId
-    from batonpass.core.state.inputs import Input
-    from batonpass.core.state.policy import GroupConfig
-
 
 MANY: Final = 100
 """If one decision leads to more alike events than this, one event stands for them (``merged``)."""

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
-if TYPE_CHECKING:
-    from batonpass.core.state.ids import MemberId, TaskId
+from batonpass.core.state.ids import MemberId, TaskId
 
 
 class Event(NamedTuple):

@@ -16,15 +16,12 @@ import contextlib
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from batonpass.core.state.ids import GroupId
 from batonpass.runtime.history import StoredEvent
 from batonpass.runtime.places import Places
-from batonpass.runtime.ports import StoreUnavailable
-
-if TYPE_CHECKING:
-    from batonpass.core.state.ids import GroupId
-    from batonpass.runtime.ports import Archive
+from batonpass.runtime.ports import Archive, StoreUnavailable
 
 POLL_S: Final = 1.0
 """How often the reader looks for events of groups that other coordinators own."""

@@ -8,18 +8,15 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
+from batonpass.core.state.ids import GroupId, MemberId
 from batonpass.core.state.inputs import PollBroken, PollOpened, Tick
+from batonpass.core.state.records import Record
 from batonpass.runtime.engine import Engine
+from batonpass.runtime.feed import Feed
 from batonpass.runtime.mailbox import Mailbox
 from batonpass.runtime.ports import Clock, Ports
 from batonpass.runtime.watchers import Watchers
-
-if TYPE_CHECKING:
-    from batonpass.core.state.ids import GroupId, MemberId
-    from batonpass.core.state.records import Record
-    from batonpass.runtime.feed import Feed
 
 TICK_RETRY_MS = 200
 DELAY_MS_MIN = 1

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from batonpass.codec.changes import Change, changes_of
 from batonpass.codec.generations import Generation, generation_of, why_of
 from batonpass.codec.traces import Trace, soft_delta
+from batonpass.core.decide import Decision
 from batonpass.core.state.ids import GroupId, MemberId, TaskId
 from batonpass.core.state.inputs import (
     DrainRequest,
@@ -31,14 +32,11 @@ from batonpass.core.state.inputs import (
     ResumeRequest,
     TrustRequest,
 )
+from batonpass.core.state.model import Group
+from batonpass.core.state.policy import Policy
+from batonpass.core.state.soft import Soft
 from batonpass.runtime.event_derivation import events_of
 from batonpass.runtime.events import Event
-
-if TYPE_CHECKING:
-    from batonpass.core.decide import Decision
-    from batonpass.core.state.model import Group
-    from batonpass.core.state.policy import Policy
-    from batonpass.core.state.soft import Soft
 
 
 class Asked(NamedTuple):

@@ -9,17 +9,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from batonpass.core.state.ids import MemberId
 from batonpass.core.state.inputs import Heartbeat, Input, Tick
-from batonpass.runtime.engine import Attempt
+from batonpass.core.state.replies import Reply
+from batonpass.runtime.engine import Attempt, Engine
 from batonpass.runtime.history import NOBODY_ASKED, Asked
 from batonpass.runtime.ports import RETRY_AFTER_MS, StoreUnavailable
-
-if TYPE_CHECKING:
-    from batonpass.core.state.ids import MemberId
-    from batonpass.core.state.replies import Reply
-    from batonpass.runtime.engine import Engine
 
 LATE_SEQ = -1
 """Below every real ``seq``: such a heartbeat renews the lease and changes nothing else."""

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from batonpass.runtime.ports import Observer
-
-if TYPE_CHECKING:
-    from batonpass.core.state.ids import GroupId
-    from batonpass.runtime.ports import Commit
+from batonpass.core.state.ids import GroupId
+from batonpass.runtime.ports import Commit, Observer
 
 AWAY_S: Final = 5.0
 """For how long a failure of the store counts, if nothing has been committed since."""

@@ -4,28 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from datetime import datetime
+from typing import Protocol
 
 from batonpass.codec.changes import Change
 from batonpass.codec.generations import Generation
+from batonpass.core.decide import Decision
 from batonpass.core.state.errors import ProtocolError
+from batonpass.core.state.ids import GroupId, MemberId, TaskId
+from batonpass.core.state.inputs import Input
+from batonpass.core.state.model import Group
+from batonpass.core.state.policy import Policy
+from batonpass.core.state.records import Record
+from batonpass.core.state.replies import Answer
+from batonpass.core.state.soft import Soft
+from batonpass.invariants import Transition, Violation
+from batonpass.runtime.access import Tokens
+from batonpass.runtime.audits import Audits
 from batonpass.runtime.history import NO_HISTORY, Asked, History, Sample, StoredCommand, StoredEvent
-
-if TYPE_CHECKING:
-    from datetime import datetime
-
-    from batonpass.core.decide import Decision
-    from batonpass.core.state.ids import GroupId, MemberId, TaskId
-    from batonpass.core.state.inputs import Input
-    from batonpass.core.state.model import Group
-    from batonpass.core.state.policy import Policy
-    from batonpass.core.state.records import Record
-    from batonpass.core.state.replies import Answer
-    from batonpass.core.state.soft import Soft
-    from batonpass.invariants import Transition, Violation
-    from batonpass.runtime.access import Tokens
-    from batonpass.runtime.audits import Audits
-
 
 RETRY_AFTER_MS = 1_000
 """After how long a caller should ask again, and a deadline that could not be served fires again."""

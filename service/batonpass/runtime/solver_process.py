@@ -14,12 +14,9 @@ import subprocess
 import sys
 import threading
 from contextlib import suppress
-from typing import IO, TYPE_CHECKING, Final, cast
+from typing import IO, Final, cast
 
-from batonpass.placement.flow import PlacementError, minimum_flow
-
-if TYPE_CHECKING:
-    from batonpass.placement.flow import Ints
+from batonpass.placement.flow import Ints, PlacementError, minimum_flow
 
 ARCS_SOLVED_HERE: Final = 30_000
 """Networks with no more arcs than this are solved in this process: that takes about 50 ms at most."""

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from batonpass.core.state.errors import LimitExceeded, ProtocolError
+from batonpass.core.state.ids import GroupId
 from batonpass.core.state.inputs import GroupDeclaration, Input, PartitionCounts, StreamsRebalance
+from batonpass.core.state.model import Group
 from batonpass.core.state.topology import next_topology, with_partitions
-
-if TYPE_CHECKING:
-    from batonpass.core.state.ids import GroupId
-    from batonpass.core.state.model import Group
 
 TASKS_TOTAL_MAX = 300_000
 

@@ -9,17 +9,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from inspect import isawaitable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from batonpass.worker.protocol import Offsets, Role, Stop
 from batonpass.worker.protocol.types import DETAIL_CHARS_MAX, checked_offsets
 from batonpass.worker.tasks import Callbacks, Driver, Revocation, Task
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 log = logging.getLogger("batonpass.worker")
 

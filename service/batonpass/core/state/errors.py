@@ -6,10 +6,8 @@ decision may carry it as its reply, together with records to persist.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from collections.abc import Sequence
+from typing import ClassVar
 
 
 class ProtocolError(Exception):

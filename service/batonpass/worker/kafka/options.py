@@ -5,12 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from aiokafka import ConsumerRecord
 
 from batonpass.worker.options import check_count
-
-if TYPE_CHECKING:
-    from aiokafka import ConsumerRecord
 
 OnError = Callable[["ConsumerRecord", Exception], str]
 """Says what becomes of a record that could not be processed: ``retry``, ``skip`` or ``dead-letter``."""

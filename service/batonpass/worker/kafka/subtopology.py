@@ -7,16 +7,13 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from types import FunctionType, MethodType
-from typing import TYPE_CHECKING
+
+from aiokafka import ConsumerRecord
 
 from batonpass.worker.kafka.topics import MissingPartition
+from batonpass.worker.kafka.transaction import Context
 from batonpass.worker.kafka.wall_clock import ByClock
 from batonpass.worker.options import check_count
-
-if TYPE_CHECKING:
-    from aiokafka import ConsumerRecord
-
-    from batonpass.worker.kafka.transaction import Context
 
 Process = Callable[["ConsumerRecord", "Context"], Awaitable[None]]
 """The worker's own code, called for one input record. If it raises, the transaction is aborted."""

@@ -7,10 +7,8 @@ nowhere: what falls into a handover is left out.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from batonpass.worker.kafka.transaction import Context
+from batonpass.worker.kafka.transaction import Context
 
 Punctuation = Callable[[int, "Context"], Awaitable[None]]
 """A function that is called every so often, with the time that has come: a multiple of its interval."""

@@ -22,8 +22,8 @@ What is held changes only here. When something may start, and what is sent, is d
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from batonpass.core.state.ids import task_sort_key
 from batonpass.worker.protocol.messages import Assignment
@@ -38,9 +38,6 @@ from batonpass.worker.protocol.types import (
     Start,
     Stop,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 
 @dataclass(slots=True)

@@ -11,14 +11,11 @@ import contextlib
 import signal
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from batonpass.runtime.ports import RecordLog
 from batonpass.terminal import say, say_on_stderr
 from batonpass.worker.testing.coordinator import LocalCoordinator
 from batonpass.worker.testing.http import HttpServer
-
-if TYPE_CHECKING:
-    from batonpass.runtime.ports import RecordLog
 
 
 async def serve(port: int, *, log: RecordLog | None = None) -> None:

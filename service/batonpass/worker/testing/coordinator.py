@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from types import TracebackType
+from typing import Any, Self, TypeVar
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from batonpass.codec.answers import problem_body, status_and_body, to_json
@@ -29,7 +30,7 @@ from batonpass.core.state.replies import Declared, Done
 from batonpass.core.state.replies import Reply as CoreReply
 from batonpass.explain.health import describe
 from batonpass.explain.status import describe_assignments
-from batonpass.invariants import check_step
+from batonpass.invariants import Violation, check_step
 from batonpass.runtime.coordinator import Coordinator
 from batonpass.runtime.memory_store import MemoryRecordLog
 from batonpass.runtime.ports import Clock, Defect, Observer, Ownership, Ports, RecordLog
@@ -37,11 +38,6 @@ from batonpass.worker.protocol.messages import KINDS
 from batonpass.worker.testing.http import Reply
 from batonpass.worker.testing.line import Line, LocalTransport
 from batonpass.worker.testing.virtual_time import VirtualTimeLoop
-
-if TYPE_CHECKING:
-    from types import TracebackType
-
-    from batonpass.invariants import Violation
 
 EPOCH_MS = 1_800_000_000_000
 """The instant at which a virtual clock begins."""

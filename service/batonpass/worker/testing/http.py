@@ -6,12 +6,10 @@ import asyncio
 import contextlib
 import ssl
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, NamedTuple, Self
+from types import TracebackType
+from typing import NamedTuple, Self
 
 import h11
-
-if TYPE_CHECKING:
-    from types import TracebackType
 
 _CHUNK_BYTES = 65_536
 

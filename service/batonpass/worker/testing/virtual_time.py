@@ -10,10 +10,8 @@ from __future__ import annotations
 import asyncio
 import selectors
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, TypeVar
-
-if TYPE_CHECKING:
-    from concurrent.futures import Executor
+from concurrent.futures import Executor
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
