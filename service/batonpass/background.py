@@ -33,7 +33,6 @@ class Background:
         self._tasks: list[asyncio.Task[None]] = []
 
     def begin(self, name: str, work: Callable[[], Awaitable[object]]) -> asyncio.Task[None]:
-        """Begin the work, and return its task."""
         self._tasks.append(asyncio.create_task(kept_going(name, work), name=name))
         return self._tasks[-1]
 

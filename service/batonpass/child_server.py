@@ -98,14 +98,12 @@ class ChildServer(ABC):
             self._lock = None
 
     def __enter__(self) -> Self:
-        """Start the server."""
         self.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop the server."""
         self.stop()
 
     def _hold_folder(self, *, mode: int = 0o777) -> None:

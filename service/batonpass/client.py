@@ -126,7 +126,6 @@ class _Body(dict[str, Any]):
         raise self._foreign
 
     def objects(self, field: str) -> list[dict[str, Any]]:
-        """Return the objects of a list."""
         found = self[field]
         if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
             raise self._foreign
@@ -190,11 +189,9 @@ class CoordinatorClient:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Close the connections."""
         await self.close()
 
     async def close(self) -> None:
-        """Close the connections."""
         for client in self._clients:
             await client.aclose()
 

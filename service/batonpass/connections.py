@@ -324,7 +324,6 @@ class BoundedServer(uvicorn.Server):
         self._handshakes: dict[asyncio.Task[None], None] = {}
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start to accept requests."""
         listeners = sockets or []
         for listener in listeners:
             end_unread(listener, self._unread_s)

@@ -206,7 +206,6 @@ class LoggingObserver(Observer):
             )
 
     def failed(self, error: BaseException, call: str, cause: str) -> None:
-        """Write down that the program failed on a call."""
         self._log.error("failed", call=call, cause=cause, exc_info=error)
 
     def store_failed(self, group_id: GroupId, reason: str) -> None:

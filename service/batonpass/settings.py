@@ -448,7 +448,6 @@ class Settings(BaseSettings):
 
     @property
     def is_tls(self) -> bool:
-        """Whether it serves HTTPS."""
         return self.tls_certfile is not None
 
     def tls_to_others(self) -> ssl.SSLContext:

@@ -60,7 +60,6 @@ def get_ready() -> None:
 
 
 def say(*lines: str) -> None:
-    """Print lines at once."""
     sys.stdout.write("".join(f"{printable(line)}\n" for line in lines))
     sys.stdout.flush()
 

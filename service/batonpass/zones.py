@@ -16,7 +16,6 @@ class Zone:
     info: tzinfo
 
     def local(self, at: datetime) -> datetime:
-        """Return an instant in this zone."""
         return at.astimezone(self.info)
 
     def clock(self, text: str, now: datetime | None = None) -> str:
@@ -26,7 +25,6 @@ class Zone:
         return local.strftime(f"{day}%H:%M:%S")
 
     def whole(self, text: str) -> str:
-        """Return an instant in full, with the name of the zone."""
         return f"{self.local(datetime.fromisoformat(text)):%d %b %Y %H:%M:%S} {self.name}"
 
 

@@ -256,7 +256,6 @@ def placement_body(generation: Generation, line: Moved) -> dict[str, Any]:
 
 
 def change_body(change: Change) -> dict[str, Any]:
-    """Return one change of a task."""
     return {
         "at": rfc3339(change.at_ms),
         "member": change.member,
@@ -273,7 +272,6 @@ def change_body(change: Change) -> dict[str, Any]:
 
 
 def run_body(run: Run) -> dict[str, Any]:
-    """Return one run of a task."""
     return {
         "member": run.member,
         "fencing_token": run.token,

@@ -81,7 +81,6 @@ def day_body(one: AuditDay) -> dict[str, Any]:
 
 
 def finding_body(one: AuditFinding) -> dict[str, Any]:
-    """Return a finding with its evidence."""
     return {
         "number": one.number,
         "group": one.group,

@@ -190,7 +190,6 @@ class RequestContext:
         await self.send({"type": "http.response.body", "body": body})
 
     async def refuse(self, error: ProtocolError) -> None:
-        """Answer with a problem."""
         headers = [(name.encode(), value.encode()) for name, value in problem_headers(error).items()]
         await self.answer(error.status, to_json(problem_body(error)), [_PROBLEM, *headers])
 
@@ -214,7 +213,6 @@ def _too_large(bytes_max: int) -> TooLarge:
 
 
 def context_of(request: Request) -> RequestContext:
-    """Return the context of a request."""
     context: RequestContext = request.scope[CONTEXT]
     return context
 

@@ -94,7 +94,6 @@ async def _events(request: Request, group_id: GroupId | None) -> Response:
 
 
 def event_body(stored: StoredEvent) -> dict[str, Any]:
-    """Return an event with its position."""
     event = stored.event
     return {
         "position": stored.position,
@@ -162,7 +161,6 @@ class EventStream(Response):
         self._keep_alive_s = keep_alive_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - ASGI has it so
-        """Serve the stream."""
         gone = asyncio.ensure_future(until_gone(receive))
         # One wait for both, events and a disconnect, saves a task for each stream that is idle.
         gone.add_done_callback(lambda _: self._follower.woken.set())

@@ -80,7 +80,6 @@ class Forwarder:
         self._passing: dict[asyncio.Task[None], _Passing] = {}
 
     async def close(self) -> None:
-        """Close every connection."""
         await self._client.aclose()
 
     async def forward(self, context: RequestContext, owner: str) -> None:

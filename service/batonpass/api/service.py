@@ -118,13 +118,11 @@ def asked_of(request: Request) -> Asked:
 
 
 def service_of(request: Request) -> Service:
-    """Return what the app serves."""
     service: Service = request.app.state.service
     return service
 
 
 def group_of(request: Request) -> GroupId:
-    """Return the group that the path names."""
     return GroupId(checked_name("group", request.path_params["group"]))
 
 
@@ -153,17 +151,14 @@ async def view_of(request: Request) -> View:
 
 
 def member_of(request: Request) -> MemberId:
-    """Return the member that the path names."""
     return MemberId(checked_name("member", request.path_params["member"]))
 
 
 def task_of(request: Request) -> TaskId:
-    """Return the task that the path names."""
     return TaskId(checked_name("task", request.path_params["task"]))
 
 
 def json_response(body: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    """Return a response with a JSON body."""
     return Response(to_json(body), status_code=status, headers=headers, media_type="application/json")
 
 

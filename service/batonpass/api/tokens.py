@@ -78,7 +78,6 @@ async def revoke_token(request: Request) -> Response:
 
 
 def token_body(token: StoredToken, now_ms: int) -> dict[str, Any]:
-    """Return what is shown of a token."""
     is_over = token.expires_ms is not None and token.expires_ms <= now_ms
     return {
         "id": token.id,

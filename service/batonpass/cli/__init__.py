@@ -119,7 +119,6 @@ app = typer.Typer(
 
 
 def print_version(wanted: bool) -> None:
-    """Print the version and end, if asked to."""
     if wanted:
         say(f"batonpass {__version__}")
         raise typer.Exit

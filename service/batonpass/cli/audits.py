@@ -51,7 +51,6 @@ async def audits(
 
 
 async def show(context: ClientContext, day: str, limit: int) -> None:
-    """Print one day."""
     body = await context.client.get(path("audits", day), limit=limit)
     if context.answered(body):
         return

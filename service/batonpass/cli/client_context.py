@@ -157,7 +157,6 @@ class ClientContext:
             self.say(sentence)
 
     def table(self, *columns: str, rows: Iterable[Sequence[Any]], title: str | None = None) -> None:
-        """Print rows for people."""
         self.console.print(table(*columns, rows=rows, title=title))
 
     async def member_of(self, group: str, name: str) -> str:
@@ -388,7 +387,6 @@ class Rows:
     title: str | None = None
 
     def __rich_console__(self, console: Renderer, options: ConsoleOptions) -> RenderResult:
-        """Draw what fits."""
         filled = [[shown(cell if isinstance(cell, Text) else _words(cell)) for cell in row] for row in self.rows]
         texts = [[column, *(row[index].plain for row in filled)] for index, column in enumerate(self.columns)]
         least = [max(cell_len(word) for text in column for word in (*text.split(), "")) for column in texts]

@@ -58,7 +58,6 @@ class Sum:
         return self.events + round(sum(self.under_way.values()) * of_a_group)
 
     def counts(self) -> dict[str, int]:
-        """Return what was written, by name."""
         return {"groups": self.groups, "events": self.events, "records": self.records, "traces": self.traces}
 
 

@@ -84,7 +84,6 @@ class SimulatedWorkers:
     words = "simulated workers, which only pretend to have state"
 
     def declaration(self) -> Mapping[str, Any]:
-        """Return the group as it is declared."""
         return DECLARATION
 
     async def ready(self) -> None:
@@ -95,7 +94,6 @@ class SimulatedWorkers:
         return ()
 
     def worker(self, name: str, url: str, folder: Path, token_file: Path) -> Program:
-        """Return the program of one worker."""
         given = arguments(url=url, group=DEMO, instance=name, folder=folder)
         return Program(SIMULATED, [*given, "--token-file", str(token_file), "--json"])
 
@@ -121,7 +119,6 @@ class DemoJob:
 
     @property
     def group(self) -> str:
-        """The group of the workers."""
         return TOTALS
 
     @property
@@ -174,13 +171,11 @@ class DemoJob:
         return "The broker has died; it was started again."
 
     def stop(self) -> None:
-        """Stop the broker."""
         self._folder.job_file.unlink(missing_ok=True)
         if self._broker is not None:
             self._broker.stop()
 
     def declaration(self) -> Mapping[str, Any]:
-        """Return the group as it is declared."""
         config = DECLARATION["config"] | {"acceptable_recovery_lag": 100, "max_warmup_replicas": 6}
         return {**DECLARATION, "topology": self.job.topology(), "config": config | (HOT_CONFIG if self._hot else {})}
 
@@ -207,11 +202,9 @@ class DemoJob:
         self._folder.keep(self._folder.job_file, self.job.words())
 
     def companions(self) -> Iterable[tuple[str, Program]]:
-        """Return the load."""
         return [("load", Program("batonpass.demo.load", [self.job.words()]))]
 
     def worker(self, name: str, url: str, folder: Path, token_file: Path) -> Program:
-        """Return the program of one worker."""
         return real_worker(self.job.words(), name, url=url, folder=folder, token_file=token_file)
 
 

@@ -225,7 +225,6 @@ class Pinned:
         self._zone = zone
 
     def __rich_console__(self, console: Renderer, options: ConsoleOptions) -> RenderResult:
-        """Draw what fits."""
         height = options.max_height
         events = self._events[-max(height // 3, 1) :]
         below = Stack(Text(f"Events ({self._zone.name}):", style="dim"), *events) if events else Stack()

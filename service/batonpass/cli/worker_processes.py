@@ -70,7 +70,6 @@ class WorkerProcesses:
         self.kill()
 
     def kill(self) -> None:
-        """Kill the processes that still run."""
         kill(self.companions)
         kill(self.workers)
 

@@ -94,7 +94,6 @@ class UnreadableGroup(Exception):
 
 
 def encode_group(group: Group) -> bytes:
-    """Return a group as a JSON object in UTF-8."""
     return _encoder.encode({"fields": FIELDS, "group": _by_stored_names(group)})
 
 
@@ -229,7 +228,6 @@ _WHOLE: Final = msgspec.defstruct("Whole", [("group", _GROUP)])
 
 
 def _fields_of(mirror: msgspec.Struct) -> dict[str, Any]:
-    """Return the fields that were written."""
     fields = {name: getattr(mirror, name) for name in mirror.__struct_fields__}
     return {name: said for name, said in fields.items() if said is not msgspec.UNSET}
 

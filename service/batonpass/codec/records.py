@@ -203,7 +203,6 @@ def encode_records(records: Iterable[Record], up_to: Mapping[str, int] = VERSION
 
 
 def decode_records(stored: Iterable[StoredRecord]) -> tuple[Record, ...]:
-    """Return the records that were stored, in their order."""
     return tuple(decode_record(one) for one in stored)
 
 

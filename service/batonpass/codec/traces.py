@@ -104,7 +104,6 @@ def soft_after(older: Soft, delta: SoftDelta) -> Soft:
 
 
 def encode_trace(trace: Trace) -> bytes:
-    """Return a trace as a JSON object in UTF-8."""
     inputs = tuple([_StoredInput(_KINDS[type(item)], _stored(item)) for item in trace.inputs])
     return _encoder.encode(
         _Stored(trace.now_ms, trace.version, trace.soft, trace.policy, trace.code, trace.decide_ms, inputs)

@@ -142,7 +142,6 @@ class RequestContext:
 
     @property
     def group(self) -> str:
-        """Return the group that the path names."""
         return str(self.request.path_params["group"])
 
     @property

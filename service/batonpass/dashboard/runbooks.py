@@ -13,7 +13,6 @@ from batonpass.dashboard.request_context import RequestContext, linked
 
 
 async def show_runbook(context: RequestContext) -> Response:
-    """Show a runbook."""
     name = str(context.request.path_params["runbook"])
     root_path = context.dashboard.config.root_path
     if name not in _names():

@@ -81,7 +81,6 @@ class Sessions:
             session.ended.set()
 
     def clients(self) -> set[SharedClient]:
-        """Return the clients of all sessions."""
         return {session.client for session in self._kept.values()}
 
     def _sweep(self) -> None:

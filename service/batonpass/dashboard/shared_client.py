@@ -65,7 +65,6 @@ class SharedClient:
             self._answers.clear()
 
     async def pages(self, place: str, name: str) -> list[dict[str, Any]]:
-        """Return the entries of a list that comes in pages."""
         return await self._client.pages(place, name, get=self.get)
 
     async def members(self, group: str) -> list[dict[str, Any]]:

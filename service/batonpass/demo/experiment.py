@@ -142,7 +142,6 @@ class Experiment:
     # --- what is seen -----------------------------------------------------------------------------------------------
 
     async def owners(self) -> Owners:
-        """Return the worker that runs each task."""
         return {
             grant["task"]: member["instance_id"]
             for member in await self.group.members()

@@ -27,7 +27,6 @@ class Spread:
         return cls(nearest_rank(ranked, 50), nearest_rank(ranked, 99), ranked[-1])
 
     def body(self) -> dict[str, int | None]:
-        """Return the spread as JSON."""
         return {"p50": self.p50, "p99": self.p99, "max": self.max}
 
 

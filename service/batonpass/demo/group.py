@@ -32,7 +32,6 @@ class DemoGroup:
         await self.client.declare(self._group, body, is_repeatable=True)
 
     async def state(self) -> dict[str, Any]:
-        """Return the group's present state."""
         return dict(await self.client.get(self._at()))
 
     async def members(self) -> list[dict[str, Any]]:
@@ -48,11 +47,9 @@ class DemoGroup:
         await self.client.call("POST", self._at("members", member, "drain"), query=WHY, is_repeatable=True)
 
     async def undrain(self, member: str) -> None:
-        """Let a draining member stay."""
         await self.client.call("DELETE", self._at("members", member, "drain"), query=WHY, is_repeatable=True)
 
     async def events(self) -> list[dict[str, Any]]:
-        """Return all events of the group."""
         found: list[dict[str, Any]] = []
         after = 0
         while True:

@@ -98,7 +98,6 @@ class Infrastructure:
             raise CoordinatorNotStarted(f"the coordinator did not start; {log} has what it said") from None
 
     async def stop(self) -> None:
-        """Stop everything that was started."""
         if self._coordinator is not None:
             await self._coordinator.stop()
         stops = [asyncio.to_thread(self._postgres.stop)]

@@ -93,7 +93,6 @@ class Output(NamedTuple):
     writer: str
 
     def encode(self) -> bytes:
-        """Return the record's value."""
         return f"{self.offset} {self.amounts} {self.total} {self.writer}".encode()
 
     @classmethod
@@ -104,7 +103,6 @@ class Output(NamedTuple):
 
 
 def customer(number: int) -> bytes:
-    """Return the key of a customer."""
     return b"customer-%06d" % number
 
 

@@ -71,7 +71,6 @@ class Ledger:
         return range(len(self._pages))
 
     def note(self, task: int, key: bytes, output: Output, at_ms: int) -> None:
-        """Add an output."""
         page = self._pages[task]
         if output.offset >= page.next_offset:
             page.missing.update(range(page.next_offset, output.offset))
@@ -108,7 +107,6 @@ class Ledger:
 
     @property
     def put_out(self) -> int:
-        """How many outputs there are."""
         return sum(len(page.times) for page in self._pages)
 
     def is_done(self, taken: Sequence[int]) -> bool:
@@ -153,16 +151,13 @@ class Ledger:
         return page.writers[bisect_right(page.begins, index) - 1]
 
     def writers_of(self, task: int) -> set[str]:
-        """Return every writer of a task's outputs."""
         return set(self._pages[task].writers)
 
     def first_at(self, task: int) -> int | None:
-        """Return the time of the task's first output."""
         times = self._pages[task].times
         return times[0] if times else None
 
     def last_at(self, task: int) -> int | None:
-        """Return the time of the task's last output."""
         times = self._pages[task].times
         return times[-1] if times else None
 

@@ -28,7 +28,6 @@ class RepeatFilter(logging.Filter):
         self._said: dict[tuple[str, str], tuple[float, int]] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Return whether a record is logged."""
         if not record.name.startswith("aiokafka"):
             return True
         if len(self._said) > KEPT_MOST:

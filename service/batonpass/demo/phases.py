@@ -82,7 +82,6 @@ async def rolling_restart(experiment: Experiment, into: Figures, names: list[str
 
 
 async def crash(experiment: Experiment, into: Figures, names: list[str], victim: str) -> None:
-    """Kill a worker."""
     async with experiment.phase("crash", into) as steps, experiment.step(steps, set(names) - {victim}):
         experiment.tell(f"{victim} is killed (kill -9)")
         experiment.workers.kill(victim)
@@ -149,7 +148,6 @@ async def eager(experiment: Experiment, into: Figures, names: list[str]) -> None
 
 
 def name_of(experiment: Experiment, number: int) -> str:
-    """Return the name of a worker."""
     return f"{experiment.job.group}-{number}"
 
 

@@ -48,12 +48,10 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """The process id."""
         return self._process.pid
 
     @property
     def is_running(self) -> bool:
-        """Whether the process still runs."""
         return self._process.returncode is None
 
     def terminate(self) -> None:

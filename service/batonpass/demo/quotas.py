@@ -61,7 +61,6 @@ class AlterClientQuotas(Request[AlterClientQuotasStruct]):  # type: ignore[misc]
         self._rates = rates
 
     def build(self, request_struct_class: type[AlterClientQuotasStruct]) -> Any:
-        """Return the request as it goes over the wire."""
         entries = [
             ([("client-id", name)], [(CONSUMER_RATE, rate, False)]) for name, rate in sorted(self._rates.items())
         ]

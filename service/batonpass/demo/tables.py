@@ -31,7 +31,6 @@ class Bar:
 
 
 def phase_table(phase: PhaseFigures) -> Table:
-    """Return the results of one phase."""
     table = Table(box=box.SIMPLE_HEAD, title=f"{phase.name} ({phase.group})", title_justify="left", pad_edge=False)
     for column in ("", "needed", "seen"):
         table.add_column(column, justify="left" if not column else "right")
@@ -47,7 +46,6 @@ def phase_table(phase: PhaseFigures) -> Table:
 
 
 def run_table(figures: RunFigures) -> Table:
-    """Return all phases, one a row."""
     table = Table(box=box.SIMPLE_HEAD, title="The whole run", title_justify="left", pad_edge=False)
     table.add_column("phase")
     columns = ("moved", "handovers", "gap moved, ms", "gap unmoved", "quiet", "rest s", "restored", "unread")

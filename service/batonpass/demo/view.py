@@ -51,16 +51,13 @@ class PlainView:
         self._begun = time.monotonic()
 
     def tell(self, sentence: str) -> None:
-        """Print a line."""
         self._console.say(f"{time.monotonic() - self._begun:7.1f} s  {sentence}")
 
     def phase_done(self, phase: PhaseFigures) -> None:
-        """Print the phase's table."""
         self._console.print(phase_table(phase))
 
     @contextlib.asynccontextmanager
     async def showing(self, experiment: Experiment) -> AsyncIterator[None]:
-        """Print what begins."""
         kind = "with state" if experiment.job.stateful else "without state"
         rate = experiment.job.tasks * experiment.job.rate
         self.tell(f"{experiment.job.group}: {experiment.job.tasks} tasks {kind}, {rate:,} records a second")
@@ -77,7 +74,6 @@ class LiveView:
         self._live: Live | None = None
 
     def tell(self, sentence: str) -> None:
-        """Add a line to the last ones."""
         line = f"{time.monotonic() - self._begun:6.1f} s  {sentence}"
         self._said.append(line)
         if self._live is None:

@@ -68,7 +68,6 @@ class Order:
 
 
 def say(event: str, **fields: object) -> None:
-    """Print an event as a line of JSON."""
     terminal.say(json.dumps({"at": round(time.time(), 3), "event": event} | fields))
 
 
@@ -76,17 +75,14 @@ class TellingRuntime(KafkaRuntime):
     """The runtime of a worker, which prints each step of a task."""
 
     async def on_standby(self, task: Task) -> None:
-        """Restore and tail."""
         say("copy", task=task.id, role=task.role, was=task.was)
         await super().on_standby(task)
 
     async def on_active(self, task: Task) -> None:
-        """Take over and process."""
         say("active", task=task.id, was=task.was, fencing_token=task.fencing_token)
         await super().on_active(task)
 
     async def on_revoke(self, task: Task, revocation: Revocation) -> Offsets | None:
-        """Stop."""
         final = await super().on_revoke(task, revocation)
         say("stopped", task=task.id, role=task.role, becomes=revocation.becomes)
         return final
@@ -128,7 +124,6 @@ class Questions:
         self._member = member
 
     async def __call__(self, scope: Any, _receive: Any, send: Any) -> None:
-        """Answer one request."""
         if scope["type"] != "http":
             return
         status, body = self._answer(scope["path"])

@@ -56,7 +56,6 @@ class Workers:
         )
 
     def kill(self, name: str) -> None:
-        """Kill a worker, as in a crash."""
         self.running.pop(name).kill()
 
     async def stop(self, name: str) -> None:

@@ -92,7 +92,6 @@ _Held = tuple[MemberId, str, TaskId]
 
 
 def targets_of(tasks: Iterable[Task]) -> Iterator[_Held]:
-    """Yield where tasks belong."""
     for task in tasks:
         if task.target.owner is not None:
             yield task.target.owner, Role.ACTIVE, task.id

@@ -114,7 +114,6 @@ class Health:
 
     @property
     def level(self) -> Level:
-        """How the group is."""
         return self.worst.level
 
 
@@ -554,7 +553,6 @@ def _failed(task_id: TaskId, failure: Failure) -> Origin:
 
 
 def _of_group(look: _Look) -> Iterator[Finding]:
-    """Yield what concerns the whole group."""
     group, now_ms = look.group, look.view.now_ms
     if group.storm_since_ms is not None:
         storm_over_ms, storm_until = _storm_end(look)
@@ -864,7 +862,6 @@ def was_to_rebalance(view: View) -> bool:
 
 
 def _ago(view: View, at_ms: int) -> str:
-    """Return how long ago an instant was."""
     return f"{duration(view.now_ms - at_ms)} ago"
 
 

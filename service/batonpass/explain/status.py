@@ -144,7 +144,6 @@ class Assignments:
 
 
 def describe_assignments(view: View) -> Assignments:
-    """Return the three assignments of a group."""
     group = view.group
     tasks = group.tasks.pick(group.table.ids)
     step = {plan.task.id: plan for plan in plan_step(view).task_plans}

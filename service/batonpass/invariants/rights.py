@@ -165,7 +165,6 @@ def _confirms(item: object, member_id: MemberId, task_id: TaskId, epoch: int) ->
 def _process(
     transition: Transition, ledger: Ledger, item: StreamsRebalance, member_id: MemberId
 ) -> StreamsProcess | None:
-    """Return the process of a member in a Kafka Streams rebalance."""
     member = ledger.member(member_id) or transition.before.members.get(member_id)
     named = [] if member is None else [process for process in item.processes if process.id == member.instance_id]
     return named[0] if named else None

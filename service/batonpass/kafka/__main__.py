@@ -13,7 +13,6 @@ from batonpass.terminal import say, say_on_stderr
 
 
 def tell(words: str) -> None:
-    """Print progress on standard error."""
     say_on_stderr(*f"batonpass: {words}".splitlines())
 
 

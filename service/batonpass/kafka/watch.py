@@ -62,7 +62,6 @@ class ClusterWatch:
         return int(self.reason is None)
 
     async def run(self) -> None:
-        """Look until cancelled."""
         try:
             while True:
                 await self.look()

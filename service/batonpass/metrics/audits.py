@@ -50,7 +50,6 @@ class AuditGauges(Collector):
         return ()
 
     def collect(self) -> Iterator[Metric]:
-        """Yield every family."""
         shown = self._standing
         yield _instant("last_success", "When an audit last ended with every law kept.", shown.last_success_ms)
         yield _instant("last_finished", "When an audit last ended, however it did.", shown.last_finished_ms)

@@ -118,7 +118,6 @@ class Counts(Observer):
         return Histogram(f"batonpass_{name}", meaning, labels, registry=self.registry, buckets=buckets)
 
     def decided(self, before: Group, inputs: Sequence[Input], decision: Decision, decide_ms: float) -> None:
-        """Count a decision."""
         outcomes = [
             "wrote" if decision.records else "refused" if isinstance(reply, ProtocolError) else "nothing"
             for reply in decision.replies
@@ -142,7 +141,6 @@ class Counts(Observer):
         self._of(self._bound, after.id).inc(max(0, record.lower_bound - (record.moves - new)))
 
     def committed(self, commit: Commit, append_ms: float) -> None:
-        """Count a commit, and its events."""
         self._append_seconds.observe(append_ms / 1_000)
         self._records.inc(len(commit.records))
         group, history = commit.group_id, commit.history
@@ -172,7 +170,6 @@ class Counts(Observer):
                 self._of(self._gap, group, kind).observe(gap_ms / 1_000)
 
     def store_failed(self, group_id: GroupId, reason: str) -> None:  # noqa: ARG002 - the log says which and why
-        """Count a failure of the store."""
         self._store_errors.inc()
 
     def law_broken(self, group_id: GroupId, item: Input, violations: Sequence[Violation]) -> None:  # noqa: ARG002
@@ -181,34 +178,27 @@ class Counts(Observer):
             self._laws.labels(law).inc()
 
     def defect(self, group_id: GroupId, item: Input, error: Exception) -> None:  # noqa: ARG002 - the log says which
-        """Count an input that made the program fail."""
         self._defects.inc()
 
     def failed(self, error: BaseException, call: str, cause: str) -> None:  # noqa: ARG002 - the log says which
-        """Count a call on which the program failed outside of a decision."""
         self._defects.inc()
 
     def stalled(self, gap_ms: float) -> None:
-        """Count a stall."""
         self._stalls.inc()
         self._stalled_seconds.inc(gap_ms / 1_000)
 
     def answered(self, method: str, path: str, status: int, seconds: float) -> None:
-        """Count a call that was answered."""
         self._requests(method, path, status).inc()
         if (method, path) not in UNTIMED_CALLS:
             self._request_seconds(path).observe(seconds)
 
     def refused(self, error: ProtocolError, call: str, who: str, cause: str) -> None:  # noqa: ARG002 - the log says more
-        """Count a call that was refused."""
         self._refused.labels(error.type).inc()
 
     def refused_over_kafka(self, reason: str) -> None:
-        """Count a record of a member that was refused."""
         self._kafka_refused.labels(reason).inc()
 
     def connection_cut(self, reason: str) -> None:
-        """Count a connection that was closed for exceeding a limit."""
         self._cut.labels(reason).inc()
 
     def add_gauge(self, name: str, meaning: str, value: Callable[[], float]) -> None:

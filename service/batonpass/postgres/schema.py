@@ -124,7 +124,6 @@ class Standing:
 
     @property
     def is_fit(self) -> bool:
-        """Whether this program can work on the schema as it is."""
         return self.fit in {Fit.CURRENT, Fit.NEWER}
 
     def sentence(self) -> str:

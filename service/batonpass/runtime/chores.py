@@ -41,7 +41,6 @@ class Chores:
         self._snapshot_every = snapshot_every
 
     async def once(self) -> None:
-        """Run every chore once."""
         now_ms = self._coordinator.now_ms()
         taken = []
         for group, soft in self._coordinator.loaded_groups():

@@ -44,7 +44,6 @@ class MachineClock(Clock):
         self._offset_ms = wall() - boot()
 
     def now_ms(self) -> int:
-        """Return the present instant."""
         return int(self._boot() + self._offset_ms)
 
 
@@ -96,7 +95,6 @@ class DatabaseClock(Clock):
         return self._shown_ms
 
     def is_read(self) -> bool:
-        """Whether there was a reading."""
         return self._low_ms != float("-inf")
 
     def uncertain_ms(self) -> float:

@@ -162,7 +162,6 @@ class Coordinator:
         return group_id in self._known or group_id in self._runtimes
 
     def now_ms(self) -> int:
-        """Return the coordinator's time."""
         return self._ports.clock.now_ms()
 
     async def ask(self, group_id: GroupId, item: Input, asked: Asked = NOBODY_ASKED) -> Reply:

@@ -173,7 +173,6 @@ class Engine:
 
     @property
     def is_loaded(self) -> bool:
-        """Whether the group has been read from the log."""
         return self._memory != "empty"
 
     def let_go(self) -> None:

@@ -110,7 +110,6 @@ class _EventBuilder:
         self.events: list[Event] = []
 
     def add_all_records(self) -> None:
-        """Add the events of every record."""
         for record in self._decision.records:
             match record:
                 case r.AssignmentChanged():
@@ -311,7 +310,6 @@ class _EventBuilder:
                 pass
 
     def _of_member(self, record: r.Record) -> None:
-        """Add the event of a record that is about a member."""
         before, records = self._before.members, self._decision.records
         match record:
             case r.MemberJoined(member=joined):

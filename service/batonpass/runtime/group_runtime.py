@@ -47,7 +47,6 @@ class Deadline:
         self._arm(delay_ms)
 
     def cancel(self) -> None:
-        """Cancel the wake-up."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer = self.wake_at_ms = None

@@ -53,7 +53,6 @@ class Mailbox:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing waits and nothing is being carried out."""
         return self._busy is None
 
     async def ask(self, item: Input, asked: Asked = NOBODY_ASKED) -> Reply:

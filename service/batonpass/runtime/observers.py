@@ -57,9 +57,7 @@ class CommitWatch(Observer):
         return f"the store is away: {self._failure}"
 
     def committed(self, commit: Commit, append_ms: float) -> None:  # noqa: ARG002 - that there was one is enough
-        """Record that the store answers."""
         self._failed_at = None
 
     def store_failed(self, group_id: GroupId, reason: str) -> None:  # noqa: ARG002 - one group is like another here
-        """Record that the store failed."""
         self._failed_at, self._failure = self._monotonic(), reason

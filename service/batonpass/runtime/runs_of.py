@@ -56,7 +56,6 @@ class _Timeline:
         self._heard_ms: int | None = None
 
     def take(self, change: Change) -> None:
-        """Take the next change."""
         match change.kind:
             case "granted" | "adopted" if change.role == Role.ACTIVE:
                 self._begin(change)

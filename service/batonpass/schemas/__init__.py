@@ -15,7 +15,6 @@ URN = "urn:batonpass:schema:1:"
 
 
 def names() -> tuple[str, ...]:
-    """Return the names of all schemas, in order."""
     return tuple(
         sorted(each.name.removesuffix(".json") for each in files(__name__).iterdir() if each.name[-5:] == ".json")
     )

@@ -79,7 +79,6 @@ class Checks:
         self.excused_until_ms = 0
 
     def fail(self, law: str, detail: str, task: str | None = None, member: str | None = None) -> None:
-        """Note a broken law."""
         violation = Violation(
             law, detail, None if task is None else TaskId(task), None if member is None else MemberId(member)
         )
@@ -120,7 +119,6 @@ class Checks:
     # --- decisions ----------------------------------------------------------------------------------------------
 
     def on_decision(self, coordinator: SimulatedCoordinator, item: Input, decision: Decision) -> None:
-        """Check a decision before it is appended."""
         inputs = (item,)
         self.decisions += 1
         before, soft, now_ms = coordinator.group, coordinator.soft, coordinator.clock_ms

@@ -111,12 +111,10 @@ class Copies:
         return copy is not None and copy.current
 
     def runs(self, task: Task) -> bool:
-        """Whether any process runs the task."""
         return task in self._runners
 
     @property
     def running(self) -> int:
-        """How many tasks run."""
         return len(self._runners)
 
     def all_current(self) -> bool:

@@ -82,7 +82,6 @@ class ChangeCost:
         self._tally.observe(owners)
 
     def outcome(self, *, now_ms: int, restored_records: float, rest_at_ms: int | None) -> GroupOutcome:
-        """Return the cost as of now."""
         open_ms = {task: now_ms - since for task, since in self._down_since_ms.items()}
         return GroupOutcome(
             moved=self._tally.moved,

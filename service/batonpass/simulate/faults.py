@@ -58,7 +58,6 @@ def fault(weight: int) -> Callable[[Act], Act]:
 
 
 def apply(world: World, event: Event) -> None:
-    """Let an event happen."""
     world.noted(f"EVENT {event.number} {event.kind}")
     FAULTS[event.kind].act(world, seeded(event.seed, event.kind))
 
@@ -354,7 +353,6 @@ def drain_deadline(world: World, chance: Random) -> None:
 
 @fault(3)
 def undrain(world: World, _chance: Random) -> None:
-    """A drain is called off."""
     for member_id, member in sorted(world.store.group.members.items()):
         if member.drain is not None:
             world.operate(DrainReversal(member_id))
@@ -427,20 +425,17 @@ def keep_out(world: World, chance: Random) -> None:
 
 @fault(2)
 def pause(world: World, chance: Random) -> None:
-    """An operator holds moves."""
     expires_ms = world.leader.clock_ms + 10_000 if chance.random() < 0.5 else None
     world.operate(PauseRequest(chance.choice(list(PauseScope)), "maintenance", expires_ms))
 
 
 @fault(2)
 def resume(world: World, _chance: Random) -> None:
-    """An operator lets moves go on."""
     world.operate(ResumeRequest())
 
 
 @fault(2)
 def pin(world: World, chance: Random) -> None:
-    """An operator pins a task to a member."""
     task, member_id = _pick_task(world, chance), _pick_member(world, chance)
     if task is not None and member_id is not None:
         world.operate(PinRequest(task, member_id))
@@ -448,7 +443,6 @@ def pin(world: World, chance: Random) -> None:
 
 @fault(2)
 def unpin(world: World, _chance: Random) -> None:
-    """An operator removes every pin."""
     for task_id, task in sorted(world.store.group.tasks.items()):
         if task.marks.pin is not None:
             world.operate(PinRequest(task_id, None))
@@ -456,7 +450,6 @@ def unpin(world: World, _chance: Random) -> None:
 
 @fault(2)
 def probe(world: World, _chance: Random) -> None:
-    """An operator asks for a look now."""
     world.operate(ProbeRequest())
 
 
@@ -472,7 +465,6 @@ def release_parked(world: World) -> None:
 
 @fault(5)
 def config(world: World, chance: Random) -> None:
-    """Some settings change."""
     wanted: dict[str, object] = {
         "num_standby_replicas": chance.choice((0, 1, 2)),
         "max_warmup_replicas": chance.choice((1, 2, "30%")),

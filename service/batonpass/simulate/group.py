@@ -72,7 +72,6 @@ class BatonpassSettings:
         return self.having(num_standby_replicas=count)
 
     def having(self, **config: object) -> BatonpassSettings:
-        """The same with these settings of the group."""
         return replace(self, config={**self.config, **config})
 
 
@@ -156,12 +155,10 @@ class BatonpassGroup(CoordinatorObserver):
 
     @property
     def now_ms(self) -> int:
-        """The group's virtual time."""
         return self._world.now_ms
 
     @property
     def members(self) -> tuple[str, ...]:
-        """The processes that are up, sorted."""
         return tuple(sorted(worker.name for worker in self._world.workers if worker.is_up))
 
     @property
@@ -184,7 +181,6 @@ class BatonpassGroup(CoordinatorObserver):
 
     @property
     def soft(self) -> Soft:
-        """What the coordinator has heard of the members."""
         return self._world.leader.soft
 
     @property
@@ -199,7 +195,6 @@ class BatonpassGroup(CoordinatorObserver):
 
     @property
     def decisions(self) -> int:
-        """How many decisions the core has made."""
         return sum(coordinator.decisions for coordinator in self._world.coordinators)
 
     def join(
@@ -281,7 +276,6 @@ class BatonpassGroup(CoordinatorObserver):
                 worker.say_load(task)
 
     def begin_change(self) -> None:
-        """Count costs from here on."""
         self._account.cost = self._new_cost()
 
     def _new_cost(self) -> ChangeCost:

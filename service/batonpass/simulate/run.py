@@ -31,7 +31,6 @@ class Outcome:
 
     @property
     def failed(self) -> bool:
-        """Whether a law was broken."""
         return bool(self.violations)
 
 

@@ -12,7 +12,6 @@ from batonpass.simulate.plan import Event, WireFaults, WorldPlan, draw_worker, s
 
 
 def draw(seed: int) -> WorldPlan:
-    """Return the world that a seed stands for."""
     chance = seeded(seed, "group")
     topology = _topology(chance)
     growth_per_s = chance.choice((0, 2, 10))

@@ -107,7 +107,6 @@ class SharedState:
 
     @property
     def now_ms(self) -> int:
-        """The present instant."""
         return self.clock.now_ms
 
     def next_arrival_ms(self) -> int | None:
@@ -161,14 +160,12 @@ class SharedState:
         return final
 
     def lose(self, client: str, task: Task) -> None:
-        """Have a process lose its state of a task."""
         copies = self.changing()
         if self.account is not None and copies.role(client, task) is Role.ACTIVE:
             self.account.begins(task, client, self.now_ms, is_running=False)
         copies.lose(client, task)
 
     def end_of(self, task: Task) -> int:
-        """Return the end offset of a task's changelog."""
         self.catch_up()
         return self.copies.end_offset(task)
 
@@ -286,7 +283,6 @@ class Worker:
         self._gone(self)
 
     def suspend(self, for_ms: int) -> None:
-        """Freeze the machine."""
         if self.is_up and not self.is_suspended:
             self._note(f"{self.name} is suspended for {for_ms} ms")
             self._backlog = []
@@ -533,7 +529,6 @@ class Worker:
     # --- what happens to the work -------------------------------------------------------------------------------
 
     def fail(self, task: Task) -> None:
-        """Let the processing of a task fail."""
         local = self.tasks.get(task)
         if local is not None and local.activity is Activity.RUNNING:
             self._shared.halt(self.name, task, Role.DISK)
@@ -587,7 +582,6 @@ class Worker:
         self.feed(lambda machine: machine.drain(now_ms=self.clock_ms, deadline_ms=deadline_ms))
 
     def undrain(self) -> None:
-        """Ask to stay after all."""
         self.feed(lambda machine: machine.undrain(now_ms=self.clock_ms))
 
     def leave(self, *, restart: bool) -> None:

@@ -77,7 +77,6 @@ class World(CoordinatorObserver):
 
     @property
     def now_ms(self) -> int:
-        """The present instant."""
         return self.clock.now_ms
 
     @property
@@ -204,7 +203,6 @@ class World(CoordinatorObserver):
         self.lead_anew()
 
     def lead_anew(self, *, recovered: bool = False) -> None:
-        """Start a new leader."""
         self.leader = self.new_coordinator()
         self.leader.start(recovered=recovered)
 
@@ -225,7 +223,6 @@ class World(CoordinatorObserver):
         return self.operate(GroupDeclaration(group.id, topology, config, if_match))
 
     def loaded(self, coordinator: SimulatedCoordinator) -> None:
-        """Check the laws."""
         if self._check_laws:
             self.checks.on_load(coordinator.group)
 
@@ -321,7 +318,6 @@ class World(CoordinatorObserver):
     # --- workers ------------------------------------------------------------------------------------------------
 
     def add_worker(self, plan: WorkerPlan) -> Worker:
-        """Add one more machine."""
         chance = seeded(self.plan.seed, "work", plan.name)
         worker = Worker(plan, self.shared, chance, send=self.send, gone=self.sockets_closed, note=self.noted)
         self.workers.append(worker)
@@ -337,7 +333,6 @@ class World(CoordinatorObserver):
         return self.shared.owner_of_id.get(member_id)
 
     def task_ids(self) -> tuple[TaskId, ...]:
-        """Return the tasks of the group as the store has it."""
         return self.store.group.table.ids
 
     # --- beginning and calm -------------------------------------------------------------------------------------

@@ -22,7 +22,6 @@ _forks = 0
 
 
 def forks() -> int:
-    """Return how often this process has forked."""
     return _forks
 
 

@@ -69,7 +69,6 @@ class HttpCalls:
         return self._urls[self._at]
 
     async def close(self) -> None:
-        """Close every connection."""
         await self._client.aclose()
 
     async def exchange(self, request: Request) -> Reply | None:

@@ -34,7 +34,6 @@ class Exit(StrEnum):
 
     @property
     def mode(self) -> LeaveMode:
-        """The mode of the leave that it sends."""
         return LeaveMode.RESTART if self is Exit.RESTART else LeaveMode.LEAVE
 
 
@@ -144,7 +143,6 @@ class Options(MemberSettings):
 
     @property
     def exit(self) -> Exit:
-        """How the member exits by default."""
         if self.on_exit is not None:
             return self.on_exit
         return Exit.LEAVE if self.instance_id is None else Exit.RESTART

@@ -25,7 +25,6 @@ class MemberIds:
         self.last = (self._file.read_text().strip() or None) if self._file.exists() else None
 
     def new(self) -> str:
-        """Return an id that no run ever had."""
         self.last, unfinished = fresh_member_id(), self._file.with_suffix(".new")
         try:
             unfinished.write_text(self.last)

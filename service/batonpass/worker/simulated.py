@@ -50,11 +50,9 @@ class Changelog:
     size: int
 
     def end(self) -> int:
-        """Return its end offset now."""
         return self.size + int(self.growth * time.time())
 
     def begin(self) -> int:
-        """Return its first offset now."""
         return self.end() - self.size
 
 
@@ -75,7 +73,6 @@ class Saved:
         return saved
 
     def write(self) -> None:
-        """Write the file, all or nothing."""
         whole = json.dumps({"positions": self.positions})
         unfinished = self.path.with_suffix(".new")
         unfinished.write_text(whole)
@@ -97,7 +94,6 @@ class SimulatedCallbacks(Callbacks):
         self._prints = prints
 
     def say(self, event: str, **fields: object) -> None:
-        """Print a line of JSON, if the command line asked for that."""
         if self._prints:
             say(json.dumps({"at": round(time.time(), 3), "event": event} | fields))
 
@@ -116,17 +112,14 @@ class SimulatedCallbacks(Callbacks):
             await asyncio.sleep(IDLE_S)
 
     async def disk_bytes(self) -> dict[str, int]:
-        """Return how many bytes the simulated records would take."""
         begin = self._changelog.begin()
         return {task: RECORD_BYTES * max(0, at - begin) for task, at in self._saved.positions.items()}
 
     async def remove_state(self, task_id: str) -> None:
-        """Forget how far a task's state has come."""
         self._saved.positions.pop(task_id, None)
         self._saved.write()
 
     async def on_standby(self, task: Task) -> None:
-        """Restore, and keep tailing."""
         self.say(task.role, task=task.id, was=task.was)
         was_ready = False
         async for position in self._restore(task):
@@ -146,11 +139,9 @@ class SimulatedCallbacks(Callbacks):
         return self._saved.positions[task.id]
 
     def on_status(self, statuses: Sequence[Status]) -> None:
-        """Print the status codes."""
         self.say("status", statuses=[status.code for status in statuses])
 
     def on_problem(self, kind: RequestKind, problem: Problem) -> None:
-        """Print the problem."""
         self.say("problem", call=kind, type=problem.type, status=problem.status, detail=problem.detail)
 
     async def _restore(self, task: Task) -> AsyncIterator[int]:

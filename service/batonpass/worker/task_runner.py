@@ -66,7 +66,6 @@ class TaskRunner:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing of the task runs here."""
         return self.task is None and self._busy is None
 
     def begin(self, role: Role, fencing_token: int | None = None, restore_to: Offsets | None = None) -> None:

@@ -79,7 +79,6 @@ class Task:
         return f"<Task {self.id} {self.role}>"
 
     def granted(self, fencing_token: int | None, restore_to: Offsets | None) -> Task:
-        """Add the grant of an active."""
         self.fencing_token, self.restore_to = fencing_token, restore_to
         return self
 
@@ -209,11 +208,9 @@ class Task:
     # --- for the member alone ---------------------------------------------------------------------------------------
 
     def ask_to_stop(self) -> None:
-        """Tell the task to stop."""
         self._stopping.set()
 
     def callback_returned(self) -> None:
-        """Note that the callback that began it has ended."""
         self._returned.set()
 
     def end(self) -> None:

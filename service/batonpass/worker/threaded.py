@@ -62,17 +62,14 @@ class ThreadTask(Task):
         return self._has_returned.wait(timeout)
 
     def ask_to_stop(self) -> None:
-        """Tell the task to stop; only the member calls this."""
         super().ask_to_stop()
         self._told_to_stop.set()
 
     def callback_returned(self) -> None:
-        """Note that the function that began the task has returned; only the member calls this."""
         super().callback_returned()
         self._has_returned.set()
 
     def end(self) -> None:
-        """Ignore all further reports about the task; only the member calls this."""
         super().end()
         self._told_to_stop.set()
 

@@ -198,7 +198,6 @@ def pause(draft: DecisionDraft, item: PauseRequest) -> Reply:
 
 
 def resume(draft: DecisionDraft, _item: ResumeRequest) -> Reply:
-    """End a pause, and a storm."""
     was_paused, was_storm = draft.group.pause is not None, draft.group.storm_since_ms is not None
     if was_paused:
         draft.record(r.Resumed())

@@ -34,7 +34,6 @@ class CopyRequest(NamedTuple):
 
     @property
     def for_active(self) -> bool:
-        """Whether the active is to move there."""
         return self.member_id == self.task.target.owner
 
 

@@ -93,7 +93,6 @@ class Choice(NamedTuple):
 
     @property
     def held(self) -> Held | None:
-        """Why it is held, in a code."""
         return None if self.hold is None else self.hold.reason
 
 

@@ -45,7 +45,6 @@ def plan_step(view: View, task_ids: Collection[TaskId] | None = None, queue: Ite
 
 
 def in_order(view: View, task_plans: list[TaskPlan]) -> list[TaskPlan]:
-    """Return plans in the tasks' order."""
     index_of = view.group.table.index_of
     return sorted(task_plans, key=lambda plan: index_of.get(plan.task.id, len(index_of)))
 

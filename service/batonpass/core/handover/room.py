@@ -23,7 +23,6 @@ ANY_NUMBER: Final = 1 << 30
 
 
 def has_limit(member: Member) -> bool:
-    """Say whether the member has a limit on copies or on its disk."""
     return member.max_tasks is not None or member.max_disk_bytes is not None
 
 

@@ -135,7 +135,6 @@ class GroupBuilder:
             self.tasks |= {task_id: self.task(task_id) for task_id in member.actives}
 
     def mark(self, task_id: TaskId, **marks: object) -> None:
-        """Change marks of a task."""
         self.tasks[task_id] = self.task(task_id).with_marks(**marks)
 
     def change(self, **fields: object) -> None:
@@ -705,7 +704,6 @@ def _pass_over(builder: GroupBuilder, task_id: TaskId, taker: MemberId, at_ms: i
 
 
 def _next_owner_chosen(builder: GroupBuilder, record: r.NextOwnerChosen) -> None:
-    """The task has a next owner."""
     _pass_over(builder, record.task, record.next_owner, builder.task(record.task).since_ms)
     builder.tasks[record.task] = builder.task(record.task).with_handover(next_owner=record.next_owner)
 
@@ -889,7 +887,6 @@ def _removed(members: tuple[MemberId, ...], member_id: MemberId) -> tuple[Member
 
 
 def _added(members: tuple[MemberId, ...], member_id: MemberId) -> tuple[MemberId, ...]:
-    """Return the members with one more, in order."""
     if not members:
         return (member_id,)
     if member_id > members[-1]:

@@ -320,11 +320,9 @@ class Task(NamedTuple):
         return task.with_handover(next_owner=None) if target.owner is None and self.handover.next_owner else task
 
     def with_handover(self, **changes: object) -> Task:
-        """Return the task with these fields of its handover."""
         return self._replace(handover=shared(self.handover._replace(**changes)))  # type: ignore[arg-type]
 
     def with_marks(self, **changes: object) -> Task:
-        """Return the task with these fields of its marks."""
         marks = self.marks._replace(**changes)  # type: ignore[arg-type]
         return self._replace(marks=UNMARKED if marks == UNMARKED else marks)
 
@@ -445,7 +443,6 @@ class Member:
 
     @property
     def actives(self) -> list[TaskId]:
-        """The tasks that it has as active."""
         active = Role.ACTIVE
         return [task_id for task_id, grant in self.assignment.items() if grant.role is active]
 

@@ -93,7 +93,6 @@ def find_unreachable(view: View, changes: Mapping[TaskId, Target]) -> Reachabili
 
 
 def with_targets(view: View, changes: Mapping[TaskId, Target]) -> View:
-    """Return the view of the group as it would be with these targets."""
     group = view.group
     tasks = {task_id: group.tasks[task_id].with_target(change) for task_id, change in changes.items()}
     then = replace(group, tasks=group.tasks.updated(tasks))

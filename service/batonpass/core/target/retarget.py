@@ -121,7 +121,6 @@ def place_now(draft: DecisionDraft) -> None:
 
 
 def record_of(draft: DecisionDraft, target_plan: TargetPlan) -> r.TargetPlaced:
-    """Return the record of a target."""
     group, placed, changes = draft.group, target_plan.placed, target_plan.changes
     generation = group.generation + (1 if changes else 0)
     return r.TargetPlaced(generation, group.group_epoch, draft.now_ms, changes, placed.moves, placed.lower_bound)
@@ -155,7 +154,6 @@ def _keep(draft: DecisionDraft, problem: str) -> None:
 
 
 def _why_bound(group: Group, task: TaskId, target: MemberId | None) -> Why:
-    """Return why a bound task has another target."""
     if group.pins.get(task) == target:
         return Why.PINNED
     return Why.NO_OWNER if group.tasks[task].owner is None else Why.FAILED_ON_OWNER

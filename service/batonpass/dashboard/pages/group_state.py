@@ -63,7 +63,6 @@ class GroupState:
         return fits_matrix(len(self.members), len(self.tasks))
 
     def member_tiles(self) -> list[Tile]:
-        """Return a tile for each member."""
         return member_tiles(member_lines(self.members, self.acceptable_lag, self.names))
 
     def task_tiles(self) -> dict[str, list[Tile]]:

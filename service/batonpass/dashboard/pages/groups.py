@@ -50,7 +50,6 @@ async def show_groups(context: RequestContext) -> Response:
 
 
 async def show_group(context: RequestContext) -> Response:
-    """Show a group."""
     span, begin, end = stretch(context.asked("span"), context.asked("until"), datetime.now(UTC))
     seen, explained, lagging, events = await asyncio.gather(
         group_state(context),

@@ -93,12 +93,10 @@ def tone_of(task: str, copies: Copies) -> str:
 
 
 def tones_of(tasks: Iterable[str], copies: Copies) -> dict[str, str]:
-    """Return the tone of each task."""
     return {task: tone_of(task, copies) for task in tasks}
 
 
 def worst_tone(tones: Iterable[str]) -> str:
-    """Return the worst of the tones."""
     return min(tones, key=TONES.index, default="none")
 
 
@@ -194,7 +192,6 @@ SORTS: Final[Mapping[str, Callable[[str, Copies], Any]]] = {
 
 
 def targets_by_task(assignment: Json) -> dict[str, str]:
-    """Return the target owner of each task."""
     return {task: member for member, roles in assignment["target"].items() for task in roles["active"]}
 
 

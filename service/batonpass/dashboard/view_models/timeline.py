@@ -74,7 +74,6 @@ class Axis:
     ticks: tuple[tuple[float, str], ...]
 
     def place(self, at: datetime) -> float:
-        """Return the place of an instant, within the axis."""
         share = (at - self.begin) / (self.end - self.begin)
         return min(max(share, 0.0), 1.0) * WIDTH
 

@@ -87,7 +87,6 @@ class Assignment:
 
     @property
     def owners(self) -> dict[Task, str]:
-        """The client that each task is active on."""
         return {task: client for client, tasks in self.clients.items() for task in tasks.active}
 
     @property
@@ -176,7 +175,6 @@ class Draft:
         return len(self.active) / self.capacity
 
     def holds(self, task: Task) -> bool:
-        """Whether any copy of the task is here."""
         return task in self.active or task in self.standby
 
     def add_active(self, task: Task) -> None:
@@ -190,7 +188,6 @@ class Draft:
         self._weigh()
 
     def add_standby(self, task: Task) -> None:
-        """Place a copy of the task here."""
         self.standby.add(task)
         self._weigh()
 

@@ -156,12 +156,10 @@ class KafkaGroup:
 
     @property
     def now_ms(self) -> int:
-        """The group's virtual time."""
         return self._copies.now_ms
 
     @property
     def members(self) -> tuple[str, ...]:
-        """The processes that are up, sorted."""
         return tuple(sorted(self._up))
 
     @property
@@ -191,7 +189,6 @@ class KafkaGroup:
             self._wait_for(client)
 
     def crash(self, client: str) -> None:
-        """Kill a process; its disk has what its copies had."""
         self._stop(client)
         self._wait_for(client)
 
@@ -214,7 +211,6 @@ class KafkaGroup:
             self._rejoin(client)
 
     def begin_change(self) -> None:
-        """Count costs from here on."""
         self._cost = self._new_cost()
         self.rebalances = 0
 

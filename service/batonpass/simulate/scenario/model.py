@@ -30,7 +30,6 @@ class SimulatedSubtopology:
 
     @property
     def partitions(self) -> int:
-        """How many tasks there are."""
         return len(self.records)
 
 
@@ -106,5 +105,4 @@ class Scenario:
 
     @property
     def task_count(self) -> int:
-        """How many tasks there are."""
         return sum(subtopology.partitions for subtopology in self.subtopologies)

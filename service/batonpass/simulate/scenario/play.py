@@ -185,7 +185,6 @@ class _Stage:
             self.go_to(group.now_ms + MINUTE_MS, passed)
 
     def played(self) -> Played:
-        """Return the result."""
         group = self._group
         return Played(
             scenario=self._scenario,

@@ -100,7 +100,6 @@ class Tally:
                     pass
 
     def decided(self, group: Group, soft: Soft, item: Input, decision: Decision, now_ms: int) -> None:
-        """Take the records of a decision."""
         del group, soft, item
         self.take(decision.records, now_ms)
 

@@ -83,7 +83,6 @@ class MemoryTopics:
         timestamp_ms: int,
         headers: Sequence[tuple[str, bytes]],
     ) -> ConsumerRecord:
-        """Write a record in bytes, and return it."""
         log = self.logs[topic]
         sizes = (len(key or b""), len(value or b""))
         log.append(ConsumerRecord(topic, 0, len(log), timestamp_ms, 0, key, value, None, *sizes, tuple(headers)))
@@ -125,7 +124,6 @@ class MemoryTask:
 
     @property
     def ends(self) -> dict[str, int]:
-        """Where the changelogs end."""
         return {topic: len(self._topics.logs[topic]) for topic in self._part.changelog_topics}
 
     def restore(self) -> None:
@@ -237,7 +235,6 @@ class AppTest:
 
 
 def read_only(table: Table[K, V], task: MemoryTask) -> KeyValueStore[K, V]:
-    """Return a table of a task, to be read."""
     return KeyValueStore(table, StoreInTransaction(task.state.stores[table.changelog]))
 
 

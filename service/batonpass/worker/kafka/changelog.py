@@ -267,7 +267,6 @@ class Changelog:
 
     @property
     def partitions(self) -> Collection[TopicPartition]:
-        """The changelog partitions of the task."""
         return self._topics.keys()
 
     def missing(self, ends: Mapping[str, int]) -> int:
@@ -345,7 +344,6 @@ class Changelog:
         self._was_level |= all(was_level)
 
     def _align(self, consumer: AIOKafkaConsumer) -> None:
-        """Place the consumer where the stores are."""
         for partition in self._topics:
             position = self._store(partition).position
             if place_of(consumer, partition) != position:

@@ -39,11 +39,9 @@ class Inputs:
         self._taken: list[ConsumerRecord] = []
 
     def __len__(self) -> int:
-        """Return how many records are waiting."""
         return sum(map(len, self._waiting.values()))
 
     def put(self, batches: Batches) -> None:
-        """Add what was read."""
         for partition, records in batches.items():
             self._waiting[partition].extend(records)
             self._ended_at.pop(partition, None)

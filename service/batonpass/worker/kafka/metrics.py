@@ -57,7 +57,6 @@ class WorkerMetrics(Collector):
         self._levels = levels
 
     def collect(self) -> Iterable[Metric]:
-        """Return all of them as they are now."""
         labels = ["group", "subtopology"]
         for name, meaning in _COUNTED.items():
             counter = CounterMetricFamily(f"batonpass_worker_{name}", meaning, labels=labels)

@@ -33,7 +33,6 @@ class UnreadableRecords:
         self._said = Said()
 
     def skip(self, record: ConsumerRecord, why: object) -> None:
-        """Note that a record is skipped."""
         self.count += 1
         if self._said.is_news(record.topic):
             place = f"{record.topic}-{record.partition}@{record.offset}"

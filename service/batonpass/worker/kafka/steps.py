@@ -46,12 +46,10 @@ class Steps:
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """The topics that are read."""
         return tuple(self.tables | self.calls)
 
     @property
     def has_time(self) -> bool:
-        """Whether anything waits for stream time."""
         return bool(self.on_timer or self.every)
 
     async def process(self, raw: Any, context: Context) -> None:

@@ -339,7 +339,6 @@ class _Scan:
             raise StopIteration
 
     def close(self) -> None:
-        """Let go of the files."""
         with self._turn:
             self._records = None
 
@@ -405,12 +404,10 @@ class TaskStore:
 
     @property
     def position(self) -> int | None:
-        """The offset of the first changelog record that is not in this store."""
         return self._do(lambda: self.inner.position)
 
     @property
     def level_ms(self) -> int:
-        """When it was last known to be level with its changelog."""
         return self._do(lambda: self.inner.level_ms)
 
     def get(self, key: bytes) -> bytes | None:
@@ -427,7 +424,6 @@ class TaskStore:
             raise self._failed(error) from error
 
     def scan(self, prefix: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
-        """Yield keys with their values in order, as they are when the scan begins."""
         try:
             yield from self.inner.scan(checked_bytes(prefix))
         except StoreClosed:
@@ -437,19 +433,15 @@ class TaskStore:
             raise self._failed(error) from error
 
     def apply(self, changes: Iterable[Change], position: int) -> None:
-        """Apply records and move the position, both or neither."""
         self._do(lambda: self.inner.apply(changes, position))
 
     def note_level(self, level_ms: int) -> None:
-        """Note when it was level with its changelog."""
         self._do(lambda: self.inner.note_level(level_ms))
 
     def wipe(self) -> None:
-        """Forget everything, the position too."""
         self._do(self.inner.wipe)
 
     def close(self) -> None:
-        """Close files and end scans."""
         self._do(self.inner.close)
 
     def _do(self, call: Callable[[], Answer]) -> Answer:
@@ -551,7 +543,6 @@ class TaskState:
             unfinished.replace(self._topics_file)
 
     def note_level(self, level_ms: int) -> None:
-        """Note that every store was level with its changelog then."""
         for store in self.stores.values():
             store.note_level(level_ms)
 
@@ -606,7 +597,6 @@ class StateFolder:
         )
 
     def disk_bytes(self, task_id: str) -> int:
-        """Return how many bytes the files of a task's state take."""
         total = 0
         for path in (self.folder / task_id).rglob("*"):
             # RocksDB removes files while it is open.

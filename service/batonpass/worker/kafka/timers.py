@@ -55,7 +55,6 @@ class Timers:
             self._place(owner, at_ms, None if known is None else known[1])
 
     def clear(self, owner: bytes) -> None:
-        """Take the owner's timer away, if it has one."""
         known = self.of(owner)
         if known is not None:
             self._store.delete(_OWNER + owner)

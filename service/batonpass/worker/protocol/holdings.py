@@ -203,7 +203,6 @@ class Holdings:
         return [_stop(one, commit=False) for one in actives if one.may_write]
 
     def stop_copies(self) -> list[Instruction]:
-        """Stop every copy."""
         copies = [self.held[task] for task in _in_order(self.held) if self.held[task].role is not Role.ACTIVE]
         return [_stop(one) for one in copies if one.stopping is None]
 

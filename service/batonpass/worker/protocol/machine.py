@@ -242,7 +242,6 @@ class Channel:
         return self.due_ms
 
     def is_due(self, now_ms: int) -> bool:
-        """Whether the next request is to be sent now."""
         return self.in_flight is None and self.due_ms is not None and now_ms >= self.due_ms
 
     def is_overdue(self, now_ms: int) -> bool:
@@ -258,7 +257,6 @@ class Channel:
         return self.is_waiting_for(request) or (self.unanswered is not None and self.unanswered.is_same(request))
 
     def sent(self, request: Request) -> None:
-        """Note the request as the one under way."""
         self.in_flight, self.unanswered, self.due_ms = request, None, None
         self.sent_ms = request.sent_ms
 
@@ -350,7 +348,6 @@ class Run:
         return not self.is_list_answered or self.listed_epoch != self.epoch or self.listed_seq <= self.full_after_seq
 
     def listed(self, seq: int, now_ms: int) -> None:
-        """Note that heartbeat ``seq`` lists the tasks."""
         self.listed_seq, self.listed_ms = seq, now_ms
         self.listed_epoch, self.is_list_answered = self.epoch, False
 

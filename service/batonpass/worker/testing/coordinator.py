@@ -57,11 +57,9 @@ class _Observer(Observer):
         self.faults: list[str] = []
 
     def law_broken(self, group_id: GroupId, item: Input, violations: Sequence[Violation]) -> None:
-        """Keep a decision that would have broken a law."""
         self.faults += [f"{group_id}: {type(item).__name__} would break {violation}" for violation in violations]
 
     def defect(self, group_id: GroupId, item: Input, error: Exception) -> None:
-        """Keep an error of the program."""
         self.faults.append(f"{group_id}: {item!r} made the coordinator fail: {error!r}")
 
 
@@ -74,7 +72,6 @@ class _Clock(Clock):
         self._offset_ms = EPOCH_MS if is_virtual else round((time.time() - self._loop.time()) * 1_000)
 
     def now_ms(self) -> int:
-        """Return milliseconds since 1970."""
         return round(self._loop.time() * 1_000) + self._offset_ms
 
 
@@ -98,7 +95,6 @@ class LocalCoordinator:
         self._coordinator: Coordinator | None = None
 
     async def __aenter__(self) -> Self:
-        """Start it."""
         ports = Ports(
             log=self._log,
             archive=MemoryRecordLog(),

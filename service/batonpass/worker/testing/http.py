@@ -22,7 +22,6 @@ class Reply(NamedTuple):
 
     @property
     def content_type(self) -> str:
-        """The media type of the body."""
         return "application/json" if self.status < 400 else "application/problem+json"
 
 
@@ -65,7 +64,6 @@ class HttpServer:
 
     @property
     def url(self) -> str:
-        """The base URL."""
         return f"{'http' if self._tls is None else 'https'}://{self._host}:{self._port}"
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

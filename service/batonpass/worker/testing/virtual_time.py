@@ -45,7 +45,6 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         super().__init__(self._jump)
 
     def time(self) -> float:
-        """Return how many seconds have passed."""
         return self._jump.passed_s
 
     def run_in_executor(  # type: ignore[override] # the same call, with the future that this loop makes of it

@@ -20,7 +20,6 @@ BEATS_PER_S_MAX = 20
 
 
 def faults(coordinator: ScriptedCoordinator) -> Iterator[str]:
-    """Yield what the client did wrong."""
     yield from _unknown_calls(coordinator)
     for member in coordinator.runs:
         yield from _heartbeats(coordinator, member)

@@ -34,7 +34,6 @@ class Result:
 
     @property
     def kept(self) -> bool:
-        """Whether the client kept the protocol."""
         return not self.faults
 
 
@@ -59,7 +58,6 @@ def cited(rules: Sequence[str]) -> str:
 
 
 def show(result: Result) -> None:
-    """Print a result."""
     say(f"{'kept  ' if result.kept else 'BROKEN'} {result.case}: {result.law} ({cited(result.rules)})")
     say(*(f"       {fault}" for fault in result.faults))
     if result.faults:
@@ -67,7 +65,6 @@ def show(result: Result) -> None:
 
 
 async def run_case(command: Sequence[str], case: Case) -> Result:
-    """Run one case with a client of its own."""
     coordinator, began, faults, printed = ScriptedCoordinator(), time.monotonic(), [], b""
     async with HttpServer(coordinator.answer) as server, client(command, server.url, case.name) as process:
         reading = asyncio.ensure_future(_read(process))

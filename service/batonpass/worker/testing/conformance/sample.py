@@ -22,7 +22,6 @@ class Writer(Callbacks):
         self._client = http_client([sink], timeout=2)
 
     async def on_active(self, task: Task) -> None:
-        """Write until stopped."""
         task.running()
         task.load(0.1)
         while task.may_process and not task.stopping:
@@ -31,7 +30,6 @@ class Writer(Callbacks):
             await asyncio.sleep(EVERY_S)
 
     async def on_standby(self, task: Task) -> None:
-        """Report at once that the copy is caught up."""
         task.report(lag=0)
 
     async def on_revoke(self, task: Task, revocation: Revocation) -> int | None:
@@ -42,7 +40,6 @@ class Writer(Callbacks):
 
 
 async def main() -> None:
-    """Be a member until told to stop."""
     environment = os.environ
     member = Member(
         environment["BATONPASS_URL"],

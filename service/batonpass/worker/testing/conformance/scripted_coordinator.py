@@ -39,17 +39,14 @@ class Call:
 
     @property
     def seq(self) -> int:
-        """The number of a heartbeat."""
         return int(self.body.get("seq", -1))
 
     @property
     def epoch(self) -> int:
-        """The epoch that a heartbeat echoes."""
         return int(self.body.get("member_epoch", -1))
 
     @property
     def tasks(self) -> Mapping[str, Any] | None:
-        """The tasks that a heartbeat or join lists."""
         found = self.body.get("tasks")
         return found if isinstance(found, dict) else None
 
@@ -133,7 +130,6 @@ class ScriptedCoordinator:
 
     @property
     def run(self) -> Run:
-        """The present run."""
         return self.runs[self.member]
 
     def give(self, task: str, role: str) -> int:
@@ -317,7 +313,6 @@ class ScriptedCoordinator:
         return self.told(call.member, status=201)
 
     def heartbeat(self, call: Call, run: Run) -> Reply:
-        """Take a heartbeat, and answer it."""
         if call.seq <= run.seq:
             return self.told(call.member, echoed=call.epoch)
         if call.epoch < run.echoed:
@@ -344,7 +339,6 @@ class ScriptedCoordinator:
         return Reply(status, json.dumps(self.body(member, echoed=echoed)).encode())
 
     def body(self, member: str, *, echoed: int | None = None) -> dict[str, Any]:
-        """Return the body of an answer."""
         run = self.runs[member]
         actives = [
             {"task": task, "fencing_token": self.tokens[task]} for task, role in run.roles.items() if role == "active"
@@ -370,7 +364,6 @@ class ScriptedCoordinator:
 
 
 def refusal(kind: str, status: int, **fields: Any) -> Reply:
-    """Return a problem object."""
     problem = {"type": kind, "title": kind, "status": status, "detail": f"the case wants {kind}"} | fields
     return Reply(status, json.dumps(problem).encode())
 
