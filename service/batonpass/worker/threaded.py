@@ -16,7 +16,6 @@ import signal
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar, Unpack, cast
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
@@ -230,9 +229,7 @@ class ThreadedMember:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Stop everything and leave."""
         self.exit()
 

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from batonpass.core.state.ids import split_task_id
@@ -86,9 +85,7 @@ class Fleet:
         await self.at_rest()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         """Stop everything.
 
         Raises:
@@ -96,7 +93,7 @@ class Fleet:
         """
         for member in self._members.values():
             await member.close()
-        await self._coordinator.__aexit__(kind, error, trace)
+        await self._coordinator.__aexit__(*error)
 
     # --- what happens -----------------------------------------------------------------------------------------------
 

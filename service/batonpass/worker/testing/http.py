@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import ssl
 from collections.abc import Awaitable, Callable
-from types import TracebackType
 from typing import NamedTuple, Self
 
 import h11
@@ -52,9 +51,7 @@ class HttpServer:
         self._port = self._server.sockets[0].getsockname()[1]
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """Stop listening, and break open connections off."""
         if self._server is not None:
             self._server.close()
