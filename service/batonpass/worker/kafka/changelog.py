@@ -135,7 +135,7 @@ class Changelog:
         self._options = options
         self._facts: Facts | None = None
         self._was_level = False
-        self._topics = {TopicPartition(topic, state.partition): topic for topic in state.stores}
+        self.partitions = [TopicPartition(topic, state.partition) for topic in state.stores]
         self._consumer: AIOKafkaConsumer | None = None
         self._readings: WeakKeyDictionary[AIOKafkaConsumer, Reading] = WeakKeyDictionary()
         self._looked_at = 0.0
@@ -163,7 +163,7 @@ class Changelog:
             await to_its_end(consumer.start())
             await self._judge(consumer)
             # No await in between, in which the client would look for a position by itself.
-            consumer.assign(list(self._topics))
+            consumer.assign(self.partitions)
             self._align(consumer)
         except BaseException:
             await disconnect(consumer)
@@ -172,7 +172,7 @@ class Changelog:
 
     async def _judge(self, consumer: AIOKafkaConsumer) -> None:
         """Ask the cluster about the changelogs, and begin each store anew that they cannot bring up to date."""
-        self._facts = await Facts.ask(consumer, self._topics, self._options)
+        self._facts = await Facts.ask(consumer, self.partitions, self._options)
         judge(self._state, self._facts, self._options.clock())
         self._was_level = False
 
@@ -185,8 +185,8 @@ class Changelog:
         Raises:
             KafkaError: when that cannot be read.
         """
-        found = await log_ends(consumer._client, self._topics)  # noqa: SLF001 - nothing public asks for it
-        return {self._topics[partition]: offset for partition, offset in found.items()}
+        found = await log_ends(consumer._client, self.partitions)  # noqa: SLF001 - nothing public asks for it
+        return {partition.topic: offset for partition, offset in found.items()}
 
     async def step(self, timeout_ms: int = 200) -> int:
         """Read on for at most ``timeout_ms``; return how many records came. With 0 the positions may still have moved.
@@ -199,7 +199,7 @@ class Changelog:
         consumer = self._opened
         if time.monotonic() - self._looked_at > TOPICS_LOOK_S:
             self._looked_at = time.monotonic()
-            ids = await topic_ids(consumer._client, self._topics)  # noqa: SLF001 - nothing public asks for it
+            ids = await topic_ids(consumer._client, self.partitions)  # noqa: SLF001 - nothing public asks for it
             if any(self._state.topic_id(topic) != topic_id for topic, topic_id in ids.items()):
                 await self._judge(consumer)
         return await self._read(consumer, timeout_ms)
@@ -217,7 +217,7 @@ class Changelog:
             # The copy was cut off, or the whole process stood still: what it read just now may lack deletions.
             await self._judge(consumer)
             return 0
-        for partition in self._topics:
+        for partition in self.partitions:
             # The store stood where this read began, so where the read has come is right also without records.
             self._apply(partition, batches.get(partition, ()), place_of(consumer, partition))
         self._reading(consumer).look(batches)
@@ -248,8 +248,8 @@ class Changelog:
         Raises:
             Exception: as `step`.
         """
-        if over is not None and over.assignment() != self._topics.keys():
-            over.assign(list(self._topics))
+        if over is not None and over.assignment() != set(self.partitions):
+            over.assign(self.partitions)
         stop_at = time.monotonic() + seconds
         while self.missing(ends) and time.monotonic() < stop_at:
             # A read that brings only a transaction's marker moves the position, but does not return for it.
@@ -265,10 +265,6 @@ class Changelog:
             store.wipe()
         await self.close()
 
-    @property
-    def partitions(self) -> Collection[TopicPartition]:
-        return self._topics.keys()
-
     def missing(self, ends: Mapping[str, int]) -> int:
         """Return how many offsets are left to read up to ``ends``, markers of transactions included."""
         return sum(max(0, end - (self._state.stores[topic].position or 0)) for topic, end in ends.items())
@@ -276,7 +272,7 @@ class Changelog:
     def pause(self) -> None:
         """Stop reading for now: from here on this process itself writes what would come."""
         if self._consumer is not None and not self._paused:
-            self._consumer.pause(*self._topics)
+            self._consumer.pause(*self.partitions)
             self._paused = True
 
     async def resume(self) -> None:
@@ -287,11 +283,11 @@ class Changelog:
         """
         await self.open()
         consumer = self._opened
-        if any(map(self._is_too_old, self._topics)):
+        if any(map(self._is_too_old, self.partitions)):
             await self._judge(consumer)
         if self._paused:
             self._align(consumer)
-            consumer.resume(*self._topics)
+            consumer.resume(*self.partitions)
             self._paused = False
 
     def known_ends(self) -> dict[str, int]:
@@ -299,7 +295,7 @@ class Changelog:
         if self._consumer is None:
             return {}
         reading = self._reading(self._consumer)
-        ends = {topic: reading.end(part, self._store(part).position or 0) for part, topic in self._topics.items()}
+        ends = {part.topic: reading.end(part, self._store(part).position or 0) for part in self.partitions}
         return {topic: end for topic, end in ends.items() if end is not None}
 
     def held_back(self) -> str:
@@ -319,7 +315,7 @@ class Changelog:
 
     def _reading(self, consumer: AIOKafkaConsumer) -> Reading:
         if consumer not in self._readings:
-            self._readings[consumer] = Reading(consumer, self._topics)
+            self._readings[consumer] = Reading(consumer, self.partitions)
         return self._readings[consumer]
 
     def _is_too_old(self, partition: TopicPartition) -> bool:
@@ -329,13 +325,13 @@ class Changelog:
     def _slept_too_long(self) -> bool:
         """Whether a store that was level a moment ago is too old; a clock that was set back makes none so."""
         now_ms = self._options.clock()
-        return any(self._is_too_old(one) for one in self._topics if self._store(one).level_ms <= now_ms)
+        return any(self._is_too_old(one) for one in self.partitions if self._store(one).level_ms <= now_ms)
 
     def _note_level(self, consumer: AIOKafkaConsumer) -> None:
         """Note, for each store that has reached the end, when the broker last reported that end."""
         wall_ms, now_ms = time.time_ns() // 1_000_000, self._options.clock()
         was_level = []
-        for partition in self._topics:
+        for partition in self.partitions:
             store, end = self._store(partition), consumer.last_stable_offset(partition)
             is_level = end is not None and 0 <= end <= (store.position or 0)
             was_level.append(is_level)
@@ -344,10 +340,10 @@ class Changelog:
         self._was_level |= all(was_level)
 
     def _align(self, consumer: AIOKafkaConsumer) -> None:
-        for partition in self._topics:
+        for partition in self.partitions:
             position = self._store(partition).position
             if place_of(consumer, partition) != position:
                 consumer.seek(partition, position)
 
     def _store(self, partition: TopicPartition) -> TaskStore:
-        return self._state.stores[self._topics[partition]]
+        return self._state.stores[partition.topic]
