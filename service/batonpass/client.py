@@ -245,7 +245,6 @@ class CoordinatorClient:
                 await asyncio.sleep(error.again_s)
 
     async def get(self, path: str, *, token: str | None = None, **query: Any) -> Any:
-        """Return the body of the answer to a GET."""
         return (await self.call("GET", path, query=query, token=token)).body
 
     async def pages(self, path: str, name: str, *, get: Callable[..., Awaitable[Any]] | None = None) -> list[Any]:

@@ -163,5 +163,4 @@ def json_response(body: Any, status: int = 200, headers: dict[str, str] | None =
 
 
 def no_content() -> Response:
-    """Return the response of a command that has nothing to add."""
     return Response(status_code=204)

@@ -123,7 +123,6 @@ class DemoJob:
 
     @property
     def words(self) -> str:
-        """What the workers are, for people."""
         return f"{TASKS} tasks with state, on Kafka at {self.job.bootstrap}, {TASKS * RATE} records a second"
 
     @property

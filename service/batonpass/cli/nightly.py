@@ -76,5 +76,4 @@ def _ended(process: subprocess.Popen[bytes]) -> Iterator[None]:
 
 
 def tell(sentence: str) -> None:
-    """Print a sentence, with the time in UTC."""
     say_on_stderr(f"batonpass: {datetime.now(UTC):%Y-%m-%d %H:%M:%S} {sentence}")

@@ -46,7 +46,6 @@ def status_and_body(reply: Reply) -> tuple[int, dict[str, Any] | None]:
 
 
 def answer_body(answer: Answer) -> dict[str, Any]:
-    """Return the body of the answer to a join, a heartbeat or a long-poll."""
     return {
         "member_id": answer.member_id,
         "seq": answer.seq,
@@ -87,7 +86,6 @@ def positions_body(positions: Positions) -> int | dict[str, int]:
 
 
 def drain_body(progress: DrainProgress) -> dict[str, Any]:
-    """Return how far a drain has come."""
     return {
         "drained": not progress.remaining,
         "remaining": list(progress.remaining),

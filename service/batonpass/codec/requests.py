@@ -208,7 +208,6 @@ def read_if_match(header: str | None, present: int | None) -> int | None:
 
 
 def etag(revision: int) -> str:
-    """Return the entity tag of a revision of a group."""
     return f'"{revision}"'
 
 

@@ -190,7 +190,6 @@ def _report(said: StreamsCopyBody) -> TaskReport:
 
 
 def advice_body(group_id: GroupId, mode: str, advice: StreamsAdvice) -> dict[str, Any]:
-    """Return the body of the answer to a leader."""
     return {
         "group": group_id,
         "generation": advice.generation,

@@ -55,7 +55,6 @@ _WHO: Final = "simulator"
 
 
 def instant(at_ms: int | None) -> datetime | None:
-    """Return the instant that milliseconds since 1970 stand for."""
     return None if at_ms is None else EPOCH + timedelta(milliseconds=at_ms)
 
 
@@ -121,7 +120,6 @@ class GroupRecorder:
         self._sampled: tuple[object, str] | None = None
 
     def decided(self, group: Group, soft: Soft, item: Input, decision: Decision, now_ms: int) -> None:
-        """Write down a decision."""
         if soft.started_ms != self._started_ms:
             # A coordinator has started and taken the group over, without the soft state of the last one.
             self._historian.begin_anew()
@@ -181,7 +179,6 @@ class GroupRecorder:
                     known |= {"gone_at": now_ms, "cause": "group-deleted"}
 
     def rows(self) -> GroupRows:
-        """Return everything that was written down."""
         tables = self._rows.tables
         tables["members"] = [
             (self._rows.group_id, *(instant(value) if name in _INSTANTS else value for name, value in known.items()))

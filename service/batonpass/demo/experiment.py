@@ -192,7 +192,6 @@ class Experiment:
             await throttle(self.job, names, times * self.sizes.restore_bytes_per_s)
 
     async def configure(self, *, standbys: int | None = None, policy: HandoverMode | None = None) -> None:
-        """Give the group other settings."""
         self.standbys = self.standbys if standbys is None else standbys
         await self.group.declare(self.job, config(policy or self.policy, standbys=self.standbys))
 

@@ -58,7 +58,6 @@ class PhaseFigures:
     notes: list[str] = field(default_factory=list)
 
     def body(self) -> dict[str, Any]:
-        """Return the phase as `--json` prints it."""
         return {
             "name": self.name,
             "moves": self.moves,
@@ -73,7 +72,6 @@ class PhaseFigures:
         }
 
     def details(self) -> dict[str, Any]:
-        """Return everything about the phase, for the report."""
         return self.body() | {
             "group": self.group,
             "from_ms": self.window[0],
@@ -100,7 +98,6 @@ class RunFigures:
         return bool(self.accounts) and all(account.is_clean for account in self.accounts)
 
     def body(self) -> dict[str, Any]:
-        """Return the object that `--json` prints."""
         return {
             "phases": [phase.body() for phase in self.phases],
             "records": {

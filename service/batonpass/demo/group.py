@@ -35,11 +35,9 @@ class DemoGroup:
         return dict(await self.client.get(self._at()))
 
     async def members(self) -> list[dict[str, Any]]:
-        """Return the members, each with what it holds and reports."""
         return await self.client.pages(self._at("members"), "members")
 
     async def route(self, task: str) -> dict[str, Any]:
-        """Return which members serve a task or could."""
         return dict(await self.client.get(self._at("tasks", task, "route")))
 
     async def drain(self, member: str) -> None:

@@ -60,7 +60,6 @@ class Job:
 
     @property
     def task_ids(self) -> list[str]:
-        """Every task, by number."""
         return [f"{PART}_{number}" for number in range(self.tasks)]
 
     def topology(self) -> dict[str, Any]:
@@ -71,12 +70,10 @@ class Job:
         return {"epoch": 1, "subtopologies": [part]}
 
     def words(self) -> str:
-        """Return the job as text for another process."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_words(cls, words: str) -> Self:
-        """Return the job from the text of another process."""
         return cls(**json.loads(words))
 
 
@@ -97,7 +94,6 @@ class Output(NamedTuple):
 
     @classmethod
     def decode(cls, value: bytes) -> Self:
-        """Return the output that a record's value holds."""
         offset, amounts, total, writer = value.decode().split(" ", 3)
         return cls(int(offset), int(amounts), int(total), writer)
 
@@ -107,7 +103,6 @@ def customer(number: int) -> bytes:
 
 
 def state(count: int, total: int) -> bytes:
-    """Return a customer's value in the store."""
     return (b"%d %d" % (count, total)).ljust(STATE_BYTES, b".")
 
 

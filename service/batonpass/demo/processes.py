@@ -55,7 +55,6 @@ class Child:
         return self._process.returncode is None
 
     def terminate(self) -> None:
-        """Ask the process to end."""
         self._signal(signal.SIGTERM)
 
     def kill(self) -> None:

@@ -58,7 +58,6 @@ def run_table(figures: RunFigures) -> Table:
 
 
 def rows(figures: RunFigures) -> list[list[str]]:
-    """Return the cells of the table of all phases."""
     return [
         [
             phase.name,

@@ -57,7 +57,6 @@ class Order:
     commit_interval_ms: int = 100
 
     def words(self) -> str:
-        """Return the order as text for the command line."""
         return json.dumps(asdict(self))
 
     @classmethod

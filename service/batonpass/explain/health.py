@@ -182,7 +182,6 @@ def describe(view: View) -> tuple[GroupStatus, Health]:
 
 
 def health_of(view: View, status: GroupStatus) -> Health:
-    """Return how a group is, given where it stands."""
     look = _Look(view, status)
     # Between its rebalances nobody knows what an application runs.
     between = view.config.kafka_streams

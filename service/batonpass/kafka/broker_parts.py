@@ -49,7 +49,6 @@ class BrokerUnavailable(Exception):
 
 
 def artifacts() -> list[Artifact]:
-    """Return the artifacts that the pom asks for."""
     space = "{http://maven.apache.org/POM/4.0.0}"
     # The pom is this package's own, so nothing hostile can be in it.
     wanted = ET.parse(POM).getroot().iter(f"{space}dependency")  # noqa: S314
@@ -58,7 +57,6 @@ def artifacts() -> list[Artifact]:
 
 
 def broker_version() -> str:
-    """Return the version of Apache Kafka that is run."""
     return next(version for _, name, version in artifacts() if name.startswith("kafka_"))
 
 

@@ -125,7 +125,6 @@ class AssignmentsTopic:
         self._written.pop(group_id, None)
 
     def groups(self) -> list[GroupId]:
-        """Return the groups that records were written for."""
         return sorted(self._written)
 
 

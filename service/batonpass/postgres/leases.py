@@ -125,7 +125,6 @@ class Leases:
         await execute(self._engine, _SHORTEN, longest_ms=LONGEST_MS)
 
     async def coordinators(self) -> Sequence[LiveCoordinator]:
-        """Return every coordinator that has a row."""
         rows = await fetch_rows(self._engine, _COORDINATORS)
         return [LiveCoordinator(name, url, code, json.loads(reads), left) for name, url, code, reads, left in rows]
 

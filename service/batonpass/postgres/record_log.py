@@ -223,7 +223,6 @@ class _NoHead(VersionConflict):
 
 
 def _refusal(commit: Commit, head: tuple[int, int, str | None] | None, owner: str) -> VersionConflict:
-    """Return why an append was not made."""
     group_id, expected = commit.group_id, commit.expected_version
     if head is None:
         return _NoHead(f"{group_id} is at version 0, not {expected}")

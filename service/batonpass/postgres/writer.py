@@ -39,7 +39,6 @@ class Writer:
     """Collects commits and hands them to ``write``, which returns the outcome of each."""
 
     def __init__(self, write: Write, *, waiting_max: int = WAITING_MAX) -> None:
-        """Start with nothing to do."""
         self._write = write
         self._waiting: deque[_Order] = deque()
         self._waiting_max = waiting_max

@@ -241,5 +241,4 @@ class Follower:
         return found
 
     def leave(self) -> None:
-        """Stop following."""
         self._feed.leave(self)

@@ -16,7 +16,6 @@ class Clock:
 
     @property
     def next_ms(self) -> int | None:
-        """When the next event is due; None when there is none."""
         return self._queue[0][0] if self._queue else None
 
     def after(self, in_ms: int, act: Callable[..., None], *arguments: object) -> None:

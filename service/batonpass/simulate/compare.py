@@ -67,7 +67,6 @@ class Scenario:
 
     @property
     def task_set(self) -> TaskSet:
-        """The tasks: one subtopology, all stateful."""
         return TaskSet(tuple((0, partition) for partition in range(self.tasks)))
 
     @property

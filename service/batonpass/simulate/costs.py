@@ -78,7 +78,6 @@ class ChangeCost:
             self._longest_ms[task] = max(self._longest_ms[task], at_ms - since)
 
     def granted(self, owners: Mapping[Task, str]) -> None:
-        """Note the present owners of stateful tasks."""
         self._tally.observe(owners)
 
     def outcome(self, *, now_ms: int, restored_records: float, rest_at_ms: int | None) -> GroupOutcome:

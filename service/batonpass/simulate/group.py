@@ -68,7 +68,6 @@ class BatonpassSettings:
     start_ms: int = 0
 
     def with_standbys(self, count: int) -> BatonpassSettings:
-        """The same with so many standbys of every task."""
         return self.having(num_standby_replicas=count)
 
     def having(self, **config: object) -> BatonpassSettings:
@@ -225,7 +224,6 @@ class BatonpassGroup(CoordinatorObserver):
         worker.boot()
 
     def has_known(self, client: str) -> bool:
-        """Whether a process of this name runs, or has run."""
         return client in self._world.named
 
     def close(self, client: str, *, leave: bool | None = None) -> None:
@@ -387,7 +385,6 @@ class BatonpassGroup(CoordinatorObserver):
             self._observe(coordinator.group, coordinator.soft, item, decision, coordinator.clock_ms)
 
     def committed(self, coordinator: SimulatedCoordinator, decision: Decision) -> None:
-        """Note the owners of stateful tasks."""
         del coordinator
         owners = {task: owner for task, owner in self._owners_of(decision.after).items() if task in self._stateful}
         self._last_owners.update(owners)

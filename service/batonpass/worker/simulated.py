@@ -161,7 +161,6 @@ class SimulatedCallbacks(Callbacks):
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """Return what was asked for on the command line."""
     parser = argparse.ArgumentParser(prog="python -m batonpass.worker.simulated", description=__doc__)
     parser.add_argument("--url", required=True, action="append", help="where coordinators are, with commas")
     parser.add_argument("--group", required=True)

@@ -49,7 +49,6 @@ class GroupState:
 
     @cached_property
     def tones(self) -> Mapping[str, str]:
-        """Return the tone of each task, in their order."""
         return tones_of(self.tasks, self.copies)
 
     @property

@@ -25,7 +25,6 @@ EVENTS_PAGES: Final = 3
 
 
 async def show_generations(context: RequestContext) -> Response:
-    """Show the generations of a group, newest first."""
     before = context.asked_number("before", 0) or None
     found = await context.client.get(context.at("generations"), limit=PAGE, before=before)
     return context.show(

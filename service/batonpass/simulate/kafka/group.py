@@ -69,7 +69,6 @@ class KafkaSettings:
     rejoin_ms: int = 500
 
     def with_standbys(self, count: int) -> "KafkaSettings":
-        """The same with so many standbys of every task."""
         return replace(self, assignor=replace(self.assignor, num_standby_replicas=count))
 
 

@@ -67,7 +67,6 @@ class Tally:
             self._look(task_id, begin_ms)
 
     def take(self, records: Iterable[r.Record], at_ms: int) -> None:
-        """Take records that were appended together at an instant."""
         for record in records:
             match record:
                 case r.ActiveReported():

@@ -69,7 +69,6 @@ class Holding:
         return self.stopping is None or self.stopping.commit
 
     def body(self) -> dict[str, object]:
-        """Return what a report says of it."""
         fields: dict[str, object] = {"role": self.role.value}
         if self.role is Role.ACTIVE and self.stage is not None:
             fields["state"] = self.stage.value

@@ -34,7 +34,6 @@ async def serve(port: int, *, log: RecordLog | None = None) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the coordinator; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m batonpass.worker.testing", description=__doc__)
     parser.add_argument("--port", type=int, default=0, help="the port to listen on; 0 is any free one")
     asked = parser.parse_args(arguments)
