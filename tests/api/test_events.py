@@ -208,7 +208,7 @@ async def test_a_group_is_heard_alone_and_all_groups_together(api: Api) -> None:
 
 
 async def test_a_silent_stream_says_that_it_lives(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(api_events.EventStream.__init__, "__kwdefaults__", {"keep_alive_s": 0.02})
+    monkeypatch.setattr(api_events, "KEEP_ALIVE_S", 0.02)
     await api.declare()
     async with listening(api, "/v1/groups/orders/events") as listener:
         await listener.frame()
@@ -264,7 +264,7 @@ async def test_no_more_streams_are_open_than_may_be() -> None:
 
 
 async def test_a_stream_ends_when_its_token_is_revoked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(api_events.EventStream.__init__, "__kwdefaults__", {"keep_alive_s": 0.02})
+    monkeypatch.setattr(api_events, "KEEP_ALIVE_S", 0.02)
     access = Access(cache_s=10.0)
     header = (await access.token("viewer")).decode()
     async with serving(gate=access.gate, tokens=access.store) as api:

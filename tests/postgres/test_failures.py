@@ -21,7 +21,7 @@ from batonpass.core.state.inputs import GroupDeclaration, PauseRequest, ResumeRe
 from batonpass.core.state.model import Cause, Group, Member, Subtopology, Topology
 from batonpass.core.state.records import GroupDeleted, MemberGone, MemberJoined, ProbeScheduled, Record
 from batonpass.core.state.replies import Done
-from batonpass.postgres import record_log
+from batonpass.postgres import record_log, writer
 from batonpass.postgres.connect import connect
 from batonpass.postgres.leases import Leases
 from batonpass.postgres.record_log import PostgresRecordLog
@@ -256,10 +256,10 @@ async def test_an_append_whose_caller_gave_up_in_the_queue_is_not_begun(proxy: P
     assert await log.group_ids() == ["later", "orders"]
 
 
-async def test_a_queue_that_is_full_refuses(proxy: Proxy, far: AsyncEngine) -> None:
+async def test_a_queue_that_is_full_refuses(proxy: Proxy, far: AsyncEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     log = unleased_log(far)
     first = await held(proxy, log, commit(0))
-    log._small._waiting_max = 2
+    monkeypatch.setattr(writer, "WAITING_MAX", 2)
     waiting = [asyncio.create_task(log.append(commit(0, GroupId(name)))) for name in ("a", "b")]
     await asyncio.sleep(0)
     with pytest.raises(StoreUnavailable, match="2 commits are waiting"):

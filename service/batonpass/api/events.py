@@ -146,7 +146,6 @@ class EventStream(Response):
         *,
         is_admitted: Callable[[], Awaitable[bool]],
         is_head: bool = False,
-        keep_alive_s: float = KEEP_ALIVE_S,
     ) -> None:
         """Take the follower over: it leaves the feed when the stream ends.
 
@@ -158,7 +157,6 @@ class EventStream(Response):
         self._is_head = is_head
         self._feed = feed
         self._follower = follower
-        self._keep_alive_s = keep_alive_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - ASGI has it so
         gone = asyncio.ensure_future(until_gone(receive))
@@ -191,7 +189,7 @@ class EventStream(Response):
         if gone.done() or self._feed.is_closed:
             return b""
         try:
-            async with asyncio.timeout(self._keep_alive_s):
+            async with asyncio.timeout(KEEP_ALIVE_S):
                 await follower.woken.wait()
         except TimeoutError:
             return b": keep-alive\n" + _place(follower.position)

@@ -150,7 +150,7 @@ def ended(code: str | None) -> str:
     return CAUSES.get(code, code.replace("-", " ")) if code else DASH
 
 
-def briefly(names: Iterable[str], most: int = BRIEF) -> dict[str, str]:
+def briefly(names: Iterable[str]) -> dict[str, str]:
     """Return each name short enough for a narrow place: what all begin with goes, then what is in the middle.
 
     Their ends stay, where names differ. A name that would not be told from another stays whole.
@@ -160,16 +160,16 @@ def briefly(names: Iterable[str], most: int = BRIEF) -> dict[str, str]:
     shared = "".join(one for one, _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
     shared = shared[: max(shared.rfind(mark) for mark in "-._/:") + 1]
     found = {
-        one: one if len(one) <= most else _cut(f"…{one.removeprefix(shared)}" if shared else one, most) for one in whole
+        one: one if len(one) <= BRIEF else _cut(f"…{one.removeprefix(shared)}" if shared else one) for one in whole
     }
     times = Counter(found.values())
     return {one: text if times[text] == 1 else one for one, text in found.items()}
 
 
-def _cut(name: str, most: int) -> str:
+def _cut(name: str) -> str:
     """Return a name without its middle, if it is too long."""
-    head = (most - 1) // 3
-    return name if len(name) <= most else f"{name[:head]}…{name[head + 1 - most :]}"
+    head = (BRIEF - 1) // 3
+    return name if len(name) <= BRIEF else f"{name[:head]}…{name[head + 1 - BRIEF :]}"
 
 
 class Names:

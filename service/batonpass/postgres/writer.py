@@ -38,10 +38,9 @@ class _Order(NamedTuple):
 class Writer:
     """Collects commits and hands them to ``write``, which returns the outcome of each."""
 
-    def __init__(self, write: Write, *, waiting_max: int = WAITING_MAX) -> None:
+    def __init__(self, write: Write) -> None:
         self._write = write
         self._waiting: deque[_Order] = deque()
-        self._waiting_max = waiting_max
         self._task: asyncio.Task[None] | None = None
 
     async def append(self, prepared: Prepared) -> None:
@@ -50,7 +49,7 @@ class Writer:
         Raises:
             StoreUnavailable: when too many wait already; then nothing was written. Otherwise what ``write`` says.
         """
-        if len(self._waiting) >= self._waiting_max:
+        if len(self._waiting) >= WAITING_MAX:
             raise StoreUnavailable(f"{len(self._waiting)} commits are waiting to be written")
         order = _Order(prepared, asyncio.get_running_loop().create_future())
         self._waiting.append(order)

@@ -205,13 +205,13 @@ def member_tone(member: Json, cells: Iterable[Cell]) -> str:
     return worst_tone([own, *shown])
 
 
-def task_tiles(topology: Json, tones: Mapping[str, str], *, block: int = BLOCK) -> dict[str, list[Tile]]:
+def task_tiles(topology: Json, tones: Mapping[str, str]) -> dict[str, list[Tile]]:
     """Return, by subtopology, a tile for each block of tasks; one with a task that no member runs is bad."""
     found: dict[str, list[Tile]] = {}
     for part in topology["subtopologies"]:
         tiles = []
-        for begin in range(0, part["partitions"] or 0, block):
-            end = min(begin + block, part["partitions"]) - 1
+        for begin in range(0, part["partitions"] or 0, BLOCK):
+            end = min(begin + BLOCK, part["partitions"]) - 1
             amounts = Counter(tones[f"{part['id']}_{number}"] for number in range(begin, end + 1))
             tone = worst_tone(amounts)
             other = sum(amount for name, amount in amounts.items() if name != "ok")

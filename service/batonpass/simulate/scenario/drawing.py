@@ -39,9 +39,7 @@ class Oddities:
 ORDINARY: Final = Oddities()
 
 
-def draw_day(
-    seed: int, *, group: str = "simulated", events: int = EVENTS_OF_A_DAY, oddities: Oddities = ORDINARY
-) -> Scenario:
+def draw_day(seed: int, *, events: int = EVENTS_OF_A_DAY, oddities: Oddities = ORDINARY) -> Scenario:
     """Return a day of a group with about so many changes of assignments."""
     chance = Random(f"day {seed}")  # noqa: S311 - must be repeatable, not secret
     standbys = chance.choice((0, 1, 1, 1, 2))
@@ -63,7 +61,6 @@ def draw_day(
     day = Scenario(
         name=f"day-{seed}",
         title=f"a day of {members} members and {tasks} tasks",
-        group=group,
         subtopologies=tuple(_subtopologies(chance, tasks)),
         workers=workers,
         present=tuple(names[:members]),

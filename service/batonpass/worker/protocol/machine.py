@@ -582,9 +582,7 @@ class MemberProtocol:
             TypeError, ValueError: when it is no number from 0 to `LOAD_MAX`.
         """
         plain = checked_load(load)
-        self._open(now_ms)
-        self._holdings.loaded(task, plain)
-        return self._close()
+        return self._told(now_ms, lambda: self._holdings.loaded(task, plain))
 
     def state_lost(self, task: str, *, now_ms: int) -> list[Instruction]:
         """Record that a task's state is lost. An active must have stopped processing; it may restore again."""

@@ -159,10 +159,10 @@ async def doubled_answer(coordinator: ScriptedCoordinator) -> None:
     _uninterrupted(coordinator, "0_0", since=began)
 
 
-def _uninterrupted(coordinator: ScriptedCoordinator, task: str, *, since: float, gap_s: float = 1.0) -> None:
+def _uninterrupted(coordinator: ScriptedCoordinator, task: str, *, since: float) -> None:
     times = [since, *(one.at for one in coordinator.wrote(task, since=since)), time.monotonic()]
     longest = max(later - earlier for earlier, later in pairwise(times))
-    needs(longest < gap_s, f"task {task} was silent for {longest:.1f} s, though nothing concerned it")
+    needs(longest < 1, f"task {task} was silent for {longest:.1f} s, though nothing concerned it")
     tokens = {one.token for one in coordinator.wrote(task, since=since)}
     needs(len(tokens) == 1, f"task {task} wrote under the tokens {sorted(tokens)}")
 
