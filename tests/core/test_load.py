@@ -39,7 +39,7 @@ from batonpass.core.state.records import (
     TasksEnded,
 )
 from batonpass.core.state.soft import Soft, TaskReport
-from batonpass.core.target.load import WITHIN, _choose, by_measured, due_ms, imbalance, loads_by_member
+from batonpass.core.target.load import _choose, by_measured, due_ms, imbalance, loads_by_member
 from batonpass.core.target.targets import build_request
 from batonpass.dry_run.load import load_status, moves_for_load
 from batonpass.explain.group import explain_group
@@ -320,7 +320,7 @@ def test_a_hot_member_is_relieved_after_the_patience_and_not_before() -> None:
         assert scene.now_ms < since + PATIENCE + 10_000
     assert scene.now_ms >= since + PATIENCE
     scene.settle()
-    assert hottest(scene, loads) <= 1 + WITHIN + 0.05
+    assert hottest(scene, loads) <= 1.1
     assert scene.group.hot_since_ms is None
 
 

@@ -32,7 +32,6 @@ WITHIN: Final = 0.1
 """How far above the average a member may stay. A step of a load is as large, so less than this is not known."""
 RESTORED_PER_SECOND: Final = 20_000
 """The exchange rate: a restore of so many records costs a member as much as one second of all its load."""
-_AS_HOT: Final = 1 + 1e-9
 
 
 def by_measured(group: Group) -> Group:
@@ -206,7 +205,7 @@ def _choose(request: PlacementRequest, moves: Mapping[int, int], within: float) 
         left[source].remove(task)
         to = moves[task]
         # Otherwise what would make room for it there is not worth it, or rests.
-        is_cooler = (load[to] + weight[task]) / capacity[to] <= load[source] / capacity[source] * _AS_HOT
+        is_cooler = (load[to] + weight[task]) / capacity[to] < load[source] / capacity[source]
         if is_cooler and has_room(task, to):
             chosen[task] = to
             has.update({to: 1, source: -1})
