@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from tests.cli.canned import Canned
 
-from batonpass.cli.demo_job import DEMO, SimulatedWorkers
+from batonpass.cli.demo_job import DEMO, HOT_CONFIG, TOTALS, DemoJob, SimulatedWorkers
 from batonpass.cli.folder import UpFolder
 from batonpass.cli.worker import next_name, who_has
-from batonpass.cli.worker_processes import WorkerProcesses
+from batonpass.cli.worker_processes import WorkerProcesses, declare
 from batonpass.client import CoordinatorClient
 
 KEPT = "bpt_kept-0123456789-wxyz"
@@ -71,3 +71,23 @@ def test_a_name_that_is_taken_is_pointed_out() -> None:
     assert "leave --instance out" in (who_has("demo-1", members) or "")
     assert (who_has("demo-2", members), who_has("demo-3", members)) == (None, None)
     assert next_name("demo", ["demo-1", "demo-9", "other-12"]) == "demo-10"
+
+
+@pytest.mark.parametrize("hot", [False, True])
+def test_a_group_that_exists_is_only_told_of_load_where_a_task_is_hot(
+    server: Canned, folder: UpFolder, monkeypatch: pytest.MonkeyPatch, *, hot: bool
+) -> None:
+    monkeypatch.setenv("BATONPASS_KAFKA_BOOTSTRAP", "kafka:9092")
+    job, place = DemoJob(folder, 3, lambda _: None, hot=hot), f"/v1/groups/{TOTALS}"
+    job.prepare()
+    exists = (428, {"type": "precondition-required", "detail": "send If-Match"})
+    server.on("PUT", place, exists, exists, (200, {"tasks": 12}))
+    server.on("GET", place, (200, {"group": TOTALS}))
+
+    async def start() -> None:
+        async with CoordinatorClient(server.url, "admin") as client:
+            await declare(client, job)
+
+    asyncio.run(start())
+    _, *changes = server.calls("PUT")
+    assert [one.body for one in changes] == ([{"config": HOT_CONFIG}] * 2 if hot else [])

@@ -33,11 +33,11 @@ def test_the_first_task_of_a_hot_job_gets_so_many_times_as_much() -> None:
 
 
 @pytest.mark.parametrize("hot", [False, True])
-def test_a_hot_job_is_balanced_by_what_is_measured(
+def test_the_load_of_a_hot_job_is_measured_in_shadow(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *, hot: bool
 ) -> None:
     monkeypatch.setenv("BATONPASS_KAFKA_BOOTSTRAP", "kafka:9092")
     job = DemoJob(UpFolder(tmp_path), 3, lambda _: None, hot=hot)
     job.prepare()
     config = parse_config(job.declaration()["config"])
-    assert (job.job.hot, config.balance_by) == ((HOT, BalanceBy.MEASURED) if hot else (1, BalanceBy.DECLARED))
+    assert (job.job.hot, config.balance_by) == ((HOT, BalanceBy.SHADOW) if hot else (1, BalanceBy.DECLARED))

@@ -34,11 +34,13 @@ RESTORE_BYTES_PER_S: Final = 80_000
 HOT: Final = 20
 """How many times as many records the first task gets with `up --hot`."""
 HOT_CONFIG: Final[dict[str, Any]] = {
-    "balance_by": "measured",
+    "balance_by": "shadow",
     "load_half_life_ms": 20_000,
     "load_patience_ms": 20_000,
     "load_cooldown_ms": 60_000,
 }
+MEASURED: Final = '{"config": {"balance_by": "measured"}}'
+"""What a person declares once it was seen what would move."""
 NEWCOMERS: Final = 30
 """Workers up to this number restore slowly, so that people can watch it; those that `up` itself starts do not."""
 
@@ -82,6 +84,7 @@ class SimulatedWorkers:
 
     group = DEMO
     words = "simulated workers, which only pretend to have state"
+    change: Mapping[str, Any] = {}
 
     def declaration(self) -> Mapping[str, Any]:
         return DECLARATION
@@ -108,8 +111,10 @@ class DemoJob:
     def __init__(self, folder: UpFolder, count: int, say: Callable[[str], None], *, hot: bool = False) -> None:
         """Take the configuration; nothing happens before ``prepare``. ``count`` workers are started at once.
 
-        With ``hot`` the first task gets ``HOT`` times as many records, and tasks are balanced by measured load.
+        With ``hot`` the first task gets ``HOT`` times as many records, and the load of tasks is measured, in shadow.
+        ``change`` is how a group is declared then that exists; otherwise it stays as it is.
         """
+        self.change: Mapping[str, Any] = {"config": HOT_CONFIG} if hot else {}
         self._hot = hot
         self._folder = folder
         self._count = count
@@ -176,7 +181,7 @@ class DemoJob:
 
     def declaration(self) -> Mapping[str, Any]:
         config = DECLARATION["config"] | {"acceptable_recovery_lag": 100, "max_warmup_replicas": 6}
-        return {**DECLARATION, "topology": self.job.topology(), "config": config | (HOT_CONFIG if self._hot else {})}
+        return {**DECLARATION, "topology": self.job.topology(), "config": config | self.change.get("config", {})}
 
     async def ready(self) -> None:
         """Make the topics and fill them, unless an earlier start did that.

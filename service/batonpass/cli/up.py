@@ -23,7 +23,7 @@ from rich.text import Text
 from batonpass.background import Background
 from batonpass.cli.client_context import failing_well, failure_of
 from batonpass.cli.database import upgrade_schema
-from batonpass.cli.demo_job import DemoJob, NoKafka, Program, SimulatedWorkers
+from batonpass.cli.demo_job import MEASURED, DemoJob, NoKafka, Program, SimulatedWorkers
 from batonpass.cli.exits import Exit, Failure
 from batonpass.cli.folder import UpFolder, default_folder, folder_named, keep_from_others
 from batonpass.cli.listening import bound, busy, end_in_order, require_room
@@ -65,7 +65,7 @@ def up(
         bool, typer.Option("--simulated", help="Without a broker: workers that only pretend to have state.")
     ] = False,
     hot: Annotated[
-        bool, typer.Option("--hot", help="One task of the job is hot, and tasks move by the load that is measured.")
+        bool, typer.Option("--hot", help="One task of the job is hot, and load is measured: first in shadow.")
     ] = False,
     workers: Annotated[int, typer.Option(min=0, max=100, help="How many workers.")] = 3,
     dashboard: Annotated[bool, typer.Option("--dashboard/--no-dashboard", help="Pages to look at all of it.")] = True,
@@ -227,6 +227,8 @@ class _UpRun:
             say(f"  Workers     {listed}")
         say("", "Try next, in another terminal:", "")
         tries = _tries(_called(), group, workers)
+        if self._job is not None and self._job.change:
+            tries[:0] = _tries_of_load(_called(), group)
         width = max(len(command) for command, _ in tries)
         for command, what in tries:
             say(f"  {command:<{width}}   {what}")
@@ -353,4 +355,12 @@ def _tries(own: str, group: str, workers: list[tuple[str, int]]) -> list[tuple[s
         (f"kill -9 {last}", "kill one: its warm standbys take over"),
         (f"{own} drain {group} {first} --wait", "drain one: it hands over, and goes on until it has"),
         (f"{own} explain {group}", "ask why everything is where it is"),
+    ]
+
+
+def _tries_of_load(own: str, group: str) -> list[tuple[str, str]]:
+    return [
+        (f"{own} explain {group}", "after some ten seconds: which task is hot"),
+        (f"{own} plan {group}", "after half a minute: what would move for it"),
+        (f"echo '{MEASURED}' | {own} groups declare {group} -", "let it move"),
     ]

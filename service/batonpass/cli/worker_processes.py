@@ -141,7 +141,7 @@ async def watch(processes: Callable[[], Iterable[Process]], tell: Callable[[str]
 
 
 async def declare(client: CoordinatorClient, kind: DemoJob | SimulatedWorkers) -> None:
-    """Declare the group of the workers; a group that exists stays as it is.
+    """Declare the group of the workers; a group that exists gets the ``change`` of these workers alone.
 
     A coordinator that was killed a moment ago may hold its lease for some seconds more: this waits until it is over.
 
@@ -153,3 +153,5 @@ async def declare(client: CoordinatorClient, kind: DemoJob | SimulatedWorkers) -
     except Refused as refused:
         if refused.kind != "precondition-required":
             raise
+        if kind.change:
+            await client.declare(kind.group, dict(kind.change))

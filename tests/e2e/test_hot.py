@@ -1,0 +1,93 @@
+"""A hot partition on a real broker: it is noticed, what would move is shown, and once that counts it ends alone."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.e2e.running import Up, running
+from tests.e2e.test_up import descendants
+from tests.waiting import until
+
+from batonpass.cli.demo_job import MEASURED
+from batonpass.demo.job import Job
+from batonpass.demo.outputs import Outputs
+
+HOT = "0_0"
+SESSION_MS = 12_000
+"""How long `up` waits for a silent worker: a task whose owner has died is silent for as long."""
+
+
+def holders(up: Up) -> dict[str, set[str]]:
+    """Return the tasks that each worker runs by its own word and may."""
+    found = {}
+    for one in up.ask("members", "totals")["members"]:
+        granted = {grant["task"] for grant in one["assignment"]["active"]}
+        running_now = {task for task, report in one["reports"].items() if report.get("state") == "running"}
+        found[one["instance_id"]] = granted & running_now
+    return found
+
+
+def load_process(up: Up) -> int:
+    """Return the process that writes the input."""
+    commands = {pid: Path(f"/proc/{pid}/cmdline") for pid in descendants(up.process.pid)}
+    # The one that is tethered has the module's name as an argument, too: the innermost ends the load in good order.
+    return max(pid for pid, command in commands.items() if b"batonpass.demo.load" in command.read_bytes())
+
+
+@pytest.mark.needs("kafka")
+@pytest.mark.timeout(600)
+async def test_a_hot_task_is_noticed_shown_in_shadow_and_ends_alone_without_a_record_lost(
+    open_folder: Path, tmp_path: Path, kafka_here: dict[str, str]
+) -> None:
+    with running(open_folder / "hot", "--hot", home=tmp_path, broker=kafka_here) as up:
+        job = Job.from_words((up.folder / "job.json").read_text())
+        outputs = Outputs(job)
+
+        async def ask(*arguments: str) -> Any:
+            return await asyncio.to_thread(up.ask, *arguments)
+
+        async with outputs.followed():
+
+            async def noticed() -> Any:
+                load = (await ask("explain", "totals"))["load"]
+                return load and load["hot_since"] and load
+
+            load = await until(noticed, every_s=1)
+            assert (load["hottest_task"], load["imbalance"] > 0.25) == (HOT, True)
+            before = await asyncio.to_thread(holders, up)
+            shown = (await ask("plan", "totals"))["for_load"]
+            assert shown
+            assert HOT not in {one["task"] for one in shown}
+            assert await asyncio.to_thread(holders, up) == before
+
+            began_ms = max(at for at in map(outputs.ledger.last_at, outputs.ledger.tasks) if at is not None)
+            (tmp_path / "measured.json").write_text(MEASURED)
+            await ask("groups", "declare", "totals", str(tmp_path / "measured.json"))
+
+            async def is_alone() -> Any:
+                found = await asyncio.to_thread(holders, up)
+                return {HOT} in found.values() and sum(map(len, found.values())) == job.tasks and found
+
+            found = await until(is_alone, every_s=1)
+            assert len(found) == 3
+            assert all(found.values())
+
+            os.kill(load_process(up), signal.SIGTERM)
+            said = (up.folder / "workers" / "load" / "log").read_text
+            await until(lambda: '"ended"' in said())
+            taken = json.loads(said().splitlines()[-1])["taken"]
+            assert await outputs.until(taken, within_s=120)
+        account = outputs.ledger.account(taken)
+        assert account.is_clean, account
+        assert account.put_out == account.taken_in > 1_000
+        ends_ms = max(at for at in map(outputs.ledger.last_at, outputs.ledger.tasks) if at is not None)
+        handovers = outputs.ledger.handovers((began_ms, ends_ms))
+        assert {one.task for one in handovers} >= {int(one["task"].partition("_")[2]) for one in shown}
+        assert max(one.gap_ms for one in handovers) < SESSION_MS, handovers
+        print([one.gap_ms for one in handovers])  # noqa: T201
