@@ -27,6 +27,9 @@ MEASURES: Final[Mapping[str, str]] = {
     "flapping_members": "flapping members",
     "balance_mean": "mean imbalance",
     "balance_worst": "worst imbalance",
+    "load_imbalance": "hottest above average",
+    "hot_ms": "too hot",
+    "load_moves": "moves for load",
     "generations": "generations",
 }
 """The measures of a group's day, in words, the most informative first."""
@@ -36,6 +39,8 @@ def measured(measure: str, value: float | None) -> str:
     """Return the value of a measure as it is shown."""
     if measure == "availability":
         return share(value)
+    if measure == "load_imbalance" and value is not None:
+        return f"{value:.0%}"
     return duration(value) if measure.endswith("_ms") else number(value)
 
 

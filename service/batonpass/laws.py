@@ -29,6 +29,7 @@ NOTICES: Final[Mapping[str, str]] = {
     "wasted-warmup": "more than half of the warmups were dropped before they could take over",
     "futile-probes": "nearly all probing rebalances changed nothing: the group never rests",
     "unbalanced": "the most loaded member had much more load than the least loaded one, on average over the day",
+    "too-hot": "a member was too hot by measured load for more than an hour of the day",
     "downtime-objective": "available for less of the day than the objective says",
     "replay-incomplete": "not every decision could be made again",
     "what-if-incomplete": "the day could not be simulated under other settings",

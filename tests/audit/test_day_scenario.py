@@ -8,12 +8,13 @@ from tests.audit.small_day import BEGIN_MS, DAY_MS, MINUTE, NAMES, SCENARIO, Not
 
 from batonpass.audit.day_scenario import DayScenario, NoDayScenario, Restore, Sampled, _restore_speed, day_scenario
 from batonpass.audit.findings import Outcome
-from batonpass.audit.trials import attempt, present
+from batonpass.audit.trials import attempt, choose, grid, present, recommendation
 from batonpass.core.state import records as r
 from batonpass.core.state.ids import GroupId, MemberId, TaskId
 from batonpass.core.state.model import Cause, Group
 from batonpass.core.state.policy import GroupConfig
-from batonpass.simulate.scenario.model import RESTORE_PER_SECOND, Act
+from batonpass.simulate.scenario.model import RESTORE_PER_SECOND, Act, Step
+from batonpass.simulate.scenario.play import play
 
 
 @cache
@@ -154,3 +155,45 @@ def test_a_day_without_a_group_is_no_story() -> None:
         scenario_of(replace(found, records=of_streams))
     with pytest.raises(NoDayScenario, match="no members"):
         scenario_of(replace(found, records=[one for one in found.records if isinstance(one[2], r.GroupDeclared)]))
+
+
+def hot_hours(balance_by: str) -> DayScenario:
+    """Return three hours of the small day with two hot tasks on one member, of which one cools down half-way."""
+    end_ms = 180 * MINUTE
+    first, second = SCENARIO.subtopologies
+    loads = tuple(0.5 if task in (0, 4) else 0.1 for task in range(12))
+    cooler = Step(end_ms // 2, Act.MEASURED, loads={(0, 4): 0.1})
+    config = {**SCENARIO.config, "balance_by": balance_by}
+    found, parts = Noted(), (replace(first, load=loads), second)
+    scenario = replace(SCENARIO, subtopologies=parts, config=config, steps=(cooler,), until_ms=end_ms)
+    play(scenario, observer=found, start_ms=BEGIN_MS)
+    new = Group(GroupId("small"))
+    return day_scenario(new, found.records, Sampled(), begin_ms=BEGIN_MS, end_ms=BEGIN_MS + end_ms)
+
+
+def test_a_day_in_shadow_carries_its_loads_and_tells_what_measured_load_would_have_brought() -> None:
+    day = hot_hours("shadow")
+    of_first, of_second = (one.load for one in day.scenario.subtopologies)
+    assert of_first == pytest.approx([0.5 if task in (0, 4) else 0.1 for task in range(12)], rel=0.1)
+    assert of_second == (pytest.approx(0.1, rel=0.1),) * 2, "what says nothing weighs the median"
+    changes = [step for step in day.scenario.steps if step.act is Act.MEASURED]
+    assert changes
+    assert changes[-1].at_ms >= 90 * MINUTE
+    assert changes[-1].loads[0, 4] == pytest.approx(0.1, rel=0.1)
+    tried = [one for one in grid(day.scenario) if one["balance_by"] == "measured"]
+    assert tried == [{**present(day.scenario), "balance_by": "measured"}]
+    trials = [attempt(day.scenario, settings) for settings in (present(day.scenario), *tried)]
+    now, measured = (one for one in trials if isinstance(one, Outcome))
+    assert day.lived.imbalance == pytest.approx(now.imbalance, abs=0.1)
+    assert choose([now, measured], day.lived) is measured
+    advice = recommendation("small", day, [now, measured])
+    assert f"the hottest member has {measured.imbalance:.0%} more load than the average one" in advice.confidence
+    assert choose([now, replace(measured, downtime_ms=now.downtime_ms + 61_000)], day.lived) is now
+    assert choose([now, replace(measured, imbalance=None)], day.lived) is now
+
+
+def test_a_day_by_declared_weights_has_no_loads_and_none_is_tried() -> None:
+    day = hot_hours("declared")
+    assert all(one.load == () for one in day.scenario.subtopologies)
+    assert {one["balance_by"] for one in grid(day.scenario)} == {"declared"}
+    assert day.lived.imbalance is None

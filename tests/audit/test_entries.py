@@ -61,7 +61,8 @@ def test_a_record_that_cannot_be_read_is_an_entry_that_says_so() -> None:
     assert [read_entries(1, 0, 1, one)[1] for one in stored] == [None, None]
     payload = zlib.compress(b"{}")
     for form, snapshot in ((GROUP_VERSION + 1, payload), (GROUP_VERSION, payload), (GROUP_VERSION, b"no zlib")):
-        (entry,) = read_standing(7, 1, form, snapshot)
+        (entry,), group = read_standing(7, 1, form, snapshot)
+        assert group is None
         assert (entry.what, entry.seq, entry.place) == ("unreadable", 7, -1)
 
 
@@ -93,7 +94,7 @@ def test_a_snapshot_says_what_its_records_came_to() -> None:
     log = planted.lived("calm").tables["record_log"]
     stored = [StoredRecord(row[4], row[5], row[6].encode()) for row in log]
     whole = evolve(Group(GroupId("calm")), decode_records(stored))
-    standing = read_standing(9, 1, GROUP_VERSION, zlib.compress(encode_group(whole)))
+    standing, _ = read_standing(9, 1, GROUP_VERSION, zlib.compress(encode_group(whole)))
     assert [row.place for row in standing] == list(range(-len(standing), 0))
 
     held: dict[tuple[str, str], str] = {}
@@ -127,14 +128,14 @@ def test_a_snapshot_says_which_tasks_are_parked() -> None:
     whole = evolve(Group(GroupId("calm")), decode_records(stored))
     first = min(whole.tasks)
     whole = replace(whole, tasks=whole.tasks.updated({first: whole.tasks[first].with_marks(parked=True)}))
-    standing = read_standing(9, 1, GROUP_VERSION, zlib.compress(encode_group(whole)))
+    standing, _ = read_standing(9, 1, GROUP_VERSION, zlib.compress(encode_group(whole)))
     assert [row.task for row in standing if row.what == "parked"] == [first]
 
 
 def test_a_snapshot_says_since_when_a_task_is_not_run() -> None:
     rows = planted.VARIANTS["quiet"](planted.lived("calm"), "quiet")
     ((_, version, form, _, payload),) = rows.tables["snapshots"]
-    standing = read_standing(version, 1, form, payload)
+    standing, _ = read_standing(version, 1, form, payload)
     ((task, word, since_ms),) = [(row.task, row.word, row.ms) for row in standing if row.what == "stopped"]
     assert (task, word) == ("0_4", "revoked")
     assert since_ms == planted.MIDNIGHT_MS + planted.QUIET_MS + 1_000

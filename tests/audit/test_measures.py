@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.audit.by_hand import GENERATION, Row
+from tests.audit.by_hand import BEGIN_MS, END_MS, GENERATION, Row
 from tests.audit.planted import HOUR_MS, MIDNIGHT_MS, MINUTE_MS
 from tests.audit.test_downtime import BOUNDS, DAY_MS, a_runs, day_of, given, measured, row, settings, taken
 
@@ -15,10 +15,23 @@ from batonpass.audit import measures, report
 from batonpass.audit.entries import LAG, Entry
 from batonpass.audit.facts import Probe
 from batonpass.audit.findings import Finding, GroupDay, Severity
+from batonpass.audit.fold import GroupFold
 from batonpass.audit.ledger import Ledger
 from batonpass.audit.plan import GroupPlan
 from batonpass.audit_words import MEASURES
 from batonpass.cli import audits as cli
+from batonpass.core.state.ids import MemberId, TaskId
+from batonpass.core.state.model import Member, Target
+from batonpass.core.state.policy import BalanceBy, GroupConfig
+from batonpass.core.state.records import (
+    ConfigChanged,
+    ImbalanceNoted,
+    LoadsMeasured,
+    MemberJoined,
+    MovedForLoad,
+    Record,
+    TargetPlaced,
+)
 
 ROOT = Path(__file__).parents[2]
 MINUTE_S = 60
@@ -325,7 +338,7 @@ NOT_SHOWN: dict[str, set[str]] = {
     # A terminal has room for the most important ones.
     "batonpass audits": {
         *("records", "generations", "excess_moves", "wasted_warmups", "probes", "futile_probes", "flapping_members"),
-        *("balance_mean", "balance_worst", "members_max", "tasks_max"),
+        *("balance_mean", "balance_worst", "members_max", "tasks_max", "load_imbalance", "hot_ms", "load_moves"),
     },
 }
 
@@ -361,23 +374,30 @@ ZERO_WHERE_UNSEEN = (
 
 def a_day(**values: Any) -> GroupDay:
     """Return a day with nothing out of the ordinary but what is said."""
-    names = (*ZERO_WHERE_UNSEEN, "balance_mean", "balance_worst", "availability")
-    return GroupDay("g", {**dict.fromkeys(names, 0), "availability": 1.0, **values})
+    names = (*ZERO_WHERE_UNSEEN, "balance_mean", "balance_worst", "hot_ms", "load_moves")
+    return GroupDay("g", {**dict.fromkeys(names, 0), "availability": 1.0, "load_imbalance": None, **values})
 
 
 def test_measures_that_are_out_of_the_ordinary_are_notices() -> None:
     days = {
         "z": a_day(availability=0.5, downtime_ms=7_000),
         "b": a_day(wasted_warmups=8, warmups=15, futile_probes=120, probes=130, balance_mean=2.5, balance_worst=4.0),
+        "hot": a_day(load_imbalance=0.4, hot_ms=2 * HOUR_S * 1_000, balance_mean=9.0),
         "calm": a_day(),
     }
     notices = measures.notices(days, 0.9)
     assert [(one.group, one.law) for one in notices] == [
-        *(("b", "wasted-warmup"), ("b", "futile-probes"), ("b", "unbalanced"), ("z", "downtime-objective"))
+        *(("b", "wasted-warmup"), ("b", "futile-probes"), ("b", "unbalanced"), ("hot", "too-hot")),
+        ("z", "downtime-objective"),
     ]
+    assert notices[3].detail == (
+        "a member was too hot for 2 h: on average over the day the hottest had 40% more load than the average; "
+        "balanced, the same members would carry 1.40 times as much"
+    )
     detail = "tasks were run 50.00000% of the time; the objective is 90.00000% (7 s of downtime)"
     assert notices[-1] == Finding("z", "downtime-objective", Severity.NOTICE, None, None, detail)
-    assert {one.law for one in measures.notices(days, None)} == {"wasted-warmup", "futile-probes", "unbalanced"}
+    others = {"wasted-warmup", "futile-probes", "unbalanced", "too-hot"}
+    assert {one.law for one in measures.notices(days, None)} == others
 
 
 @pytest.mark.parametrize(
@@ -385,7 +405,12 @@ def test_measures_that_are_out_of_the_ordinary_are_notices() -> None:
     [
         *({"wasted_warmups": 8, "warmups": 16}, {"wasted_warmups": 7, "warmups": 7}),
         *({"futile_probes": 119, "probes": 119}, {"futile_probes": 180, "probes": 200}),
-        *({"balance_mean": 2.0}, {"availability": None}, {"availability": 0.9}),
+        *(
+            {"balance_mean": 2.0},
+            {"load_imbalance": 0.1, "hot_ms": HOUR_S * 1_000},
+            {"availability": None},
+            {"availability": 0.9},
+        ),
     ],
 )
 def test_measures_at_their_limits_are_no_notices(values: dict[str, float | None]) -> None:
@@ -402,3 +427,41 @@ def test_groups_do_not_mix() -> None:
 
 def test_a_group_without_anything_comes_to_nothing() -> None:
     assert days_of([day_of(1)]) == {}
+
+
+A, B = MemberId("a.1"), MemberId("b.1")
+
+
+def heated(*records: Record | None) -> dict[str, float | int | None]:
+    """Return what a day comes to on which these records follow each other an hour apart; None cannot be read."""
+    fold = GroupFold(GroupPlan(group="g", base=0, known=True, first=1, last=2, missing=0), BEGIN_MS, END_MS)
+    fold.take(Entry(1, 0, BEGIN_MS, 1, "other"))
+    shadow = ConfigChanged(GroupConfig(balance_by=BalanceBy.SHADOW))
+    joined = [MemberJoined(Member(member_id, joined_ms=0)) for member_id in (A, B)]
+    placed = TargetPlaced(1, 1, BEGIN_MS, {TaskId("0_0"): Target(A), TaskId("0_1"): Target(B)})
+    for record in (shadow, *joined, placed):
+        fold.follow(record, BEGIN_MS)
+    for hour, record in enumerate(records):
+        fold.follow(record, BEGIN_MS + hour * 3_600_000)
+    fold.end()
+    assert fold.day is not None
+    return {name: fold.day.measures[name] for name in ("load_imbalance", "hot_ms", "load_moves")}
+
+
+def test_a_day_tells_how_hot_its_hottest_member_was_by_what_was_measured() -> None:
+    measured = LoadsMeasured({TaskId("0_0"): 3.0, TaskId("0_1"): 1.0})
+    evened = LoadsMeasured({TaskId("0_1"): 3.0})
+    calm = ImbalanceNoted(None)
+    hot, moved = ImbalanceNoted(BEGIN_MS), MovedForLoad((TaskId("0_0"),), BEGIN_MS)
+    found = heated(measured, hot, moved, evened, calm)
+    assert found == {"load_imbalance": pytest.approx(0.5 * 3 / 24), "hot_ms": 3 * 3_600_000, "load_moves": 1}
+
+
+def test_of_a_day_without_measured_load_or_with_a_record_that_cannot_be_read_nothing_is_said_of_heat() -> None:
+    nothing = {"load_imbalance": None, "hot_ms": None, "load_moves": None}
+    damaged = LoadsMeasured({TaskId("0_0"): "much"})  # type: ignore[dict-item]
+    measured = LoadsMeasured({TaskId("0_0"): 3.0})
+    assert heated() == nothing
+    assert heated(measured, None) == nothing
+    assert heated(measured, damaged) == nothing
+    assert heated(measured, damaged, measured) == nothing

@@ -41,7 +41,7 @@ def test_the_present_settings_come_first() -> None:
     assert len({msgspec.json.encode(one) for one in tried}) == len(tried) >= 10
     for wanted in tried:
         parse_config(wanted)
-    for name in TUNED:
+    for name in set(TUNED) - {"balance_by"}:
         assert len({one[name] for one in tried}) > 1
 
 

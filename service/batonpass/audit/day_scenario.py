@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from operator import itemgetter
 from statistics import median
@@ -14,7 +14,8 @@ from batonpass.core.state import records as r
 from batonpass.core.state.evolve import evolve
 from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.model import ActiveState, Cause, Group, Member, OnLeaseLost, Role
-from batonpass.core.state.policy import GroupConfig
+from batonpass.core.state.policy import BalanceBy, GroupConfig
+from batonpass.core.state.topology import build_table
 from batonpass.simulate.scenario.model import RESTORE_PER_SECOND, Act, Scenario, SimulatedSubtopology, Step, Worker
 from batonpass.simulate.scenario.tally import Counted, Tally
 
@@ -35,6 +36,9 @@ RESTORED_LEAST: Final = 1_000
 """The speed of restores cannot be told from fewer records."""
 
 _SLOPE_LEAST_MS: Final = 60_000
+
+LOADS_EVERY_MS: Final = 600_000
+"""What was measured within so long is played at once; that is the half-life of loads by default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +111,8 @@ def day_scenario(
     if not builder.workers:
         raise NoDayScenario("the group has no members all day")
     growth, sizes = _sizes(builder.ends, sampled, begin_ms)
-    subtopologies, unknown = _subtopologies(end, growth, sizes)
+    measured = _measured(start, records[place:], begin_ms) if end.config.balance_by is not BalanceBy.DECLARED else {}
+    subtopologies, unknown = _subtopologies(end, growth, sizes, measured)
     speed = RESTORE_PER_SECOND
     if not sampled.speeds:
         seen = _restore_speed(builder.restores, lambda task, at_ms: _size_at(growth, sizes, task, at_ms - begin_ms))
@@ -122,7 +127,7 @@ def day_scenario(
         workers=_workers(builder, sampled, speed),
         present=tuple(builder.present),
         config=_config(end.config),
-        steps=tuple(sorted(builder.steps, key=lambda one: one.at_ms)),
+        steps=tuple(sorted([*builder.steps, *_loads(end, measured)], key=lambda one: one.at_ms)),
         until_ms=end_ms - begin_ms,
     )
     return DayScenario(scenario, tally.counted(), (*left_out, *builder.left_out(), *unknown, *_left_out(end)))
@@ -347,14 +352,45 @@ def _sizes(
     return growth, {**seen, **sizes}
 
 
+def _measured(
+    start: Group, records: Sequence[tuple[int, int, r.Record]], begin_ms: int
+) -> dict[int, dict[TaskId, float]]:
+    """Return the loads that were known when the day began, and those that were recorded later, by when that was."""
+    found: dict[int, dict[TaskId, float]] = {0: dict(start.loads)}
+    for _, at_ms, record in records:
+        if isinstance(record, r.LoadsMeasured):
+            after_ms = max(0, at_ms - begin_ms) // LOADS_EVERY_MS * LOADS_EVERY_MS
+            found.setdefault(after_ms, {}).update(record.loads)
+    return found
+
+
+def _loads(group: Group, measured: Mapping[int, Mapping[TaskId, float]]) -> Iterator[Step]:
+    """Yield the changes of load of a day."""
+    played = [one for one in group.topology.subtopologies if one.partitions]
+    number_of = {
+        f"{one.id}_{partition}": (number, partition)
+        for number, one in enumerate(played)
+        for partition in range(one.partitions or 0)
+    }
+    for at_ms, loads in measured.items():
+        known = {number_of[task]: load for task, load in loads.items() if task in number_of}
+        if at_ms and known:
+            yield Step(at_ms, Act.MEASURED, loads=known)
+
+
 def _size_at(growth: Mapping[str, float], sizes: Mapping[str, int], task: str, in_ms: int) -> float:
     return sizes.get(task, 0) + growth.get(task, 0.0) * in_ms / 1_000
 
 
 def _subtopologies(
-    group: Group, growth: Mapping[str, float], sizes: Mapping[str, int]
+    group: Group,
+    growth: Mapping[str, float],
+    sizes: Mapping[str, int],
+    measured: Mapping[int, Mapping[TaskId, float]],
 ) -> tuple[list[SimulatedSubtopology], list[str]]:
-    """Return the tasks by subtopology, with state and growth, and what is not known of them."""
+    """Return the tasks by subtopology, with state, growth and first load, and what is not known of them."""
+    first = {task: load for _, loads in sorted(measured.items(), reverse=True) for task, load in loads.items()}
+    median_load = median(first.values()) if first else None
     median_growth = median(growth.values()) if growth else 0.0
     median_size = round(median(sizes.values())) if sizes else RECORDS_UNKNOWN
     subtopologies, known, stateful = [], 0, 0
@@ -370,6 +406,7 @@ def _subtopologies(
                 records=tuple(sizes.get(name, median_size) if one.stateful else 0 for name in names),
                 rate=tuple(growth.get(name, median_growth) if one.stateful else 0.0 for name in names),
                 stateful=one.stateful,
+                load=() if median_load is None else tuple(first.get(TaskId(name), median_load) for name in names),
             )
         )
     if not subtopologies:
@@ -419,7 +456,7 @@ def _workers(builder: _DayBuilder, sampled: Sampled, speed: float) -> tuple[Work
 
 def _left_out(group: Group) -> list[str]:
     found = []
-    if any(weight != 1.0 for weight in group.table.weight):
+    if any(weight != 1.0 for weight in build_table(group.topology).weight):
         found.append("weights of tasks are left out")
     if any(map(has_limit, group.members.values())):
         found.append("limits of members on tasks and on their disks are left out")

@@ -160,13 +160,17 @@ def _unreadable(seq: int, place: int, at_ms: int, epoch: int, why: str) -> Entry
     return Entry(seq, place, at_ms, epoch, UNREADABLE, ms=at_ms, word=why[:200])
 
 
-def read_standing(version: int, at_ms: int, form: int, payload: bytes) -> list[Entry]:
-    """Return the state at a snapshot, in the words of the records that would have led to it."""
+def read_standing(version: int, at_ms: int, form: int, payload: bytes) -> tuple[list[Entry], Group | None]:
+    """Return the state at a snapshot, in the words of the records that would have led to it, and the group itself.
+
+    The group is None if it cannot be read.
+    """
     try:
-        said = list(_standing(read_group(form, payload), at_ms))
-        return _of_row(said, version, at_ms, 0, -len(said))
+        group = read_group(form, payload)
+        said = list(_standing(group, at_ms))
+        return _of_row(said, version, at_ms, 0, -len(said)), group
     except DAMAGE as error:
-        return [_unreadable(version, -1, at_ms, 0, str(error))]
+        return [_unreadable(version, -1, at_ms, 0, str(error))], None
 
 
 _said: Final[Callable[..., Entry]] = partial(Entry, 0, 0, 0, 0)

@@ -90,7 +90,8 @@ class Outcome:
 
     ``waiting_ms`` is how long tasks ran on a member other than their target, summed over all; ``silence_ms`` is the
     part of the downtime that was spent waiting for the sessions of dead members to end. ``missed`` steps of the day
-    could not be taken.
+    could not be taken. ``imbalance`` is by how much the hottest member was above the average by measured load, on
+    average; None where the day has no samples of load.
     """
 
     settings: Mapping[str, Value]
@@ -100,6 +101,7 @@ class Outcome:
     waiting_ms: int = 0
     silence_ms: int = 0
     missed: int = 0
+    imbalance: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,8 @@ from batonpass.audit.findings import Finding, GroupDay, Kept
 from batonpass.audit.ledger import Ledger
 from batonpass.audit.measures import Measures, WorstHour, lag_of
 from batonpass.audit.plan import GroupPlan
+from batonpass.core.state.model import Group
+from batonpass.core.state.records import Record
 
 
 class GroupFold:
@@ -55,6 +57,10 @@ class GroupFold:
             self._measures.record(entry)
         for fact in self.ledger.take(entry):
             self._learn(fact)
+
+    def follow(self, known: Group | Record | None, at_ms: int) -> None:
+        """Take what the next entries are of: the group of the snapshot, or a record; None where it cannot be read."""
+        self._measures.follow(known, at_ms)
 
     def end(self, *, lawful: bool = False) -> None:
         """End the day.

@@ -6,15 +6,21 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 from batonpass.audit.downtime import STUCK_MS, distributions, lifetime_ms
-from batonpass.audit.entries import NUMBER_MOST, Entry
+from batonpass.audit.entries import DAMAGE, NUMBER_MOST, Entry
 from batonpass.audit.facts import Lag, Probe, Warmup
 from batonpass.audit.findings import STILL, DowntimeCause, Finding, GroupDay, Kept, Severity, time_of
 from batonpass.audit.ledger import Ledger
 from batonpass.audit.plan import HOUR_MS
 from batonpass.audit.rows import Gap, Generation
+from batonpass.core.state.durations import duration
+from batonpass.core.state.ids import GroupId
+from batonpass.core.state.model import Group
+from batonpass.core.state.records import Record
+from batonpass.simulate.scenario.heat import Heat
 
 NOTICE = Severity.NOTICE
 
@@ -34,6 +40,9 @@ FUTILE_LEAST: Final = 120
 """A group that never rests is probed about so often in a day, by default."""
 UNBALANCED_SCORE: Final = 2.0
 """A mean difference of load (weight per capacity, most to least) above this is worth a look."""
+
+HOT_MS: Final = 3_600_000
+"""For so long a member may be too hot on a day: by default it takes half an hour until it is relieved."""
 
 MINUTE_MS: Final = 60_000
 
@@ -60,11 +69,25 @@ class Measures:
         self._longest_unowned_ms = 0
         self._down_ms: Counter[int] = Counter()
         self._departures: list[Entry] = []
+        new = Group(GroupId(ledger.plan.group))
+        self._heat = Heat(new, begin_ms=begin_ms, end_ms=end_ms) if ledger.plan.known else None
 
     def record(self, entry: Entry) -> None:
         """Count a record of the day."""
         if entry.seq >= self._ledger.plan.first:
             self._counts["records"] += 1
+
+    def follow(self, known: Group | Record | None, at_ms: int) -> None:
+        """Count how hot members were; from what cannot be read on, nothing of that is known."""
+        try:
+            if isinstance(known, Group):
+                self._heat = Heat(known, begin_ms=self._begin_ms, end_ms=self._end_ms)
+            elif known is None:
+                self._heat = None
+            elif self._heat is not None:
+                self._heat.take(known, at_ms)
+        except DAMAGE:
+            self._heat = None
 
     def noted(self, entry: Entry) -> None:
         """Count what is placed, and note who goes."""
@@ -98,6 +121,16 @@ class Measures:
         if probe.entry.at_ms >= self._begin_ms:
             self._counts["probes"] += 1
             self._counts["futile_probes"] += probe.futile
+
+    def _heated(self) -> dict[str, float | int | None]:
+        """Return how hot members were by measured load; None where that is not known, or none was measured."""
+        heat, mean = self._heat, None
+        if heat is not None:
+            with suppress(*DAMAGE):
+                mean = heat.mean()
+        if heat is None or mean is None:
+            return {"load_imbalance": None, "hot_ms": None, "load_moves": None}
+        return {"load_imbalance": mean, "hot_ms": heat.hot_ms, "load_moves": heat.moves}
 
     def _flapping(self) -> list[Finding]:
         """Return a notice for each member that came and went again and again (flapping-member)."""
@@ -133,6 +166,7 @@ class Measures:
         measures["excess_moves"] = counts["moves"] - counts["lower_bound"]
         measures["availability"] = None if not task_ms else max(0.0, 1 - downtime_ms / task_ms)
         measures |= balance(generations, self._end_ms)
+        measures |= self._heated()
         measures["tasks_max"] = measures["tasks_max"] or tasks_seen or None
         return GroupDay(ledger.plan.group, measures, distributions(self._gaps))
 
@@ -272,7 +306,12 @@ def worth_a_look(day: GroupDay, objective: float | None) -> list[tuple[str, str]
     if futile >= FUTILE_LEAST and futile > FUTILE_SHARE * looks:
         found.append(("futile-probes", f"{futile:.0f} of {looks:.0f} probing rebalances changed nothing"))
     mean, worst = measures["balance_mean"], measures["balance_worst"]
-    if mean > UNBALANCED_SCORE:
+    # Where load is measured, weights are in the unit of what members say, and the load is judged itself.
+    if mean > UNBALANCED_SCORE and day.measures.get("load_imbalance") is None:
         more = f"{mean:.2f} (weight per capacity) more than the least loaded one over the day; at worst {worst:.2f}"
         found.append(("unbalanced", f"the most loaded member had {more}"))
+    if measures["hot_ms"] > HOT_MS:
+        more = f"on average over the day the hottest had {measures['load_imbalance']:.0%} more load than the average"
+        carried = f"balanced, the same members would carry {1 + measures['load_imbalance']:.2f} times as much"
+        found.append(("too-hot", f"a member was too hot for {duration(measures['hot_ms'])}: {more}; {carried}"))
     return found

@@ -81,7 +81,7 @@ COSTS: Final = (
 )
 WORK: Final = (
     *("moves", "lower_bound", "warmups", "wasted_warmups", "probes", "futile_probes", "flapping_members"),
-    *("balance_mean", "balance_worst", "generations"),
+    *("balance_mean", "balance_worst", "load_imbalance", "hot_ms", "load_moves", "generations"),
 )
 """The measures in the two tables of all groups."""
 

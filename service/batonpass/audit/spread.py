@@ -125,12 +125,15 @@ class AuditGroups:
                 entries, record = read_entries(version, at_ms, epoch, StoredRecord(kind, form, payload))
                 for entry in entries:
                     fold.take(entry)
+                fold.follow(record, at_ms)
                 if replay is not None:
                     replay.record(version, record, at_ms)
             elif rank == SNAPSHOT:
                 if version == one.base:
-                    for entry in read_standing(version, at_ms, form, payload):
+                    entries, group = read_standing(version, at_ms, form, payload)
+                    for entry in entries:
                         fold.take(entry)
+                    fold.follow(group, at_ms)
                 if replay is not None:
                     replay.snapshot(version, form, payload, at_ms)
             elif replay is not None:

@@ -16,7 +16,7 @@ from batonpass.core.state.durations import duration
 from batonpass.core.state.errors import InvalidConfig
 from batonpass.core.state.ids import GroupId
 from batonpass.core.state.model import Group
-from batonpass.core.state.policy import GroupConfig, parse_config
+from batonpass.core.state.policy import BalanceBy, GroupConfig, parse_config
 from batonpass.simulate.group import NeverAtRest
 from batonpass.simulate.scenario.model import Act, Scenario
 from batonpass.simulate.scenario.play import LEAD_MS, play
@@ -24,9 +24,9 @@ from batonpass.simulate.scenario.tally import Counted, Tally
 
 TUNED: Final = (
     *("max_warmup_replicas", "acceptable_recovery_lag", "num_standby_replicas", "rejoin_grace_ms"),
-    "probing_rebalance_interval_ms",
+    *("probing_rebalance_interval_ms", "balance_by"),
 )
-"""The settings that are tried: those that trade downtime, moves and restored bytes against each other."""
+"""The settings that are tried: those that trade downtime, moves and restored bytes against each other, and heat."""
 
 DEFAULTS: Final = GroupConfig()
 """The defaults are tried, too: doubling or halving does not mend settings that are far off."""
@@ -54,6 +54,11 @@ wait for the sessions of dead members is not counted: no standby shortens it."""
 
 SILENCE_SHARE: Final = 0.5
 """The wait for dead members is mentioned if it is more than this share of the downtime that is left."""
+
+COOLER: Final = 0.10
+COOLER_MS: Final = 60_000
+"""To balance by load is worthwhile if the hottest member is by so much of the average less hot, and tasks are down for
+so much longer at most, all of them together."""
 
 CLOSE: Final = 0.25
 """By how large a share the simulation of the present settings may differ from the day to be called close."""
@@ -100,7 +105,10 @@ def grid(scenario: Scenario) -> tuple[dict[str, Value], ...]:
         one_by_one.append({"rejoin_grace_ms": GRACES_MS[-1], "max_warmup_replicas": 4 * budget})
     if config.probing_rebalance_interval_ms > PROBE_OFTEN_MS:
         one_by_one.append({"probing_rebalance_interval_ms": PROBE_OFTEN_MS})
-    defaults: dict[str, Value] = {name: getattr(DEFAULTS, name) for name in TUNED}
+    # Only a day in shadow tells what measured load would have moved, and it is no part of the defaults.
+    if config.balance_by is BalanceBy.SHADOW and any(one.load for one in scenario.subtopologies):
+        one_by_one.append({"balance_by": BalanceBy.MEASURED.value})
+    defaults: dict[str, Value] = {name: getattr(DEFAULTS, name) for name in TUNED if name != "balance_by"}
     one_by_one += [*({name: value} for name, value in defaults.items()), defaults]
     now = present(scenario)
     tried: list[dict[str, Value]] = [now]
@@ -133,7 +141,7 @@ def attempt(scenario: Scenario, settings: Mapping[str, Value]) -> Outcome | str:
     counted = tally.counted()
     restored = played.outcome.restored_records * scenario.record_bytes
     cost = counted.downtime_ms, counted.moves, restored, counted.waiting_ms, counted.silence_ms
-    return Outcome(settings, *cost, len(played.missed))
+    return Outcome(settings, *cost, len(played.missed), counted.imbalance)
 
 
 def recommendation(group: str, day: DayScenario, trials: Sequence[Outcome]) -> Recommendation:
@@ -148,8 +156,9 @@ def choose(trials: Sequence[Outcome], lived: Counted | None = None) -> Outcome:
     The least downtime wins if it is worth a change. A trial with more standbys wins only if it leaves less than half of
     the downtime that is possible without, not counting the wait for dead members. Among equals the fewest standbys win,
     then the fewest bytes, the least waiting, the fewest moves, and the fewest changed settings. If nothing lowers the
-    downtime, a trial is recommended that brings tasks to their targets sooner, or that has the same result for less.
-    Nothing is worth a change that saves less than the simulation of the present settings differs from the day.
+    downtime, a trial is recommended that brings tasks to their targets sooner, or that has the same result for less; if
+    there is none either, to balance by load. Nothing is worth a change that saves less than the simulation of
+    the present settings differs from the day.
     """
     now = trials[0]
     needed = _needed(now, lived)
@@ -161,7 +170,7 @@ def choose(trials: Sequence[Outcome], lived: Counted | None = None) -> Outcome:
         is_better = best.downtime_ms - bought.downtime_ms >= needed.downtime_ms
         if _avoidable_ms(bought) < STANDBY_SHARE * _avoidable_ms(best) and is_better:
             best = bought
-    return best
+    return best if best is not now else _cooler(trials, now, lived)
 
 
 def _needed(now: Outcome, lived: Counted | None) -> Needed:
@@ -175,6 +184,23 @@ def _needed(now: Outcome, lived: Counted | None) -> Needed:
         max(SOONER_MS, SOONER_SHARE * now.waiting_ms, off_waiting_ms + 1),
         max(BETTER_SHARE, off_work),
     )
+
+
+def _cooler(trials: Sequence[Outcome], now: Outcome, lived: Counted | None) -> Outcome:
+    """Return the trial that balances by load, if that is worth it; else the present settings."""
+    for one in trials:
+        is_other = one.settings.get("balance_by") != now.settings.get("balance_by")
+        if is_other and _cooling(one, now, lived) >= COOLER and one.downtime_ms <= now.downtime_ms + COOLER_MS:
+            return one
+    return now
+
+
+def _cooling(one: Outcome, now: Outcome, lived: Counted | None) -> float:
+    """Return by how much less hot the hottest member is, beyond what the simulation is off by; 0 if that is unknown."""
+    if one.imbalance is None or now.imbalance is None:
+        return 0.0
+    was = None if lived is None else lived.imbalance
+    return now.imbalance - one.imbalance - (0.0 if was is None else abs(now.imbalance - was))
 
 
 def _avoidable_ms(one: Outcome) -> int:
@@ -206,7 +232,7 @@ def _is_no_dearer(one: Outcome, now: Outcome) -> bool:
 
 
 def _cost(one: Outcome, now: Outcome) -> tuple[int, int, int, int, int, str]:
-    changed = sum(one.settings[name] != now.settings[name] for name in TUNED)
+    changed = sum(one.settings.get(name) != now.settings.get(name) for name in TUNED)
     restored = round(TENTHS * one.bytes / now.bytes) if now.bytes else one.bytes
     waiting = round(TENTHS * one.waiting_ms / max(now.waiting_ms, SOONER_MS))
     named = str(sorted(one.settings.items(), key=lambda item: item[0]))
@@ -236,6 +262,10 @@ def _sentences(day: DayScenario, now: Outcome, best: Outcome) -> list[str]:
     if is_sooner:
         told.append(
             f"In total, tasks run away from their target for {duration(best.waiting_ms)} instead of {duration(now.waiting_ms)}."
+        )
+    if _cooling(best, now, day.lived) >= COOLER:
+        told.append(
+            f"On average the hottest member has {best.imbalance:.0%} more load than the average one, instead of {now.imbalance:.0%}."
         )
     if best.silence_ms >= BETTER_MS and best.silence_ms > SILENCE_SHARE * best.downtime_ms:
         told.append(

@@ -141,13 +141,14 @@ def unproven(findings: Iterable[Finding]) -> dict[str, Finding]:
 def worth_trying(groups: Sequence[GroupDay], most: int) -> frozenset[str]:
     """Return the groups to try: those with the most downtime, then the most moves, of a day that is not too large.
 
-    A group in which nothing moved and nothing was down has nothing to gain.
+    A group in which nothing moved, nothing was down and nobody was too hot has nothing to gain.
     """
 
-    def weight(one: GroupDay) -> tuple[float, float, str]:
-        return -float(one.measures.get("downtime_ms") or 0), -float(one.measures.get("moves") or 0), one.group
+    def weight(one: GroupDay) -> tuple[float, float, float, str]:
+        down, moves, hot = (-float(one.measures.get(name) or 0) for name in ("downtime_ms", "moves", "hot_ms"))
+        return down, moves, hot, one.group
 
-    fit = [one for one in groups if (one.measures.get("records") or 0) <= RECORDS_MOST and any(weight(one)[:2])]
+    fit = [one for one in groups if (one.measures.get("records") or 0) <= RECORDS_MOST and any(weight(one)[:3])]
     return frozenset(one.group for one in sorted(fit, key=weight)[:most])
 
 

@@ -61,6 +61,8 @@ class Act(StrEnum):
     """A process hands everything over, then leaves."""
     LOAD = "load"
     """Changelogs grow faster or slower from now on, and tasks use more or less."""
+    MEASURED = "measured"
+    """From now on, tasks use what was measured of them."""
     COORDINATOR = "coordinator-restart"
     """The coordinator starts again."""
 
@@ -71,7 +73,8 @@ class Step:
 
     ``worker`` is the process concerned. ``keeps_disk`` belongs to a return, ``deadline_ms`` to a drain (counted from
     the step). ``factor`` belongs to a change of load: it multiplies the rates of the tasks' changelogs and what
-    they use, in the subtopology ``subtopology`` or in all of them.
+    they use, in the subtopology ``subtopology`` or in all of them. ``loads`` are what was measured, by the numbers of
+    subtopology and partition, of the tasks for which that is another than before.
     """
 
     at_ms: int
@@ -81,6 +84,7 @@ class Step:
     deadline_ms: int | None = None
     factor: float = 1.0
     subtopology: int | None = None
+    loads: Mapping[tuple[int, int], float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,6 +92,7 @@ class _Stage:
         self._start_ms = start_ms
         self._workers = {worker.name: worker for worker in scenario.workers}
         self._missed: list[Step] = []
+        self._measured: dict[Task, float] = {}
         self._rates = ScenarioRates(scenario, start_ms=start_ms)
         settings = BatonpassSettings(config=scenario.config, group_id=scenario.group, start_ms=start_ms - LEAD_MS)
         self._group = BatonpassGroup(
@@ -133,8 +134,9 @@ class _Stage:
         group, name = self._group, step.worker
         is_up = name in group.members
         match step.act:
-            case Act.LOAD:
-                group.use(self._rates.loads(group.now_ms))
+            case Act.LOAD | Act.MEASURED:
+                self._measured.update(step.loads)
+                group.use({**self._rates.loads(group.now_ms), **self._measured})
             case Act.COORDINATOR:
                 group.restart_coordinator()
             case Act.JOIN | Act.RETURN:

@@ -14,6 +14,7 @@ from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.inputs import Input
 from batonpass.core.state.model import ActiveState, Cause, Group, Role
 from batonpass.core.state.soft import Soft
+from batonpass.simulate.scenario.heat import Heat
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +23,8 @@ class Counted:
 
     ``handovers`` counts tasks that began to run on another member than before.
     ``waiting_ms`` is how long tasks ran on a member other than their target, ``silence_ms`` how much of the downtime
-    was spent waiting for the sessions of dead members to end: both summed over all tasks.
+    was spent waiting for the sessions of dead members to end: both summed over all tasks. ``imbalance`` is by how much
+    the hottest member was above the average by measured load, on average; None where none was measured.
     """
 
     downtime_ms: int
@@ -32,6 +34,7 @@ class Counted:
     generations: int
     waiting_ms: int = 0
     silence_ms: int = 0
+    imbalance: float | None = None
 
 
 class Tally:
@@ -48,6 +51,7 @@ class Tally:
         self._begin_ms = begin_ms
         self._end_ms = end_ms
         self._config = group.config
+        self._heat = Heat(group, begin_ms=begin_ms, end_ms=end_ms)
         self._runs: dict[TaskId, tuple[MemberId, int]] = {}
         self._last: dict[TaskId, MemberId] = {}
         self._down_ms: dict[TaskId, int] = {}
@@ -68,6 +72,7 @@ class Tally:
 
     def take(self, records: Iterable[r.Record], at_ms: int) -> None:
         for record in records:
+            self._heat.take(record, at_ms)
             match record:
                 case r.ActiveReported():
                     self._reported(record)
@@ -117,6 +122,7 @@ class Tally:
             generations=self._generations,
             waiting_ms=self._waiting_ms + waiting,
             silence_ms=self._silence_ms,
+            imbalance=self._heat.mean(),
         )
 
     def _within(self, since_ms: int, until_ms: int) -> int:
