@@ -133,6 +133,33 @@ async def test_more_warmups_than_slots_are_explained(
     await other.aclose()
 
 
+async def test_what_is_too_hot_is_on_the_page_of_the_group_and_what_would_move_for_it_in_a_plan(
+    canned: Canned, operator: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def words(page: httpx.Response) -> str:
+        return re.sub(r"<[^>]+>|\s+", " ", page.text)
+
+    assert "above average" not in words(await operator.get("/groups/fleet"))
+    assert "measured load" not in words(await operator.get("/groups/fleet/plan"))
+    first, second = (one["member_id"] for one in canned.fleet.members[:2])
+    load = {"imbalance": 0.4, "hot_since": at(-600), "members_needed": 2.5, "hottest_task": "orders_1"}
+    explanation = canned.fleet.explain() | {"load": load | {"hottest_share": 0.6}}
+    plan = canned.fleet.plan() | {"for_load": [{"task": "orders_2", "from": first, "to": second}]}
+    group = canned.fleet.group_get()
+    shadow = group | {"config": group["config"] | {"balance_by": "shadow"}}
+    for name, body in {"explain": explanation, "plan": plan, "group_get": shadow}.items():
+        monkeypatch.setattr(canned.fleet, name, lambda body=body: body)
+    other = await visitor(canned)
+    page = words(await other.get("/groups/fleet"))
+    assert re.search(r"40 % +hottest member above average", page)
+    assert re.search(r"orders_1 +hottest task: 60 % of a member", page)
+    assert "Nothing but measured load" in words(await other.get("/groups/fleet/plan"))
+    page = words(await other.get("/groups/fleet/plan?load=1"))
+    assert "in shadow nothing moves for it" in page
+    assert re.search(rf"orders_2 +{first} +{second}", page)
+    await other.aclose()
+
+
 def test_whatever_has_a_style_is_on_a_page() -> None:
     """A class that is called otherwise in a template than in the style would look like nothing."""
     rules = re.sub(r"\{[^}]*\}", "", (STATIC / "style.css").read_text())

@@ -37,6 +37,7 @@ async def show_plan(context: RequestContext) -> Response:
         said=said,
         plan=plan,
         moves=context.part(moved, name="move"),
+        for_load=context.part(plan.get("for_load", []) if plan else [], name="for"),
         most=max((max(one.now, one.then) for one in compared), default=1) or 1,
         compared=context.part(compared, name="member"),
         held=Counter(one["reason"] for one in plan["held_back"]).most_common() if plan else [],
@@ -46,10 +47,10 @@ async def show_plan(context: RequestContext) -> Response:
 async def _planned(
     context: RequestContext, asked: dict[str, str], drain: list[str], leave: list[str]
 ) -> tuple[dict[str, Any] | None, str]:
-    """Return the plan, None if nothing was asked for; or what is wrong with the question."""
+    """Return the plan, None if nothing was asked for (not even ``load``); or what is wrong with the question."""
     try:
         change = plans.wanted(asked, [one for one in drain if one], [one for one in leave if one])
-        return await context.client.look(context.at("plan"), **change) if change else None, ""
+        return await context.client.look(context.at("plan"), **change) if change or "load" in asked else None, ""
     except ValueError as error:
         return None, str(error)
     except Refused as refused:
