@@ -150,7 +150,7 @@ async def show_member(request: Request) -> Response:
     """Show a member: what it may hold, what it must give up, and what it last said."""
     view = await view_of(request)
     group, member = view.group, _present(view.group, member_of(request))
-    size = len(group.unsettled) + len(member.assignment)
+    size = size_of(group) if group.loads else len(group.unsettled) + len(member.assignment)
     return await show(request, size, lambda: member_body(view, member, next_owners_of(group), load_status(group)))
 
 

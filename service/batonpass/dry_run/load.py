@@ -42,11 +42,12 @@ def load_status(group: Group) -> LoadStatus | None:
     if group.config.balance_by is BalanceBy.DECLARED or not group.loads or not group.table.ids or not group.members:
         return None
     by = by_measured(group)
+    by_member = loads_by_member(by)
     capacities = [member.capacity for member in group.members.values()]
     weight, hottest = max(zip(by.table.weight, by.table.ids, strict=True), key=lambda one: one[0])
     return LoadStatus(
-        by_member=loads_by_member(by),
-        imbalance=imbalance(by),
+        by_member=by_member,
+        imbalance=imbalance(by, by_member),
         members_needed=sum(by.table.weight) * len(capacities) / sum(capacities),
         hottest=hottest,
         hottest_share=weight / max(capacities),

@@ -56,8 +56,9 @@ from batonpass.core.state.model import (
 )
 from batonpass.core.state.newcomers import stay_began_ms
 from batonpass.core.state.pmap import PMap
+from batonpass.core.state.policy import BalanceBy
 from batonpass.core.state.set_back import moved_back
-from batonpass.core.state.topology import table_of
+from batonpass.core.state.topology import by_load, table_of
 
 
 def evolve(group: Group, records: Iterable[r.Record]) -> Group:
@@ -535,8 +536,10 @@ def _epochs_raised(builder: GroupBuilder, record: r.EpochsRaised) -> None:
 
 def _loads_measured(builder: GroupBuilder, record: r.LoadsMeasured) -> None:
     """Tasks have these loads, and weigh them if the group is balanced by them."""
-    builder.change(loads=builder.group.loads.updated(record.loads))
-    builder.change(table=table_of(builder.group))
+    group = builder.group
+    loads = group.loads.updated(record.loads)
+    is_counted = group.config.balance_by is BalanceBy.MEASURED
+    builder.change(loads=loads, table=by_load(group.table, loads) if is_counted else group.table)
 
 
 def _moved_for_load(builder: GroupBuilder, record: r.MovedForLoad) -> None:

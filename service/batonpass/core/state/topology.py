@@ -19,16 +19,18 @@ from batonpass.core.state.task_table import TaskTable
 
 def table_of(group: Group) -> TaskTable:
     """Return the tasks of a group, with the weights by which they are placed."""
-    is_measured = group.config.balance_by is BalanceBy.MEASURED
-    return build_table(group.topology, group.loads if is_measured else None)
+    table = build_table(group.topology)
+    return by_load(table, group.loads) if group.config.balance_by is BalanceBy.MEASURED else table
 
 
-def build_table(topology: Topology, loads: Mapping[TaskId, float] | None = None) -> TaskTable:
-    """Return the tasks of ``topology`` in order. A subtopology with an unknown partition count has none.
+def by_load(table: TaskTable, loads: Mapping[TaskId, float]) -> TaskTable:
+    """Return the tasks with their measured loads as weights, or the median of all; as they are if there is none."""
+    of_new = weight_of_new(loads)
+    return table if of_new is None else replace(table, weight=tuple([loads.get(one, of_new) for one in table.ids]))
 
-    With ``loads`` a task weighs its measured load, or the median of all, and nothing that was declared.
-    """
-    of_new = weight_of_new(loads or {})
+
+def build_table(topology: Topology) -> TaskTable:
+    """Return the tasks of ``topology`` in order. A subtopology with an unknown partition count has none."""
     ids: list[TaskId] = []
     index: list[int] = []
     stateful: list[bool] = []
@@ -40,10 +42,7 @@ def build_table(topology: Topology, loads: Mapping[TaskId, float] | None = None)
         ids.extend(tasks)
         index.extend([number] * count)
         stateful.extend([part.stateful] * count)
-        if loads and of_new is not None:
-            weight.extend([loads.get(task, of_new) for task in tasks])
-        else:
-            weight.extend([part.task_weights.get(task, part.weight) for task in tasks])
+        weight.extend([part.task_weights.get(task, part.weight) for task in tasks])
         epoch.extend([part.epoch] * count)
     if not ids:
         return EMPTY_TABLE

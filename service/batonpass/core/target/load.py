@@ -21,7 +21,7 @@ from batonpass.core.state.model import Group, Task
 from batonpass.core.state.policy import BalanceBy
 from batonpass.core.state.reasons import NoChange, Reason, Why
 from batonpass.core.state.soft import Soft
-from batonpass.core.state.topology import build_table
+from batonpass.core.state.topology import by_load
 from batonpass.core.target.retarget import TargetPlan, plan_target, record_of, try_to_plan
 from batonpass.core.target.targets import build_request, loads_of
 from batonpass.placement.flow import Solver
@@ -37,7 +37,7 @@ RESTORED_PER_SECOND: Final = 20_000
 def by_measured(group: Group) -> Group:
     """Return the group as if its tasks weighed what was measured."""
     is_so = group.config.balance_by is BalanceBy.MEASURED
-    return group if is_so else replace(group, table=build_table(group.topology, group.loads))
+    return group if is_so else replace(group, table=by_load(group.table, group.loads))
 
 
 def loads_by_member(group: Group) -> dict[MemberId, float]:
@@ -50,9 +50,12 @@ def loads_by_member(group: Group) -> dict[MemberId, float]:
     return {member_id: amount / group.members[member_id].capacity for member_id, amount in load.items()}
 
 
-def imbalance(group: Group) -> float:
-    """Return by how much the highest load per capacity is above the average: 0.25 is a quarter."""
-    loads, members = loads_by_member(group), group.members
+def imbalance(group: Group, by_member: Mapping[MemberId, float] | None = None) -> float:
+    """Return by how much the highest load per capacity is above the average: 0.25 is a quarter.
+
+    ``by_member`` are the ``loads_by_member``, where they are known: a group has many tasks.
+    """
+    loads, members = loads_by_member(group) if by_member is None else by_member, group.members
     capacity = sum(members[member_id].capacity for member_id in loads)
     whole = sum(load * members[member_id].capacity for member_id, load in loads.items())
     return max(loads.values()) * capacity / whole - 1 if whole else 0.0
