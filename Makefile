@@ -79,6 +79,7 @@ soak: ## a million steps, every order of events, 2000 seeds of bad luck, 500 kil
 	.venv/bin/batonpass simulate --steps 1000000 $(ARGS)
 	.venv/bin/python -m tests.explorer --all
 	BATONPASS_LUCK=2000 .venv/bin/python -m pytest -q tests/core/test_luck.py tests/core/test_streams_luck.py
+	BATONPASS_LOADS=10 .venv/bin/python -m pytest -q tests/core/test_load_worlds.py
 	BATONPASS_KILLS=500 .venv/bin/python -m pytest -q -s tests/proof/test_kills.py
 	BATONPASS_TRANSACTIONS=2000 .venv/bin/python -m pytest -q -s tests/worker/kafka/test_late_requests.py
 	BATONPASS_CALLS='*' .venv/bin/python -m pytest -q -s tests/worker/kafka/test_calls.py

@@ -345,6 +345,7 @@ def test_a_task_that_alone_is_too_hot_ends_alone_and_nothing_is_written_then() -
     assert scene.held(owner, Role.ACTIVE) == ["0_0"]
     assert {len(scene.held(name, Role.ACTIVE)) for name in ("m0", "m1", "m2") if name != owner} == {4}
     assert scene.group.hot_since_ms is not None
+    assert f"{owner} runs nothing but 0_0, so nothing can leave it" in sentences(scene)[1]
     version = scene.group.version
     run(scene, loads, 3 * PATIENCE)
     assert scene.group.version == version

@@ -18,7 +18,7 @@ from batonpass.core.handover.view import View
 from batonpass.core.state.durations import duration
 from batonpass.core.state.failures import distrusted_until_ms, faults_in_words, host_of
 from batonpass.core.state.ids import MemberId, TaskId, task_sort_key
-from batonpass.core.state.model import Member
+from batonpass.core.state.model import Member, Role
 from batonpass.core.state.policy import BalanceBy
 from batonpass.core.state.reasons import meaning_of
 from batonpass.core.target.load import due_ms
@@ -149,7 +149,10 @@ def _of_load(view: View, load: LoadStatus) -> Iterator[str]:
     yield f"The highest measured load is that of {hot}, {load.imbalance:.0%} above the average; {needed}."
     if group.hot_since_ms is not None and at_ms is not None:
         too_hot = f"That is too hot (load_imbalance), since {duration(view.now_ms - group.hot_since_ms)}"
-        if group.config.balance_by is BalanceBy.SHADOW:
+        alone = [task for task, grant in group.members[hot].assignment.items() if grant.role is Role.ACTIVE]
+        if len(alone) == 1:
+            yield f"{too_hot}; {hot} runs nothing but {alone[0]}, so nothing can leave it."
+        elif group.config.balance_by is BalanceBy.SHADOW:
             yield f"{too_hot}; in shadow nothing moves for it, and a plan says what would."
         else:
             left = duration(max(0, at_ms - view.now_ms))
