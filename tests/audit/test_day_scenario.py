@@ -175,7 +175,7 @@ def test_a_day_in_shadow_carries_its_loads_and_tells_what_measured_load_would_ha
     day = hot_hours("shadow")
     of_first, of_second = (one.load for one in day.scenario.subtopologies)
     assert of_first == pytest.approx([0.5 if task in (0, 4) else 0.1 for task in range(12)], rel=0.1)
-    assert of_second == (pytest.approx(0.1, rel=0.1),) * 2, "what says nothing weighs the median"
+    assert of_second == pytest.approx([0.1, 0.1], rel=0.1), "what says nothing weighs the median"
     changes = [step for step in day.scenario.steps if step.act is Act.MEASURED]
     assert changes
     assert changes[-1].at_ms >= 90 * MINUTE

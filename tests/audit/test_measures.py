@@ -441,8 +441,8 @@ def heated(*records: Record | None) -> dict[str, float | int | None]:
     placed = TargetPlaced(1, 1, BEGIN_MS, {TaskId("0_0"): Target(A), TaskId("0_1"): Target(B)})
     for record in (shadow, *joined, placed):
         fold.follow(record, BEGIN_MS)
-    for hour, record in enumerate(records):
-        fold.follow(record, BEGIN_MS + hour * 3_600_000)
+    for hour, known in enumerate(records):
+        fold.follow(known, BEGIN_MS + hour * 3_600_000)
     fold.end()
     assert fold.day is not None
     return {name: fold.day.measures[name] for name in ("load_imbalance", "hot_ms", "load_moves")}
