@@ -106,7 +106,7 @@ def test_copies_that_are_not_passed_on_are_placed_apart_all_the_same(
 @pytest.mark.parametrize("seed", range(20))
 def test_copies_are_apart_where_members_that_are_alike_share_an_arc(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """As in groups too large for an arc from every copy to every member."""
-    for module, bound in ((standbys, "_SMALL"), (standbys, "_SINGLE"), (exchange, "_EXACT")):
+    for module, bound in ((standbys, "_SMALL"), (standbys, "SINGLE"), (exchange, "SINGLE"), (exchange, "_EXACT")):
         monkeypatch.setattr(module, bound, 0)
     random, members = Random(seed), seats(6)
     names: list[str] = [one.id for one in members]

@@ -158,16 +158,13 @@ def _network(state: PlacementState, kind: Kind, quota: Quotas, gives: Marks, tak
 def _ceiling(state: PlacementState, kind: Kind, quota: Quotas) -> dict[str, Ints]:
     """Return, by level, the cost per member of one task more than its floor."""
     heights = [(low + 1) / capacity for low, capacity in zip(quota.floors, state.capacity, strict=True)]
-    # Among members that the ceiling makes equally high, the one with the lowest load without it comes first.
-    levels = np.stack([quota.floors, kind.have]).T / np.array(state.capacity)[:, None]
     # A member that runs many stateless tasks should get fewer stateful ones, so that no stateless one has to move.
     others = state.count(state.home[~state.stateful]).tolist()
     return {
         "height": ranks(heights),
         "newcomer": (kind.have > 0).astype(np.int64),
         "stateless": ranks([count / capacity for count, capacity in zip(others, state.capacity, strict=True)]),
-        "load": ranks(levels),
-        "order": np.arange(len(levels)),
+        "order": np.arange(len(heights)),
     }
 
 

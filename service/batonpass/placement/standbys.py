@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 
 from batonpass.placement.blocks import BARRED, Blocks, grouped, numbered, per_class
-from batonpass.placement.exchange import HAS_PLACE, Exchange, Move, TaskClass
+from batonpass.placement.exchange import HAS_PLACE, SINGLE, Exchange, Move, TaskClass
 from batonpass.placement.flow import Floats, Ints, Marks
 from batonpass.placement.quotas import PLACES, Quotas, in_parts, level_quotas, ranks
 from batonpass.placement.state import PlacementState
@@ -23,9 +23,6 @@ from batonpass.placement.tags import Tags
 from batonpass.placement.types import NO_STATE, UNASSIGNED, Readiness, Warmth
 from batonpass.placement.wishes import Wish, Wishes
 
-# In groups up to this many members, each member has an arc of its own from every class, and the costs include how many
-# copies of each owner it has. In larger groups members that are alike share an arc, and dealing spreads the copies.
-_SINGLE: Final = 64
 # The most rounds. One or two are enough, except where limits or tags bind.
 _ROUNDS: Final = 8
 # A group is small up to this many copies times members. In a small group every member gives and takes at once, and a
@@ -98,7 +95,7 @@ class _Standbys:
         self._part: list[int] = (
             -(-self._owned * request.num_standby_replicas // max(1, len(state.eligible) - 1))
         ).tolist()
-        self._weighs_pairs = len(state.capacity) <= _SINGLE
+        self._weighs_pairs = len(state.capacity) <= SINGLE
         self._is_small = int(self._wanted.sum()) * len(state.eligible) <= _SMALL
         self._busy: set[int] = set()
         self._count_copies()
