@@ -25,8 +25,9 @@ Solver = Callable[[Ints, Ints, Ints, Ints, Ints], Ints]
 PLENTY: Final = 1 << 31
 """A capacity that is never reached."""
 
-_LARGEST: Final = 1 << 58
-"""The largest cost allowed, after the solver has multiplied it by the number of nodes."""
+_LARGEST: Final = 1 << 61
+"""The largest cost of a way, after the solver has multiplied it by the number of nodes plus one. At twice as much it
+refuses."""
 
 
 class PlacementError(Exception):
@@ -125,7 +126,7 @@ class Network:
 
     def _pack(self, pivots: int) -> list[Ints]:
         """Return the costs, as many levels in one number as fit, most important first."""
-        most = _LARGEST // (self._nodes + 1)
+        most = _LARGEST // ((self._nodes + 1) * pivots)
         packs: list[Ints] = []
         cost, reach = np.zeros(self._arcs, np.int64), 0
         # From the least level upward, so that each pack begins with weight 1.
