@@ -29,7 +29,7 @@ WORLDS = 150
 
 
 def badness(group: Group, targets: Sequence[str | None]) -> tuple[float, ...]:
-    """Return how bad a placement is, rule by rule, the first first. Loads of members are rounded as they are compared."""
+    """Return how bad a placement is, rule by rule, the first first."""
     members = {one.id: one for one in group.seats if one.may_be_target}
     home = [name if name in members else None for name in group.home]
     away = [task for task, target in enumerate(targets) if target not in {None, home[task]}]
@@ -61,7 +61,7 @@ def is_bent(group: Group) -> bool:
 
 
 def unevenness(group: Group, targets: Sequence[str | None], members: Mapping[str, PlacementMember]) -> int:
-    """Return how far members are from their even part of each subtopology: a step for each copy and each ring around it.
+    """Return how far members are from their even part of each subtopology: a step for each copy beyond each ring.
 
     With a single subtopology nothing is uneven.
     """

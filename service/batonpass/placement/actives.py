@@ -13,7 +13,7 @@ from batonpass.placement.exchange import HAS_PLACE, Classes, Exchange, TaskClass
 from batonpass.placement.flow import Floats, Ints, Marks
 from batonpass.placement.quotas import Quotas, in_parts, quotas, ranks
 from batonpass.placement.state import PlacementState
-from batonpass.placement.types import NO_STATE, UNASSIGNED, Readiness, Waits
+from batonpass.placement.types import UNASSIGNED, Readiness, Waits
 from batonpass.placement.wishes import Wish, Wishes
 
 

@@ -235,7 +235,7 @@ class Exchange:
         low, may = np.flatnonzero(self.have < floors), np.flatnonzero(fractional)
         room = self.most - floors - fractional
         beyond = np.flatnonzero(room > 0)
-        # Each costs more than the one before: the ceiling of a low part, what is beyond it, the ceiling of a higher part.
+        # Each costs more than the one before: the ceiling of a low part, what is beyond it, the ceiling of a higher one.
         # So in parts that are levelled apart, nothing is gained by a copy that goes from a low part to a high one.
         price = 2 * ranks(self.quota.levels)
         ceiling = {level: each[may] for level, each in self.ceiling(self.quota).items()}

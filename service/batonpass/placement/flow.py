@@ -117,7 +117,9 @@ class Network:
         It does not go by way of ``without``.
         """
         first, second = map(self._level, levels)
-        whole = 1 + int(np.abs(second).sum())  # So no way gains as much at the second level as one unit of the first costs.
+        whole = 1 + int(
+            np.abs(second).sum()
+        )  # So no way gains as much at the second level as one unit of the first costs.
         begin, end, price = _residual(*self._ends, flow, first * whole + second)
         inside = (begin != without) & (end != without)
         start = np.full(self._nodes, PLENTY)
