@@ -47,8 +47,8 @@ The number of tasks per member (``quotas``) is exact: whole numbers in proportio
 limits change as little as possible. If topology epochs or tags keep members from having some tasks, the flow leaves
 members above their ceiling, or, beside those who may have little, the highest ones next to lower ones that may have
 nothing of theirs. They, and all to whom they could give, are levelled among themselves, the others among themselves,
-and the flow is solved again with these quotas, until the highest of each part could give to all of it. A
-copy costs more in the parts with the higher loads (2 more for each).
+and the flow is solved again with these quotas, until the highest of each part could give to all of it, and no quota
+counts tasks that wait. A copy costs more in the parts with the higher loads (2 more for each).
 
 Tasks of **unequal weights** are placed one weight after the other, each by the same flow. How many of each weight a
 member gets is decided before (``amounts``): no move of one task, and no exchange of two, may lower the higher of two
@@ -61,7 +61,7 @@ costs a level (``apart``) right below waiting. Balance means the lowest number o
 the ceiling goes to the lowest (at the level ``part``). A copy that exists, or that an active leaves behind, costs no
 move. Each pair of owner and member has its even part (``even``), which spreads an owner's copies; in groups with too
 many members for that, dealing spreads them, with members in turn. In a small group every member gives and takes. In
-larger groups the members that have to exchange do so first. Exchanges follow as long as something changes.
+larger groups the members that have to exchange do so first. Exchanges follow until one leads to where copies were.
 
 For example, a member joins ten with 100 equal tasks. Its quota is 9.09, so it must have 9. The others have 10 each,
 which is their ceiling, so nothing else has to move: the bound is nine moves, one each from nine of the ten members.
