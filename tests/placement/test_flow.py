@@ -86,18 +86,18 @@ def every_placement(group: Group) -> Iterator[tuple[str | None, ...]]:
     share = sum(one.capacity for one in group.seats if one.may_be_target)
     limits = {one.id: one.max_tasks for one in group.seats}
     quota = {one.id: len(group.table.ids) * one.capacity / share for one in group.seats}
-    if not is_bent(group):
-        for targets in product(names, repeat=len(group.table.ids)):
-            if all(floor(quota[name] + TINY) <= targets.count(name) <= ceil(quota[name] - TINY) for name in names):
-                yield targets
-        return
     epochs = {one.id: one.topology_epoch for one in group.seats}
     choices = [
         [name for name in names if epochs[name] >= need or group.home[task] == name] + [None]
         for task, need in enumerate(group.table.topology_epoch)
     ]
-    for targets in product(*choices):
-        if all(limit is None or targets.count(name) <= limit for name, limit in limits.items()):
+    for targets in product(*choices) if is_bent(group) else product(names, repeat=len(choices)):
+        if is_bent(group):
+            is_allowed = all(limit is None or targets.count(name) <= limit for name, limit in limits.items())
+        else:
+            counts = {name: targets.count(name) for name in names}
+            is_allowed = all(floor(quota[name] + TINY) <= counts[name] <= ceil(quota[name] - TINY) for name in names)
+        if is_allowed:
             yield targets
 
 
