@@ -1,9 +1,9 @@
-"""See to the parts outside of Python that `make test` needs: Java, Maven, a Chromium, and Prometheus with promtool.
+"""See to the parts outside of Python that `make test` needs: Java, Maven, Chromium, pgbouncer, Prometheus with promtool.
 
 And to what fetches a Kafka broker, for whatever starts one. Each is looked for by trying it, wherever it came from. On
 Debian and Ubuntu what is missing is fetched with apt-get, said before it is done: packages are installed where the user
-is root; Prometheus is only unpacked into `.cache` and linked into `.venv/bin`, by anybody, because installing its
-package would start a server on the machine. Elsewhere the run stops and says what to install, unless
+is root; Prometheus and pgbouncer are only unpacked into `.cache` and started from `.venv/bin`, by anybody, because
+installing their packages would start a server on the machine. Elsewhere the run stops and says what to install, unless
 BATONPASS_TEST_WITHOUT names the part.
 
 It runs on any Python 3.11 or later and imports the standard library only.
@@ -12,6 +12,7 @@ It runs on any Python 3.11 or later and imports the standard library only.
 import getpass
 import os
 import re
+import shlex
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
-CACHE = ROOT / ".cache" / "prometheus"
+CACHE = ROOT / ".cache"
 BIN = ROOT / ".venv" / "bin"
 IVY = ROOT / ".venv" / "share" / "java" / "ivy.jar"
 SYSTEM_IVY = (Path("/usr/share/java/ivy.jar"), Path("/usr/share/ivy/ivy.jar"))
@@ -92,6 +93,11 @@ def has_prometheus() -> bool:
     return answers("promtool", "--version") is not None and answers("prometheus", "--version") is not None
 
 
+def has_pgbouncer() -> bool:
+    """Tell whether there is a pgbouncer that finds its libraries."""
+    return answers("pgbouncer", "--version") is not None
+
+
 PARTS = (
     Part(
         name="spark",
@@ -126,6 +132,15 @@ PARTS = (
         macos="brew install prometheus",
         unpacked=True,
     ),
+    Part(
+        name="pgbouncer",
+        what="pgbouncer, for the tests with a pooler in front of Postgres",
+        works=has_pgbouncer,
+        packages=(("pgbouncer", "libc-ares2", "libevent-2.1-7"), ("pgbouncer", "libcares2", "libevent-2.1-7t64")),
+        fedora="dnf install pgbouncer",
+        macos="brew install pgbouncer",
+        unpacked=True,
+    ),
 )
 
 
@@ -148,22 +163,26 @@ def apt_get(*arguments: str, cwd: Path = ROOT) -> bool:
     return done.returncode == 0
 
 
-def unpack(package: str) -> bool:
-    """Unpack a Debian package into .cache and link its programs into .venv/bin; tell whether that went well."""
-    shutil.rmtree(CACHE, ignore_errors=True)
-    CACHE.mkdir(parents=True)
+def unpack(name: str, packages: tuple[str, ...]) -> bool:
+    """Unpack Debian packages into .cache, with starters of their programs in .venv/bin; tell whether that went well."""
+    folder = CACHE / name
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
     # Fetched as the user who asks: apt's own could not write into the folder, and apt-get would warn of it.
-    if not apt_get("download", package, cwd=CACHE):
+    if not apt_get("download", *packages, cwd=folder):
         return False
-    for fetched in CACHE.glob("*.deb"):
-        extract = [str(shutil.which("dpkg-deb")), "--extract", str(fetched), str(CACHE)]
+    for fetched in folder.glob("*.deb"):
+        extract = [str(shutil.which("dpkg-deb")), "--extract", str(fetched), str(folder)]
         if subprocess.run(extract, check=False).returncode:
             return False
         fetched.unlink()
-    for program in (CACHE / "usr" / "bin").iterdir():
-        link = BIN / program.name
-        link.unlink(missing_ok=True)
-        link.symlink_to(program)
+    libraries = os.pathsep.join(map(str, [folder / "usr" / "lib", *sorted(folder.glob("usr/lib/*-linux-*"))]))
+    for program in (*folder.glob("usr/bin/*"), *folder.glob("usr/sbin/*")):
+        starter = BIN / program.name
+        starter.unlink(missing_ok=True)
+        lines = [f"export LD_LIBRARY_PATH={shlex.quote(libraries)}", f'exec {shlex.quote(str(program))} "$@"']
+        starter.write_text("\n".join(["#!/bin/sh", *lines, ""]))
+        starter.chmod(0o755)
     return True
 
 
@@ -180,7 +199,7 @@ def fetch(parts: list[Part]) -> None:
             names = " and ".join(packages)
             if part.unpacked:
                 say(f"unpacking {names} into .cache with apt-get: {part.what} (nothing is installed or started)")
-                done = all(unpack(package) for package in packages)
+                done = unpack(part.name, packages)
             else:
                 say(f"installing {names} with apt-get: {part.what}")
                 done = apt_get("install", "-y", "--no-install-recommends", *packages)
@@ -202,7 +221,7 @@ def fetch_ivy() -> None:
     if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
         return
     say("unpacking ivy into .venv with apt-get: it fetches the Kafka broker (nothing is installed on the machine)")
-    folder = CACHE.parent / "ivy"
+    folder = CACHE / "ivy"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     got = apt_get("download", "ivy", cwd=folder)

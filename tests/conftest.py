@@ -33,7 +33,7 @@ settings.load_profile("without-deadline")
 
 # Parts that some machines lack. A test that needs one says so by `@pytest.mark.needs("kafka")` and fails where it
 # is missing; BATONPASS_TEST_WITHOUT=kafka,spark leaves out the tests that need these, and the run says so at its end.
-PARTS = frozenset({"chromium", "kafka", "maven", "promtool", "spark"})
+PARTS = frozenset({"chromium", "kafka", "maven", "pgbouncer", "promtool", "spark"})
 
 # A parallel run with `--dist loadfile` gives each file to one of its processes. What stands in one lane here goes to
 # the same process: files that wait for minutes, so that they do not disturb one another, and files that share a

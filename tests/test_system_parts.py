@@ -65,11 +65,13 @@ for package in arguments[1:]:
     program(tmp_path / "path", "apt-get", script)
     unpack = """
 import pathlib, sys
-folder = pathlib.Path(sys.argv[3]) / "usr" / "bin"
-folder.mkdir(parents=True)
-for name in ("prometheus", "promtool"):
-    (folder / name).write_text("#!/bin/sh\\necho 2.42\\n")
-    (folder / name).chmod(0o755)
+fetched = pathlib.Path(sys.argv[2]).name.partition("_")[0]
+places = {"prometheus": ("bin/prometheus", "bin/promtool"), "pgbouncer": ("sbin/pgbouncer",)}
+for name in places.get(fetched, ()):
+    program = pathlib.Path(sys.argv[3]) / "usr" / name
+    program.parent.mkdir(parents=True, exist_ok=True)
+    program.write_text("#!/bin/sh\\necho 2.42, libraries in $LD_LIBRARY_PATH\\n")
+    program.chmod(0o755)
 """
     program(tmp_path / "path", "dpkg-deb", unpack)
     return calls
@@ -90,7 +92,7 @@ def test_parts_that_work_are_not_installed_again(system: ModuleType, tmp_path: P
     calls = apt_get(tmp_path)
     program(tmp_path / "path", "java", GOOD_JAVA)
     program(tmp_path / "path", "javac", GOOD_JAVAC)
-    for name in ("chromium", "mvn", "prometheus", "promtool"):
+    for name in ("chromium", "mvn", "pgbouncer", "prometheus", "promtool"):
         program(tmp_path / "path", name)
     system.prepare()
     assert not calls.exists()
@@ -148,7 +150,7 @@ def test_a_chromium_without_any_font_is_none(system: ModuleType, tmp_path: Path)
 def test_root_gets_what_is_missing(
     system: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Prometheus is only unpacked; where a Java is not to be had the next one is tried."""
+    """Servers are only unpacked, with their libraries; where a Java is not to be had the next one is tried."""
     calls = apt_get(tmp_path)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     system.prepare()
@@ -160,8 +162,10 @@ def test_root_gets_what_is_missing(
         "install maven openjdk-21-jdk-headless",
         "install chromium fonts-dejavu-core",
         "download prometheus",
+        "download pgbouncer libc-ares2 libevent-2.1-7",
     ]
-    assert (tmp_path / "bin" / "promtool").is_symlink()
+    assert system.answers("promtool").startswith("2.42")
+    assert str(tmp_path / "cache" / "pgbouncer" / "usr" / "lib") in system.answers("pgbouncer")
     output = capfd.readouterr().out
     assert "installing chromium and fonts-dejavu-core with apt-get" in output
     assert "nothing is installed or started" in output
@@ -171,7 +175,7 @@ def test_who_is_not_root_is_told_what_to_install(system: ModuleType, tmp_path: P
     calls = apt_get(tmp_path)
     with pytest.raises(SystemExit) as stopped:
         system.prepare()
-    assert calls.read_text().splitlines() == ["download prometheus"]
+    assert calls.read_text().splitlines() == ["download prometheus", "download pgbouncer libc-ares2 libevent-2.1-7"]
     words = str(stopped.value)
     assert "apt-get install openjdk-17-jre-headless" in words
     assert "BATONPASS_TEST_WITHOUT=chromium" in words
@@ -182,11 +186,11 @@ def test_where_there_is_no_apt_get(system: ModuleType, monkeypatch: pytest.Monke
     with pytest.raises(SystemExit) as stopped:
         system.prepare()
     words = str(stopped.value)
-    assert all(words.count(f"  {name}") == 4 for name in ("Debian, Ubuntu:", "Fedora:", "macOS:"))
+    assert all(words.count(f"  {name}") == 5 for name in ("Debian, Ubuntu:", "Fedora:", "macOS:"))
 
 
 def test_what_is_left_out_is_not_looked_for(system: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("BATONPASS_TEST_WITHOUT", "spark, chromium,promtool,maven")
+    monkeypatch.setenv("BATONPASS_TEST_WITHOUT", "spark, chromium,pgbouncer,promtool,maven")
     system.prepare()
 
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import shutil
 import socket
 import subprocess
 from collections.abc import AsyncIterator
@@ -15,6 +14,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import NullPool
+from tests.programs import program
 from tests.waiting import until
 
 from batonpass.codec.changes import Change
@@ -38,10 +38,6 @@ from batonpass.runtime.ports import Commit, StoreUnavailable
 ORDERS, TASK = GroupId("orders"), TaskId("0_1")
 
 
-PROGRAM = shutil.which("pgbouncer")
-"""`apt-get install pgbouncer`, or what else has it."""
-
-
 async def test_each_transaction_may_have_a_session_of_its_own(own_url: str) -> None:
     forgetful = create_async_engine(
         DRIVER, isolation_level="AUTOCOMMIT", poolclass=NullPool, connect_args=driver_arguments(own_url)
@@ -50,16 +46,17 @@ async def test_each_transaction_may_have_a_session_of_its_own(own_url: str) -> N
     await forgetful.dispose()
 
 
-@pytest.mark.parametrize("mode", ["session", "transaction"])
-async def test_pgbouncer_may_stand_in_between(own_url: str, open_folder: Path, mode: str) -> None:
-    if pgbouncer_version() < (1, 21) and mode == "transaction":
-        pytest.skip("this pgbouncer keeps no prepared statements")
+@pytest.mark.needs("pgbouncer")
+async def test_pgbouncer_may_stand_in_between(own_url: str, open_folder: Path) -> None:
+    """By the transaction where it keeps prepared statements, else by the session."""
+    mode = "transaction" if pgbouncer_version() >= (1, 21) else "session"
     async with pgbouncer(own_url, open_folder / mode, pool_mode=mode, max_prepared_statements="200") as url:
         engine = connect(url)
         await works_on(engine)
         await engine.dispose()
 
 
+@pytest.mark.needs("pgbouncer")
 async def test_a_pooler_that_loses_prepared_statements_is_named(own_url: str, open_folder: Path) -> None:
     forgetful = {"pool_mode": "transaction", "max_prepared_statements": "0"}
     async with pgbouncer(own_url, open_folder / "forgets", **forgetful) as url:
@@ -81,9 +78,7 @@ def listens(port: int) -> bool:
 
 
 def pgbouncer_version() -> tuple[int, ...]:
-    if PROGRAM is None:
-        pytest.skip("this machine has no pgbouncer")
-    said = subprocess.run([PROGRAM, "--version"], capture_output=True, text=True, check=True).stdout
+    said = subprocess.run([program("pgbouncer"), "--version"], capture_output=True, text=True, check=True).stdout
     return tuple(int(part) for part in said.split()[1].split(".")[:2])
 
 
@@ -108,12 +103,12 @@ async def pgbouncer(url: str, folder: Path, **settings: str) -> AsyncIterator[st
     settings |= {"listen_port": str(port)} | ({"user": "nobody"} if os.geteuid() == 0 else {})
     through = DatabaseUrl.read(url)
     set_up(through, folder, settings)
-    process = await asyncio.create_subprocess_exec(str(PROGRAM), "-q", str(folder / "ini"))
+    process = await asyncio.create_subprocess_exec(program("pgbouncer"), "-q", str(folder / "ini"))
     try:
         await until(lambda: listens(port))
         yield str(replace(through, hosts=(("127.0.0.1", port),)))
     finally:
-        process.terminate()
+        process.kill()  # Asked to end, it would wait for its clients.
         await process.wait()
 
 
