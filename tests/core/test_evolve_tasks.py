@@ -10,6 +10,7 @@ from batonpass.core.state.ids import GroupId, InstanceId, MemberId, TaskId
 from batonpass.core.state.model import (
     ActiveState,
     Cause,
+    GoneMember,
     Grant,
     Group,
     Handover,
@@ -91,7 +92,7 @@ def test_a_member_gone_with_a_running_lease_claims_what_it_ran() -> None:
     assert group.tasks[T1] == Task(T1, target=Target(M2))
     assert M1 not in group.members
     assert not group.instances
-    assert group.gone[M1]._replace(since_ms=None) == (20, Cause.EVICTED, 50, "i1", None, {})
+    assert group.gone[M1]._replace(since_ms=None) == GoneMember(20, Cause.EVICTED, 50, InstanceId("i1"))
 
 
 def test_a_member_gone_without_a_lease_claims_nothing() -> None:

@@ -305,6 +305,97 @@ def test_only_deaths_without_a_good_run_in_between_park_a_task(seconds: int) -> 
     assert parked(scene) == ([] if seconds > 100 else ["0_0"])
 
 
+def beats(scene: Scene, name: str) -> None:
+    scene.beat(name, {})
+
+
+def leaves(scene: Scene, name: str) -> None:
+    scene.do(Leave(MemberId(name)))
+
+
+@pytest.mark.parametrize("speaks", [beats, leaves])
+@pytest.mark.parametrize("lost", list(OnLeaseLost))
+def test_hosts_that_were_suspended_and_go_on_park_nothing(speaks: Callable[[Scene, str], None], lost: OnLeaseLost) -> None:
+    """Whoever speaks under its old id has not died, and what it ran did not end it."""
+    scene = scene_of(0, 1)
+    for number in range(1, 6):
+        scene.join(f"m{number}", instance_id=InstanceId(f"pod-{number}"), on_lease_lost=lost)
+    scene.settle(90)
+    suspended: set[str | None] = set()
+    while len(suspended) < 3:
+        owner = scene.task("0_0").owner
+        assert owner not in {None, *suspended}
+        suspended.add(owner)
+        die(scene, str(owner))
+        speaks(scene, str(owner))
+        version = scene.group.version
+        speaks(scene, str(owner))
+        assert scene.group.version == version, "it is noted once"
+        go(scene, 5)
+    assert parked(scene) == []
+    assert scene.task("0_0").state is ActiveState.RUNNING
+
+
+@pytest.mark.parametrize("standbys", [0, 1])
+def test_pods_that_are_drained_and_killed_one_after_the_other_park_nothing(standbys: int) -> None:
+    """A rollout that does not wait for the drains: who told a host to go ended it."""
+    scene = scene_of(4, 1, num_standby_replicas=standbys)
+    killed: set[str | None] = set()
+    while len(killed) < 3:
+        owner = scene.task("0_0").owner
+        assert owner not in {None, *killed}
+        killed.add(owner)
+        scene.do(DrainRequest(MemberId(str(owner))))
+        die(scene, str(owner))
+        go(scene, 5)
+    assert parked(scene) == []
+    assert scene.task("0_0").state is ActiveState.RUNNING
+
+
+def test_what_was_parked_by_deaths_that_were_none_is_tried_again_once_one_of_them_speaks() -> None:
+    scene = scene_of(5, 3)
+    owners: list[str] = []
+    for _ in range(3):
+        owner = scene.task("0_0").owner
+        assert owner is not None
+        owners.append(owner)
+        die(scene, owner)
+        go(scene, 5)
+    assert "0_0" in parked(scene)
+    beats(scene, owners[0])
+    assert parked(scene) == []
+    go(scene, 5)
+    assert scene.task("0_0").state is ActiveState.RUNNING
+
+
+def test_a_task_that_failed_often_enough_beside_a_death_that_was_none_stays_parked() -> None:
+    scene = scene_of(5, 1)
+    go(scene, 60)
+    suspended = scene.task("0_0").owner
+    assert suspended is not None
+    die(scene, suspended)
+    go(scene, 60, bad={f"m{number}": breaks for number in range(1, 6)})
+    assert parked(scene) == ["0_0"]
+    assert suspended in {failure.member_id for failure in scene.task("0_0").marks.failures}
+    beats(scene, suspended)
+    assert parked(scene) == ["0_0"]
+
+
+def test_a_task_that_holds_its_hosts_up_again_and_again_is_parked_although_they_go_on() -> None:
+    """Once may be the host's own; twice in a row with the same task, on three hosts, is the task."""
+    scene = scene_of(4, 1)
+    silences = 0
+    while not parked(scene):
+        owner = scene.task("0_0").owner
+        assert owner is not None
+        go(scene, 3)
+        die(scene, owner)
+        beats(scene, owner)
+        silences += 1
+        scene.join(f"m{silences}+", instance_id=scene.group.gone[MemberId(owner)].instance_id, replaces=MemberId(owner))
+    assert 6 <= silences <= 16
+
+
 def test_a_task_that_was_handed_over_while_it_ran_is_not_to_blame_for_earlier_deaths() -> None:
     scene = scene_of(5, 1, num_standby_replicas=4, max_warmup_replicas=9, max_warmups_per_member=9)
     for number in range(4):

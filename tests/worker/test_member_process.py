@@ -89,6 +89,7 @@ def test_a_worker_that_is_frozen_past_its_lease_does_nothing_when_it_wakes(port:
         news = first.events[before]
         assert (news["event"], news["task"], news["commit"]) == ("revoked", mine, False)
         wait_until(lambda: state_of(url)["at_rest"] and len(first.running()) == len(second.running()) == 1)
+    assert b"suspicion-cleared" in (tmp_path / "log").read_bytes(), "it spoke under its old id: it did not die"
 
 
 def test_a_worker_that_is_killed_is_replaced_by_a_warm_copy_at_once(port: int, tmp_path: Path) -> None:

@@ -217,7 +217,7 @@ def _of_a_member(record: r.Record, now_ms: int) -> tuple[str, str] | None:
         case r.MemberSuspected():
             words = "suspected to be dead"
         case r.SuspicionCleared():
-            words = "no longer suspected"
+            words = "heard again"
         case r.StateDoubted():
             words = f"its state of {tasks_of(record.tasks)} is of another changelog"
         case r.StateTrusted():

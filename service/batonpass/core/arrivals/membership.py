@@ -15,7 +15,7 @@ from batonpass.core.arrivals.answers import Late, Taken, refusal
 from batonpass.core.arrivals.doubts import inherit_doubts
 from batonpass.core.arrivals.kept_out import drain_of_newcomer, instance_named, keep_out, let_in, run_named
 from batonpass.core.arrivals.report_bounds import bounded, too_many_unassigned
-from batonpass.core.arrivals.reports import measurement
+from batonpass.core.arrivals.reports import disprove_death, measurement
 from batonpass.core.handover.decision_draft import DecisionDraft
 from batonpass.core.handover.lag import measured_report
 from batonpass.core.state import records as r
@@ -196,6 +196,7 @@ def leave(draft: DecisionDraft, item: Leave) -> Reply:
         _note_left_before_joining(draft, item.member_id)
     member = group.present_member(item.member_id)
     if member is None:
+        disprove_death(draft, item.member_id)
         return refusal(group, item.member_id)
     if item.restart and member.instance_id is None:
         message = "mode=restart needs a member that joined with an instance_id; leave without it"

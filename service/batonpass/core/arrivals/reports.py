@@ -33,7 +33,7 @@ from batonpass.core.state.errors import ProtocolError, StaleMemberEpoch, TooLarg
 from batonpass.core.state.failures import blamed, faults_in_words, host_of
 from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.inputs import EndOffsets, Heartbeat, Join
-from batonpass.core.state.model import ActiveState, Group, Member, Role
+from batonpass.core.state.model import ActiveState, Cause, Group, Member, Role
 from batonpass.core.state.reasons import Happened, Held, NoChange
 from batonpass.core.state.replies import Done, Reply
 from batonpass.core.state.soft import EndOffset, Log, MeasuredReport, MemberSoft, Positions, Soft, TaskReport
@@ -46,6 +46,7 @@ def heartbeat(draft: DecisionDraft, item: Heartbeat) -> Reply:
     if member is None:
         refused: ProtocolError = refusal(group, item.member_id)
         notice_lost_join(draft, item)
+        disprove_death(draft, item.member_id)
         return refused
     if item.tasks is not None and len(item.tasks) > draft.policy.max_tasks_per_heartbeat:
         limit = draft.policy.max_tasks_per_heartbeat
@@ -346,6 +347,25 @@ def park(draft: DecisionDraft, suspects: list[TaskId]) -> None:
         if len(members) >= config.poison_members:
             draft.record(r.TaskParked(task_id, members))
             draft.explain(Held.PARKED, task_id, detail=f"failed on {', '.join(members)}")
+
+
+def disprove_death(draft: DecisionDraft, member_id: MemberId) -> None:
+    """Note that a member whose lease had expired is heard: it was suspended. What its death parked is tried again."""
+    gone = draft.group.gone.get(member_id)
+    if gone is None or gone.cause is not Cause.EXPIRED or gone.heard_again:
+        return
+    draft.record(r.SuspicionCleared(member_id))
+    group = draft.group
+    parked = [task for task in map(group.tasks.__getitem__, group.table.ids) if task.marks.parked]
+    freed = [
+        r.TaskUnparked(task.id)
+        for task in parked
+        if member_id in {failure.member_id for failure in task.marks.failures}
+        and len(blamed(task, group, draft.now_ms)) < group.config.poison_members
+    ]
+    if freed:
+        draft.record(*freed)
+        draft.schedule("release")
 
 
 def explain_distrust(draft: DecisionDraft, before: Collection[MemberId]) -> None:

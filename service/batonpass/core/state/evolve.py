@@ -346,11 +346,16 @@ def _note_death(builder: GroupBuilder, member: Member, record: r.MemberGone) -> 
 def _fail(
     builder: GroupBuilder, task: Task, member: Member, outcome: Outcome, at: tuple[int, int], *, detail: str = ""
 ) -> None:
-    """Note that a task did not run well on a member: when that counts from, and until when it ran at the most."""
+    """Note that a task did not run well on a member: when that counts from, and until when it ran at the most.
+
+    The death of a member that drains was announced: whoever told it to go ended it.
+    """
     config, (at_ms, ran_until_ms) = builder.group.config, at
     well_ms = ran_until_ms if ran_well(task, ran_until_ms, config) else task.well_ms
-    failures = with_failure(task, member, outcome, at_ms, config, ran_until_ms=ran_until_ms)
-    failures = (*failures[:-1], failures[-1]._replace(detail=detail))
+    failures = task.marks.failures
+    if outcome is not Outcome.DIED or member.drain is None:
+        failures = with_failure(task, member, outcome, at_ms, config, ran_until_ms=ran_until_ms)
+        failures = (*failures[:-1], failures[-1]._replace(detail=detail))
     builder.tasks[task.id] = task._replace(well_ms=well_ms, marks=task.marks._replace(failures=failures))
 
 
@@ -559,6 +564,14 @@ def _gone_forgotten(builder: GroupBuilder, record: r.GoneForgotten) -> None:
         builder.change(
             hosts=builder.group.hosts.updated(dict.fromkeys(host for host in builder.group.hosts if host not in here))
         )
+
+
+def _heard_again(builder: GroupBuilder, record: r.SuspicionCleared) -> None:
+    """The member is not suspected. If it is gone already, it did not die."""
+    builder.change_standing(record.member_id, suspected=False)
+    gone = builder.group.gone
+    if record.member_id in gone:
+        builder.change(gone=gone.having(record.member_id, gone[record.member_id]._replace(heard_again=True)))
 
 
 # Its tasks.
@@ -913,7 +926,7 @@ _FOLD: Final[Mapping[type[r.Record], Callable[[GroupBuilder, Never], None]]] = {
     r.InstanceKeptOut: _keeping_out_changed,
     r.InstanceLetIn: _keeping_out_changed,
     r.MemberSuspected: lambda builder, one: builder.change_standing(one.member_id, suspected=True),
-    r.SuspicionCleared: lambda builder, one: builder.change_standing(one.member_id, suspected=False),
+    r.SuspicionCleared: _heard_again,
     r.MemberTrusted: _trusted,
     r.RebalanceScheduled: _rebalance_scheduled,
     r.Paused: lambda builder, one: builder.change(pause=one.pause),

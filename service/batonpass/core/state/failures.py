@@ -144,17 +144,19 @@ def blamed(task: Task, group: Group, now_ms: int) -> list[Failure]:
         if failure.outcome in _BLAMED
         and failure.at_ms > oldest_ms
         and _is_certain(failure, group.gone)
-        and (failure.outcome is not Outcome.DIED or failure.ran_ms < _soon_ms(group.config))
+        and (failure.outcome is not Outcome.DIED or _was_taken_down(failure, group))
     ]
 
 
-def _soon_ms(config: GroupConfig) -> int:
-    """Return how long a task may have run on a host that died and be blamed: what ends hosts does so soon.
+def _was_taken_down(failure: Failure, group: Group) -> bool:
+    """Say whether a task may be what ended a host: it did so soon, and was not only there when the host was suspended.
 
-    A quarter of the time for which a task has to run until it ran well. Hosts that are killed one after the other, each
-    once the tasks of the one before have run on it for longer, park nothing.
+    Soon is within a quarter of the time for which a task has to run until it ran well. Hosts that are killed one after
+    the other, each once the tasks of the one before have run on it for longer, park nothing. A host that is heard again
+    was suspended, or the task held it up: twice in a row with the same task is no accident.
     """
-    return config.poison_window_ms // config.poison_members // 4
+    soon_ms = group.config.poison_window_ms // group.config.poison_members // 4
+    return failure.ran_ms < soon_ms and (failure.times > 1 or not group.gone[failure.member_id].heard_again)
 
 
 def _is_certain(failure: Failure, gone: Mapping[MemberId, GoneMember]) -> bool:

@@ -462,7 +462,7 @@ class GoneMember(NamedTuple):
     """A member id that must not be used again: why and when it left, and when its lease ends at the latest.
 
     ``since_ms`` is when its stay began (``newcomers``). ``doubts`` are those that it had; they hold for the state on
-    its disk.
+    its disk. ``heard_again``: it was taken for dead, and was not.
     """
 
     at_ms: int
@@ -471,6 +471,7 @@ class GoneMember(NamedTuple):
     instance_id: InstanceId | None
     since_ms: int | None = None
     doubts: Mapping[TaskId, tuple[tuple[str, int], ...]] = {}
+    heard_again: bool = False
 
 
 @dataclass(frozen=True, slots=True)

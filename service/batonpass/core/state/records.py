@@ -160,7 +160,7 @@ class MemberSuspected(Record):
 
 @dataclass(frozen=True, slots=True)
 class SuspicionCleared(Record):
-    """A suspected member was heard again."""
+    """A member that was suspected, or whose lease had expired, was heard again under its id: it had not died."""
 
     member_id: MemberId
 
@@ -302,7 +302,7 @@ class TaskParked(Record):
 
 @dataclass(frozen=True, slots=True)
 class TaskUnparked(Record):
-    """An operator released a parked task, so it is tried again."""
+    """A parked task is tried again: an operator released it, or a death that parked it was none."""
 
     task: TaskId
 
