@@ -1,4 +1,4 @@
-"""See to the parts outside of Python that `make test` needs: Java, Maven, Chromium, pgbouncer, Prometheus with promtool.
+"""See to what `make test` needs outside of Python: Java, Maven, a Chromium, Prometheus with promtool, and pgbouncer.
 
 And to what fetches a Kafka broker, for whatever starts one. Each is looked for by trying it, wherever it came from. On
 Debian and Ubuntu what is missing is fetched with apt-get, said before it is done: packages are installed where the user

@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 import logging
+import os
+import threading
 from typing import Any
 
 import pytest
@@ -207,3 +209,21 @@ def test_a_log_that_nobody_reads_any_more_stops_nothing() -> None:
     log.stalled(2_500.0)
     log.failed(ValueError(), "GET /metrics", "c-9")
     logging.getLogger("uvicorn.error").error("cannot listen")
+
+
+def test_a_pipe_that_nobody_reads_costs_lines_and_holds_nobody_up() -> None:
+    reading, writing = os.pipe()
+    with os.fdopen(writing, "w") as pipe, os.fdopen(reading, "rb", buffering=0) as reader:
+        logs.configure("json", "info", pipe)
+        log = logging.getLogger("nobody.reads")
+        said = threading.Thread(target=lambda: [log.error("%s %s", number, "x" * 900) for number in range(1_000)])
+        said.daemon = True
+        said.start()
+        said.join(20)
+        assert not said.is_alive()
+        kept = reader.read(1_000_000)
+        log.error("read again")
+        kept += reader.read(1_000_000)
+    first, *_, last = kept.splitlines()
+    assert "0 xxx" in json.loads(first)["event"]
+    assert "read again" in json.loads(last)["event"]

@@ -5,8 +5,8 @@ One line for each command, generation and defect, one for each class of refusal 
 
 from __future__ import annotations
 
-import contextlib
 import logging
+import select
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -37,6 +37,12 @@ WORRYING: Final = {"lease-lost", "lease-not-renewed", "database-clock-moved", "g
 CLASSES_MAX: Final = 1_000
 NOT_ADMITTED: Final = frozenset({401, 403, 413, 429})
 """The statuses of calls without a token, without the right, too large, or too often."""
+
+READER_PATIENCE_MS: Final = 200
+"""How long a line waits for room in a pipe, unless the one before it waited in vain."""
+PIECE: Final = select.PIPE_BUF // 4
+"""How many characters are written at once. In UTF-8 a character has up to four bytes, and in a pipe that is ready so
+many bytes wait for nobody."""
 
 REPR_MAX: Final = 2_000
 PLACES_MAX: Final = 5
@@ -94,22 +100,38 @@ def _show(_logger: Any, _method: str, said: Mapping[str, Any]) -> dict[str, Any]
 
 
 class _Unfailing:
-    """A stream whose reader may be gone: what cannot be written is lost, and the writer goes on."""
+    """A stream whose reader may be gone, or read no more: what cannot be written is lost, and the writer goes on."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
+        self._patience_ms = READER_PATIENCE_MS
 
     def write(self, text: str) -> int:
-        """Write, if that is possible."""
+        """Write as much as is possible."""
+        for start in range(0, len(text), PIECE):
+            try:
+                if not self._has_room():
+                    return start
+                self._stream.write(text[start : start + PIECE])
+                self._stream.flush()
+            except (OSError, ValueError):
+                return start
+        return len(text)
+
+    def _has_room(self) -> bool:
+        """Say whether a piece can be written at once. Who reads slowly is waited for, who reads no more only once."""
         try:
-            return self._stream.write(text)
+            number = self._stream.fileno()
         except (OSError, ValueError):
-            return 0
+            return True  # It is no stream of the system's.
+        asking = select.poll()
+        asking.register(number, select.POLLOUT)
+        has_room = bool(asking.poll(self._patience_ms))
+        self._patience_ms = READER_PATIENCE_MS if has_room else 0
+        return has_room
 
     def flush(self) -> None:
-        """Flush, if that is possible."""
-        with contextlib.suppress(OSError, ValueError):
-            self._stream.flush()
+        """Each piece was flushed."""
 
 
 def _is_news(record: logging.LogRecord) -> bool:

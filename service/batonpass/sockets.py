@@ -184,4 +184,4 @@ def free_port(wanted: int = 0) -> int:
             with contextlib.suppress(OSError):
                 probe.bind(("127.0.0.1", port))
                 return int(probe.getsockname()[1])
-    raise OSError("no port of this machine is free")
+    raise OSError(errno.EADDRNOTAVAIL, "no port of 127.0.0.1 can be had")

@@ -344,3 +344,20 @@ def test_nobody_is_asked_for_the_password_of_a_key(
         command = [*command, "--tls-cert", str(chain), "--tls-key", str(key)]
     found = CliRunner().invoke(app, [*command, "--url", "http://127.0.0.1:1"])
     assert (found.exit_code, f"the key in {key} is encrypted" in found.stderr) == (BAD_INPUT, True)
+
+
+def test_up_says_that_it_needs_the_address_of_ipv4_where_there_is_none(tmp_path: Path) -> None:
+    program = """if True:
+        import errno, socket
+        from batonpass.cli import app
+        def bind(self, address):
+            raise OSError(errno.EADDRNOTAVAIL, "Cannot assign requested address")
+        socket.socket.bind = bind
+        app(["up", "--data", "here"])
+    """
+    ended = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert ended.returncode == REFUSED
+    assert ended.stderr.splitlines() == [
+        "batonpass: no port of 127.0.0.1 can be had.",
+        "  `up` needs this address, also where all else is IPv6: ip addr add 127.0.0.1/8 dev lo.",
+    ]

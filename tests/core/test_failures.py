@@ -315,7 +315,9 @@ def leaves(scene: Scene, name: str) -> None:
 
 @pytest.mark.parametrize("speaks", [beats, leaves])
 @pytest.mark.parametrize("lost", list(OnLeaseLost))
-def test_hosts_that_were_suspended_and_go_on_park_nothing(speaks: Callable[[Scene, str], None], lost: OnLeaseLost) -> None:
+def test_hosts_that_were_suspended_and_go_on_park_nothing(
+    speaks: Callable[[Scene, str], None], lost: OnLeaseLost
+) -> None:
     """Whoever speaks under its old id has not died, and what it ran did not end it."""
     scene = scene_of(0, 1)
     for number in range(1, 6):

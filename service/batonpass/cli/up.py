@@ -107,8 +107,12 @@ class _UpRun:
         self._workers = workers
         self._job = job
         self._as_json = as_json
-        # The database gets the same port when it is started again.
-        self._postgres = EmbeddedPostgres(folder.postgres, port=free_port())
+        try:
+            # The database gets the same port when it is started again.
+            self._postgres = EmbeddedPostgres(folder.postgres, port=free_port())
+        except OSError as error:
+            todo = "`up` needs this address, also where all else is IPv6: ip addr add 127.0.0.1/8 dev lo."
+            raise Failure(Exit.REFUSED, f"{error.strerror or error}.", todo=todo) from None
         self._token = ""
         self.has_dashboard = False
         self.dashboard_port: int | None = None

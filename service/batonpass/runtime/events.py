@@ -124,7 +124,10 @@ MEANINGS: Final[Mapping[EventType, tuple[str, tuple[str, ...]]]] = {
         ("until_at", "running", "instance_id"),
     ),
     _E.MEMBER_SUSPECTED: ("A member's long-poll broke, and the member has sent nothing since.", ("running",)),
-    _E.SUSPICION_CLEARED: ("A member that was suspected, or whose lease had run out, sent something: it did not die.", ()),
+    _E.SUSPICION_CLEARED: (
+        "A member that was suspected, or whose lease had run out, sent something: it did not die.",
+        (),
+    ),
     _E.MEMBER_DISTRUSTED: (
         "Tasks that failed on a member, or died with it, run elsewhere. It is given nothing new until `until_at`.",
         ("why", "times", "until_at"),
@@ -199,7 +202,10 @@ MEANINGS: Final[Mapping[EventType, tuple[str, tuple[str, ...]]]] = {
         "The task failed on too many members. It is not tried again until an operator releases it, or a member that was taken for dead with it is heard.",
         ("members",),
     ),
-    _E.TASK_UNPARKED: ("A parked task is tried again: an operator released it, or a member that was taken for dead with it is heard.", ()),
+    _E.TASK_UNPARKED: (
+        "A parked task is tried again: an operator released it, or a member that was taken for dead with it is heard.",
+        (),
+    ),
     _E.TASK_PINNED: ("An operator pinned the task to `member`.", ("before",)),
     _E.TASK_UNPINNED: ("An operator removed the pin of the task.", ("before",)),
 }
