@@ -211,13 +211,17 @@ def test_a_log_that_nobody_reads_any_more_stops_nothing() -> None:
     logging.getLogger("uvicorn.error").error("cannot listen")
 
 
+def log_much(log: logging.Logger) -> None:
+    for number in range(1_000):
+        log.error("%s %s", number, "x" * 900)
+
+
 def test_a_pipe_that_nobody_reads_costs_lines_and_holds_nobody_up() -> None:
     reading, writing = os.pipe()
     with os.fdopen(writing, "w") as pipe, os.fdopen(reading, "rb", buffering=0) as reader:
         logs.configure("json", "info", pipe)
         log = logging.getLogger("nobody.reads")
-        said = threading.Thread(target=lambda: [log.error("%s %s", number, "x" * 900) for number in range(1_000)])
-        said.daemon = True
+        said = threading.Thread(target=log_much, args=(log,), daemon=True)
         said.start()
         said.join(20)
         assert not said.is_alive()
