@@ -109,6 +109,7 @@ def on(scene: Scene, name: str) -> list[str]:
 # Deaths.
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("standbys", [0, 1])
 @pytest.mark.parametrize("lost", list(OnLeaseLost))
 def test_a_pod_that_is_killed_again_and_again_parks_nothing(standbys: int, lost: OnLeaseLost) -> None:
@@ -176,6 +177,7 @@ def test_a_worker_that_somebody_kills_twice_gets_its_tasks_again_soon(
         assert pod.works_after() <= joiner_s + 15
 
 
+@pytest.mark.no_cover
 def test_a_host_that_dies_again_and_again_gets_nothing_new_for_a_while_that_grows() -> None:
     """In an hour it would have its tasks 35 times if nobody remembered."""
     pod = Pod(scene_of(2, 3, num_standby_replicas=1))
@@ -263,6 +265,7 @@ def test_pods_without_a_common_instance_id_that_die_one_after_the_other_park_not
     assert None not in scene.owners().values()
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("standbys", [0, 1])
 @pytest.mark.parametrize("instances", [True, False])
 @pytest.mark.parametrize("lost", list(OnLeaseLost))
@@ -474,6 +477,7 @@ def test_a_suspected_member_that_speaks_again_has_not_failed_anything() -> None:
 # Hosts.
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize(("standbys", "stateless"), [(0, False), (1, False), (0, True)])
 def test_a_host_on_which_everything_fails_is_left_alone(standbys: int, *, stateless: bool) -> None:
     """Its tasks run elsewhere, those on the other members stay there, and who joins gets its share."""
@@ -662,6 +666,7 @@ def loses_state(_task: str) -> TaskReport:
     return restoring(None, lost=True)
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("says", [reads_only, loses_state, breaks])
 def test_a_handover_that_ended_badly_is_not_made_again_for_a_while_that_grows(says: Says) -> None:
     """m1 is well; m2's copies say that they are caught up, and it does not come to run what it is handed."""
@@ -967,6 +972,7 @@ def test_a_distrusted_member_is_the_last_choice_and_better_than_nobody() -> None
     assert scene.view().distrusted == {"m1"}
 
 
+@pytest.mark.no_cover
 def test_a_host_that_ran_its_tasks_well_between_two_deaths_is_not_distrusted() -> None:
     scene = scene_of(2, 4)
     die(scene, "m1")
