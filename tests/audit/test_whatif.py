@@ -5,18 +5,18 @@ from __future__ import annotations
 import math
 import zlib
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.audit.small_day import BEGIN_MS, DAY, DAY_MS, SCENARIO
 
-from batonpass.audit import database
+from batonpass.audit import database, whatif
 from batonpass.audit.day_scenario import DayScenario, Sampled
 from batonpass.audit.findings import GroupDay, Severity
 from batonpass.audit.plan import plan_day
 from batonpass.audit.reading import RECORD, SNAPSHOT, LogRow
 from batonpass.audit.spread import DayTables
-from batonpass.audit.trials import attempt, grid
+from batonpass.audit.trials import attempt, present
 from batonpass.audit.whatif import NO_TIME, Day, day_of, play_trial, recommend
 from batonpass.codec.groups import GROUP_VERSION, encode_group
 from batonpass.codec.records import StoredRecord, decode_record
@@ -77,14 +77,25 @@ def test_a_day_with_a_hole_has_a_reason_instead_of_a_scenario(rows: GroupRows) -
 def test_no_trial_is_begun_when_the_time_is_over(rows: GroupRows) -> None:
     day = day_from(log(rows))
     assert isinstance(day, DayScenario)
-    wanted = (day.scenario, grid(day.scenario)[0])
+    wanted = (day.scenario, present(day.scenario))
     assert play_trial(0, wanted) == NO_TIME
     assert play_trial(math.inf, wanted) == attempt(*wanted)
 
 
+def descriptions(spark: SparkSession) -> list[str]:
+    """Return how the jobs are described that Spark's pages show."""
+    context: Any = spark.sparkContext
+    jobs = context._jsc.sc().statusStore().jobsList(context._jvm.java.util.ArrayList())
+    return [str(jobs.apply(place).description().getOrElse(None)) for place in range(jobs.size())]
+
+
 @pytest.mark.needs("spark")
 async def test_a_day_in_a_database_is_tried(
-    spark: SparkSession, rows: GroupRows, engine: AsyncEngine, database_url: str
+    spark: SparkSession,
+    rows: GroupRows,
+    engine: AsyncEngine,
+    database_url: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     await make_days(engine, [DAY])
     await write(engine, rows)
@@ -94,14 +105,18 @@ async def test_a_day_in_a_database_is_tried(
     large = GroupDay("large", {"downtime_ms": 2, "records": 200_001})
     told: list[str] = []
     gone = GroupDay("gone", {"downtime_ms": 9})
+    before = set(descriptions(spark))
     (found,), (left_out,), late = recommend(tables, [day, large, gone], told.append, budget_s=900)
+    assert set(descriptions(spark)) - before == {
+        f"trying other settings: {what}"
+        for what in ("reading days", "the present ones", "one at a time", "several together")
+    }
     assert late == 0
     assert left_out.group == "large"
     assert left_out.severity is Severity.NOTICE
     assert "200,001 records" in left_out.detail
     assert found.group == "small"
     assert found.grid[0] == found.present
-    assert len(found.grid) >= 10
     assert found.present.settings["num_standby_replicas"] == 1
     assert "The simulation follows this day closely." in found.confidence
     none = next(one for one in found.grid if one.settings["num_standby_replicas"] == 0)
@@ -109,6 +124,17 @@ async def test_a_day_in_a_database_is_tried(
     assert found.recommended.downtime_ms <= found.present.downtime_ms
     assert recommend(tables, [], told.append) == ((), (), 0)
     nothing, reasons, late = recommend(tables, [day], told.append, budget_s=0)
-    assert (nothing, late) == ((), len(found.grid))
+    assert (nothing, late) == ((), 1)
     assert "no time was left" in reasons[0].detail
     assert recommend(tables, [GroupDay("small", {"downtime_ms": 0, "moves": 0})], told.append) == ((), (), 0)
+    told.clear()
+    monkeypatch.setattr(whatif, "gets_better", lambda _: False)
+    (stopped,), _, _ = recommend(tables, [day], told.append, budget_s=900)
+    assert [one for one in told if "small:" in one] == [
+        "small: no setting by itself makes anything better, so no more are tried"
+    ]
+    changed = [
+        {name for name in one.settings if one.settings[name] != found.present.settings[name]} for one in stopped.grid
+    ]
+    assert {len(one) for one in changed[1:]} == {1}
+    assert len(stopped.grid) < len(found.grid)

@@ -9,7 +9,7 @@ from tests.audit.small_day import BEGIN_MS, MINUTE, Noted
 
 from batonpass.audit.day_scenario import Sampled, day_scenario
 from batonpass.audit.findings import Outcome, Recommendation
-from batonpass.audit.trials import attempt, grid, recommendation
+from batonpass.audit.trials import attempt, grid, present, recommendation
 from batonpass.core.state.ids import GroupId
 from batonpass.core.state.model import Group
 from batonpass.simulate.scenario.model import Act, Scenario, SimulatedSubtopology, Step, Worker
@@ -80,7 +80,10 @@ def advised(bad: Bad) -> Recommendation:
     play(scenario, observer=noted, start_ms=BEGIN_MS)
     sampled = Sampled(noted.lags, noted.restored)
     day = day_scenario(Group(GroupId("bad")), noted.records, sampled, begin_ms=BEGIN_MS, end_ms=BEGIN_MS + HOUR)
-    tried = [attempt(day.scenario, wanted) for wanted in grid(day.scenario)]
+    now = attempt(day.scenario, present(day.scenario))
+    assert isinstance(now, Outcome)
+    alone, together = grid(day.scenario, now)
+    tried = [now, *(attempt(day.scenario, wanted) for wanted in alone + together)]
     return recommendation("bad", day, [one for one in tried if isinstance(one, Outcome)])
 
 

@@ -159,7 +159,7 @@ def _advised(tables: DayTables, audit: Audit, result: AuditResult, note: Tell) -
     for one in not_tried:
         note(f"{one.group}: {one.detail}")
     if tried.left_out:
-        note(f"stopped after {audit.what_if_s:.0f} s: {amount(tried.left_out, 'trial')} left out")
+        note(f"stopped after {audit.what_if_s:.0f} s: at least {amount(tried.left_out, 'trial')} left out")
     return replace(result, recommendations=tried.recommendations, findings=(*result.findings, *not_tried))
 
 

@@ -127,7 +127,7 @@ def _context(result: AuditResult, shown: dict[str, Any]) -> dict[str, Any]:
         "laws": _laws(result),
         "trend": _trend(result, whole),
         "advice": advised({one.group: asdict(one) for one in result.recommendations}),
-        "tried": {one.group: len(one.grid) for one in result.recommendations},
+        "tried": {one.group: amount(len(one.grid), "set") for one in result.recommendations},
         "words": MEASURES,
         "unknown_lags": sum(1 for _, one in pictures.warmups if one.lag is None),
         "pictured": _pictured(result, ranked, shown),

@@ -81,44 +81,72 @@ def present(scenario: Scenario) -> dict[str, Value]:
     return {name: getattr(config, name) for name in TUNED}
 
 
-def grid(scenario: Scenario) -> tuple[dict[str, Value], ...]:
-    """Return the settings to try, the present ones first: each changed by itself, the likely pairs, the defaults.
+class Grid(NamedTuple):
+    """The settings to try beside the present ones: one changed at a time, and several together."""
 
-    How long a member that went is waited for is changed only if one went. Fewer standbys are tried only if a member
-    died: another day says nothing of what they are for.
+    alone: tuple[dict[str, Value], ...]
+    together: tuple[dict[str, Value], ...]
+
+
+def grid(scenario: Scenario, now: Outcome) -> Grid:
+    """Return what to try that can save something; ``now`` is what the day comes to under the present settings.
+
+    Budgets, lags and probes matter only where something was moved or restored, and a further standby where tasks were
+    down for more than the wait for the dead. How long a member that went is waited for is changed only if one went.
+    Fewer standbys are tried only if a member died: another day says nothing of what they are for.
     """
     config = parse_config(scenario.config)
     stateful = sum(subtopology.partitions for subtopology in scenario.subtopologies if subtopology.stateful)
     budget, lag, standbys = config.warmup_budget(stateful), config.acceptable_recovery_lag, config.num_standby_replicas
-    one_by_one: list[dict[str, Value]] = [{"max_warmup_replicas": count} for count in (2 * budget, 4 * budget)]
+    most = standbys
+    idle = set[str]()
+    if not (now.moves or now.bytes):
+        idle |= {"max_warmup_replicas", "acceptable_recovery_lag", "probing_rebalance_interval_ms"}
+    if not any(step.act in {Act.CRASH, Act.LEAVE, Act.RESTART} for step in scenario.steps):
+        idle.add("rejoin_grace_ms")
+    if len(scenario.workers) > standbys + 1 and _avoidable_ms(now) >= _needed(now, None).downtime_ms:
+        most += 1
+    least = 0 if any(step.act is Act.CRASH for step in scenario.steps) else standbys
+    alone: list[dict[str, Value]] = [{"max_warmup_replicas": 2 * budget}, {"max_warmup_replicas": 4 * budget}]
     if budget > 1:
-        one_by_one.append({"max_warmup_replicas": budget // 2})
-    one_by_one += [{"acceptable_recovery_lag": lag * 10}, {"acceptable_recovery_lag": lag // 10}]
-    one_by_one.append({"acceptable_recovery_lag": lag // 10, "max_warmup_replicas": 4 * budget})
-    if standbys:
-        one_by_one.append({"num_standby_replicas": standbys - 1})
-    if len(scenario.workers) > standbys + 1:
-        one_by_one.append({"num_standby_replicas": standbys + 1})
-        one_by_one.append({"num_standby_replicas": standbys + 1, "max_warmup_replicas": 4 * budget})
-    if any(step.act in {Act.CRASH, Act.LEAVE, Act.RESTART} for step in scenario.steps):
-        one_by_one += [{"rejoin_grace_ms": grace} for grace in GRACES_MS]
-        one_by_one.append({"rejoin_grace_ms": GRACES_MS[-1], "max_warmup_replicas": 4 * budget})
+        alone.append({"max_warmup_replicas": budget // 2})
+    alone += [{"acceptable_recovery_lag": lag * 10}, {"acceptable_recovery_lag": lag // 10}]
+    alone += [{"num_standby_replicas": count} for count in (standbys - 1, most)]
+    alone += [{"rejoin_grace_ms": grace} for grace in GRACES_MS]
     if config.probing_rebalance_interval_ms > PROBE_OFTEN_MS:
-        one_by_one.append({"probing_rebalance_interval_ms": PROBE_OFTEN_MS})
-    # Only a day in shadow tells what measured load would have moved, and it is no part of the defaults.
-    if config.balance_by is BalanceBy.SHADOW and any(one.load for one in scenario.subtopologies):
-        one_by_one.append({"balance_by": BalanceBy.MEASURED.value})
-    defaults: dict[str, Value] = {name: getattr(DEFAULTS, name) for name in TUNED if name != "balance_by"}
-    one_by_one += [*({name: value} for name, value in defaults.items()), defaults]
-    now = present(scenario)
-    tried: list[dict[str, Value]] = [now]
-    has_died = any(step.act is Act.CRASH for step in scenario.steps)
-    for change in one_by_one:
-        wanted = {**now, **change}
-        is_fair = has_died or int(wanted["num_standby_replicas"] or 0) >= standbys
-        if is_fair and wanted not in tried and _is_allowed(config, wanted):
-            tried.append(wanted)
-    return tuple(tried)
+        alone.append({"probing_rebalance_interval_ms": PROBE_OFTEN_MS})
+    defaults: dict[str, Value] = {name: getattr(DEFAULTS, name) for name in TUNED}
+    alone += [{name: value} for name, value in defaults.items()]
+    more: dict[str, Value] = {"max_warmup_replicas": 4 * budget}
+    together = [
+        {"acceptable_recovery_lag": lag // 10} | more,
+        {"num_standby_replicas": most} | more,
+        {"rejoin_grace_ms": GRACES_MS[-1]} | more,
+        defaults,
+    ]
+    tried = [present(scenario)]
+
+    def new(changes: Sequence[Mapping[str, Value]]) -> tuple[dict[str, Value], ...]:
+        found = []
+        for change in changes:
+            wanted = tried[0] | {name: value for name, value in change.items() if name not in idle}
+            is_fair = least <= int(wanted["num_standby_replicas"] or 0) <= most
+            if is_fair and wanted not in tried and _is_allowed(config, wanted):
+                found.append(wanted)
+                tried.append(wanted)
+        return tuple(found)
+
+    return Grid(new(alone), new(together))
+
+
+def gets_better(trials: Sequence[Outcome]) -> bool:
+    """Return whether some trial has noticeably less downtime, waiting, bytes or moves than the first."""
+    now, *others = trials
+    return any(
+        getattr(one, cost) < (1 - SAME_SHARE) * getattr(now, cost)
+        for one in others
+        for cost in ("downtime_ms", "waiting_ms", "bytes", "moves")
+    )
 
 
 def _is_allowed(config: GroupConfig, wanted: Mapping[str, Value]) -> bool:
@@ -147,7 +175,8 @@ def attempt(scenario: Scenario, settings: Mapping[str, Value]) -> Outcome | str:
 def recommendation(group: str, day: DayScenario, trials: Sequence[Outcome]) -> Recommendation:
     """Return what to set; ``trials`` begin with that of the present settings."""
     now, best = trials[0], choose(trials, day.lived)
-    return Recommendation(group, now, best, " ".join(_sentences(day, now, best)), tuple(trials))
+    said = _sentences(day, now, best, is_only=len(trials) == 1)
+    return Recommendation(group, now, best, " ".join(said), tuple(trials))
 
 
 def choose(trials: Sequence[Outcome], lived: Counted | None = None) -> Outcome:
@@ -245,7 +274,7 @@ def _standbys(one: Outcome) -> int:
     return count
 
 
-def _sentences(day: DayScenario, now: Outcome, best: Outcome) -> list[str]:
+def _sentences(day: DayScenario, now: Outcome, best: Outcome, *, is_only: bool) -> list[str]:
     """Say how sure the recommendation is, and what else it costs."""
     lived = day.lived
     what = "the day so far" if day.so_far else "the day"
@@ -257,7 +286,9 @@ def _sentences(day: DayScenario, now: Outcome, best: Outcome) -> list[str]:
     ]
     is_sooner = now.waiting_ms - best.waiting_ms >= _needed(now, day.lived).waiting_ms
     told.append(_how_sure(day, now, by_waiting=is_sooner and best.downtime_ms >= now.downtime_ms))
-    if best is now:
+    if is_only:
+        told.append("No other setting was tried: none could have saved anything, or there was no time.")
+    elif best is now:
         told.append("No setting is clearly better: none saves enough, and more than the simulation is off by.")
     if is_sooner:
         told.append(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import zip_longest
@@ -22,7 +22,7 @@ from batonpass.audit.findings import Finding, GroupDay, Outcome, Recommendation,
 from batonpass.audit.plan import DAY_MS, DayPlan, GroupPlan, quoted
 from batonpass.audit.reading import COPIES, SNAPSHOT, WHOLE_LAG, LogRow, log_rows
 from batonpass.audit.session import followed
-from batonpass.audit.trials import attempt, grid, recommendation
+from batonpass.audit.trials import attempt, gets_better, grid, present, recommendation
 from batonpass.codec.records import StoredRecord
 from batonpass.core.state import records as r
 from batonpass.core.state.ids import GroupId
@@ -70,7 +70,7 @@ _Made = TypeVar("_Made")
 class Tried(NamedTuple):
     """What to set for each group; for each group without a recommendation a finding with the reason.
 
-    ``left_out``: how many trials there was no time for.
+    ``left_out``: how many trials there was no time for; what they would have led to is not counted.
     """
 
     recommendations: tuple[Recommendation, ...] = ()
@@ -88,7 +88,9 @@ def recommend(
 ) -> Tried:
     """Return what to set for the groups that were down longest, by name.
 
-    The same day gives the same result, unless ``budget_s`` ends before every setting was tried.
+    The present settings are played first: without them nothing is known of a group, and they show what can be saved.
+    Where no setting gets better by itself, several together are not tried. The same day gives the same result, unless
+    ``budget_s`` ends before every setting was tried.
 
     A group whose day cannot be played again gets a notice with the reason.
     """
@@ -96,22 +98,35 @@ def recommend(
     chosen = worth_trying(groups, most)
     plans = {one.group: one for one in tables.plan.groups if one.group in chosen and one.last >= one.first}
 
-    def spread(step: Callable[[_Given], _Made], of: Sequence[tuple[str, _Given]]) -> Iterator[tuple[str, _Made]]:
-        """Yield what a step makes of each, by group; each in a task of its own: none waits behind a slow one."""
+    def spread(what: str, step: Callable[[_Given], _Made], of: Sequence[tuple[str, _Given]]) -> list[tuple[str, _Made]]:
+        """Return what a step makes of each, by group; each in a task of its own: none waits behind a slow one."""
+        if not of:
+            return []
         names, given = [name for name, _ in of], [one for _, one in of]
-        if given:
-            with followed(tables.spark, tell, [f"a trial of group {name}" for name in names]):
-                made = tables.spark.sparkContext.parallelize(given, len(given)).map(step).collect()
-            yield from zip(names, made, strict=True)
+        tables.spark.sparkContext.setJobDescription(f"trying other settings: {what}")
+        with followed(tables.spark, tell, [f"a trial of group {name}" for name in names]):
+            made = tables.spark.sparkContext.parallelize(given, len(given)).map(step).collect()
+        return list(zip(names, made, strict=True))
 
-    days = dict(spread(partial(read_day, tables.url, tables.plan), list(plans.items())))
-    played = [(group, day.scenario) for group, day in days.items() if isinstance(day, DayScenario)]
-    # The present settings of all groups first: without these nothing is known of a group.
-    grids = [[(group, (scenario, settings)) for settings in grid(scenario)] for group, scenario in played]
-    trials = [one for of_place in zip_longest(*grids) for one in of_place if one is not None]
+    days = dict(spread("reading days", partial(read_day, tables.url, tables.plan), list(plans.items())))
+    scenarios = {group: day.scenario for group, day in days.items() if isinstance(day, DayScenario)}
     tried: defaultdict[str, list[Trial]] = defaultdict(list)
-    for group, trial in spread(partial(play_trial, until_s), trials):
-        tried[group].append(trial)
+
+    def play(what: str, wanted: Mapping[str, Sequence[Mapping[str, Value]]]) -> None:
+        # If the time ends, every group has been tried about as often.
+        of_place = zip_longest(*([(group, (scenarios[group], one)) for one in some] for group, some in wanted.items()))
+        trials = [one for place in of_place for one in place if one is not None]
+        for group, trial in spread(what, partial(play_trial, until_s), trials):
+            tried[group].append(trial)
+
+    play("the present ones", {group: (present(scenario),) for group, scenario in scenarios.items()})
+    now = {group: trial for group, (trial,) in tried.items() if isinstance(trial, Outcome)}
+    grids = {group: grid(scenarios[group], outcome) for group, outcome in now.items()}
+    play("one at a time", {group: one.alone for group, one in grids.items()})
+    better = {group for group in grids if gets_better([one for one in tried[group] if isinstance(one, Outcome)])}
+    if at_rest := sorted(grids.keys() - better):
+        tell(f"{', '.join(at_rest)}: no setting by itself makes anything better, so no more are tried")
+    play("several together", {group: one.together for group, one in grids.items() if group in better})
     return recommendations(days, tried, too_large(groups))
 
 
