@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import timedelta
+from datetime import date, timedelta
 from typing import Any
 
 import adbc_driver_postgresql.dbapi as adbc
@@ -23,7 +23,7 @@ from tests.postgres.test_upkeep import sql
 
 from batonpass.audit import runs
 from batonpass.audit.database import libpq_url
-from batonpass.audit.findings import AuditResult, Before, GroupDay
+from batonpass.audit.findings import AuditResult, Before, Finding, GroupDay, Severity
 from batonpass.audit.runs import Run, Stopped, beating, reason_of, recorded, stoppable, to_json
 from batonpass.postgres.audits import PostgresAudits
 from batonpass.runtime.audits import AuditState
@@ -352,3 +352,18 @@ async def test_a_verdict_may_be_written_again_with_advice_and_the_next_day_knows
     later = await asyncio.to_thread(runs.before, database_url, DAY + timedelta(days=30))
     assert later == Before(None, {DAY: 0.999_38})
     assert await asyncio.to_thread(runs.before, database_url, DAY + timedelta(days=31)) == Before()
+
+
+async def test_the_trend_leaves_out_groups_that_were_not_read_whole(engine: AsyncEngine, database_url: str) -> None:
+    """Their availability says too little; the page of their own day has them in no sum either."""
+    days = tuple(GroupDay(group, {"availability": one}) for group, one in (("read", 0.99), ("unread", 0.5)))
+    notice = Finding("unread", "replay-incomplete", Severity.NOTICE, None, None, "without record 7")
+
+    async def least(*groups: GroupDay) -> dict[date, float]:
+        result = replace(clean_result(), groups=groups, findings=(notice,))
+        await asyncio.to_thread(during, database_url, lambda run: run.finish(result, report=None))
+        found = await asyncio.to_thread(runs.before, database_url, DAY + timedelta(days=1))
+        return dict(found.availability)
+
+    assert await least(*days) == {DAY: 0.99}
+    assert await least(days[1]) == {}

@@ -26,7 +26,8 @@ from adbc_driver_manager import Error
 
 from batonpass.advisory_locks import AUDIT_LOCK
 from batonpass.audit.database import DATE, INT, LONG, TEXT, bind, connected, rows
-from batonpass.audit.findings import AuditResult, Before, Finding, ordered, summary
+from batonpass.audit.findings import UNREAD, AuditResult, Before, Finding, ordered, summary
+from batonpass.audit.plan import quoted
 from batonpass.codec.answers import rfc3339
 from batonpass.database_url import DatabaseUrl
 
@@ -182,9 +183,17 @@ class Run:
 DAYS_BEFORE: Final = 30
 """For how many days the availability is shown beside the day's."""
 
+_AVAILABLE: Final = (
+    "select day, min(available) as least from ("  # noqa: S608 - our own words
+    "   select day, (measures -> 'measures' ->> 'availability')::float8 as available from audit_daily d"
+    "   where day >= '{first}' and day < '{day}' and not exists (select from audit_findings f"
+    f"   where f.run_id = d.run_id and f.group_name = d.group_name and law in ({', '.join(map(quoted, sorted(UNREAD)))}))"
+    " ) as whole where available is not null group by day order by day"
+)
+
 
 def before(url: str, day: date) -> Before:
-    """Return what audits of the days before said.
+    """Return what audits of the days before said. A group that was not read whole is in no day's availability.
 
     Raises:
         adbc_driver_manager.Error: when the database cannot be read.
@@ -192,12 +201,7 @@ def before(url: str, day: date) -> Before:
     eve, first = day - timedelta(days=1), day - timedelta(days=DAYS_BEFORE)
     audited = rows(url, f"select 1 from audit_runs where day = '{eve}' and state in ('passed', 'failed')")  # noqa: S608
     known = rows(url, f"select distinct group_name, law from audit_findings where day = '{eve}'")  # noqa: S608
-    least = rows(
-        url,
-        "select day, min((measures -> 'measures' ->> 'availability')::float8) as least from audit_daily"  # noqa: S608
-        f" where day >= '{first}' and day < '{day}' group by day having"
-        " min((measures -> 'measures' ->> 'availability')::float8) is not null order by day",
-    )
+    least = rows(url, _AVAILABLE.format(first=first, day=day))
     return Before(frozenset((group, law) for group, law in known) if audited else None, dict(least))
 
 
