@@ -18,13 +18,14 @@ from tests.deploy.manifests import (
     documents,
     fault,
     files,
+    kustomization,
     named,
     pod,
     rendered,
     resolved,
     roots,
 )
-from tests.deploy.queries import RULES, base, documented, metrics_and_labels
+from tests.deploy.queries import ROOT, RULES, base, documented, metrics_and_labels
 from tests.deploy.test_packaging import SETTINGS, stages
 
 from batonpass.cli import app
@@ -62,6 +63,23 @@ def test_every_document_is_valid(folder: Path) -> None:
     applied = rendered(folder) if folder in ROOTS else []
     for one in [*resolved(folder), *applied]:
         assert fault(one) is None, f"{one['kind']} {one['metadata']['name']}: {fault(one)}"
+
+
+def test_the_driver_of_the_audit_writes_alone_and_executors_have_room_for_their_workers() -> None:
+    """As docs/audit-run.md says: no shared folder, and beside the heap 400 MB for each core."""
+    folder = KUBERNETES / "components" / "spark-operator"
+    application = named(resolved(folder), "ScheduledSparkApplication", "batonpass-audit")["spec"]["template"]
+    driver, executor = application["driver"], application["executor"]
+    assert [one["name"] for one in driver["volumeMounts"]] == ["audits"]
+    assert "volumeMounts" not in executor
+    assert [one["target"]["kind"] for one in kustomization(folder)["patches"]] == ["CronJob"]
+    said = (ROOT / "docs" / "audit-run.md").read_text(encoding="utf-8")
+    found = re.search(
+        r"`spark.executor.memory=(\w+)`, and `spark.executor.memoryOverhead` (\d+) MB for each core", said
+    )
+    assert found is not None
+    assert executor["memory"] == found[1]
+    assert executor["memoryOverhead"] == f"{int(found[2]) * executor['cores']}m"
 
 
 def test_a_fault_is_found() -> None:
