@@ -10,7 +10,7 @@ from datetime import timedelta
 from itertools import pairwise
 from typing import Any, Final
 
-from tests.audit.planted import HOUR_MS, MIDNIGHT, MINUTE_MS, folded
+from tests.audit.planted import HOUR_MS, MIDNIGHT, MINUTE_MS, STEPS, folded, lived
 from tests.audit.plants import (
     Plant,
     declared,
@@ -430,6 +430,27 @@ def swap_in_decision(day: GroupRows) -> None:
     put(day, "record_log", second, payload=row["payload"])
 
 
+def reverse_decision(day: GroupRows) -> None:
+    """Have the payloads of a decision stand in the reverse order: the grant before the confirmation it waited for."""
+    lines = {
+        (row["version"], row["task_id"], row["kind"])
+        for _, row in rows(day, "assignment_events")
+        if row["at"] >= MIDNIGHT + timedelta(minutes=2) and row["kind"] in {"granted", "released"}
+    }
+    version = next(one for one, task, kind in sorted(lines) if kind == "granted" and (one, task, "released") in lines)
+    versions = sorted({row["version"] for _, row in rows(day, "assignment_events")} | {day.version})
+    end = next(one for one in versions if one > version)
+    found = [one for one in rows(day, "record_log") if version < one[1]["seq"] <= end]
+    for (place, _), (_, other) in zip(found, reversed(found), strict=True):
+        put(day, "record_log", place, **{name: other[name] for name in ("kind", "version", "payload")})
+
+
+def log_of_another(day: GroupRows) -> None:
+    """Have the log, and the head, of another group, which has them of this one."""
+    other = lived(day.group_id, STEPS[1:])
+    day.tables["record_log"], day.version = other.tables["record_log"], other.version
+
+
 def begin_with_token(day: GroupRows) -> None:
     """Have the day begin with a snapshot in which a token is higher."""
     go_on_from_snapshot(day)
@@ -525,6 +546,13 @@ COLUMN_PLANTS: Final[Mapping[str, Plant]] = {
     "traces-exchanged": Plant(exchange("traces", "payload"), "L10", "is decided differently", times=None, traced=True),
     "trace-code": Plant(in_trace(lambda one: one | {"code": "0.0.1+x"}), "", traced=True),
     "trace-cause": Plant(in_table("traces", {}, cause="somebody"), "", traced=True),
+    "trace-version": Plant(
+        in_table("traces", {}, version=lambda was: was + 1),
+        *("L10", ""),
+        times=None,
+        also=frozenset({"L2", "L10", *_UNREAD}),
+        traced=True,
+    ),
     "trace-time": Plant(in_table("traces", {}, at=lambda at: at + timedelta(minutes=3)), "", traced=True),
     # Records of each kind.
     "reports-exchanged": Plant(
@@ -634,6 +662,9 @@ COLUMN_PLANTS: Final[Mapping[str, Plant]] = {
     "history-second-later": Plant(history(at=lambda at: at + timedelta(seconds=1)), ""),
     "history-day-later": Plant(history(at=lambda at: at + timedelta(days=3)), "L2", "lacks what was logged"),
     "generation-second-later": Plant(generation(at=lambda at: at + timedelta(seconds=1)), ""),
+    "generation-of-another": Plant(generation(group_id="a-stranger"), "L2", "not among the generations"),
+    "history-of-another": Plant(history(group_id="a-stranger"), "L2", "lacks what was logged"),
+    "samples-of-another": Plant(in_table("samples", {}, group_id="a-stranger", at=MIDNIGHT), ""),
     "generation-decide": Plant(generation(decide_ms=77.0), "", traced=True),
     "samples-gone": Plant(all_gone("samples"), ""),
     "others-gone": Plant(all_gone("members", "events", "commands"), ""),
@@ -647,6 +678,9 @@ COLUMN_PLANTS: Final[Mapping[str, Plant]] = {
     ),
     "record-with-more": Plant(in_payload_where({"kind": "task-released"}, lambda one: one | {"more": 1}), ""),
     "records-swapped": Plant(swap_in_decision, ""),
+    "decision-reversed": Plant(reverse_decision, "L1", "might still run it", also=_L2),
+    "log-of-another": Plant(log_of_another, "L2", "its history", times=None, also=_L2),
+    "log-of-another-traced": Plant(log_of_another, "L10", "is decided differently", times=None, also=_L2, traced=True),
     "records-swapped-traced": Plant(swap_in_decision, "L10", "", traced=True),
     "trace-of-another": Plant(in_table("traces", {}, group_id="a-stranger"), "L10", "there is no trace", traced=True),
     "snapshot-begun-with-token": Plant(begin_with_token, "L1", "its token is", times=2, traced=True),

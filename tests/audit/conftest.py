@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 from tests.audit import planted
 from tests.audit.column_plants import COLUMN_PLANTS
-from tests.audit.plants import PLANTS, planted_days
+from tests.audit.plants import PLANTS, Plant, clean_and_damaged
 from tests.postgres.databases import beside, numbers, run_sql
 
 from batonpass.postgres.schema import upgrade
@@ -58,15 +58,21 @@ def planted_url(server: EmbeddedPostgres) -> Iterator[str]:
         yield url
 
 
-EVERY = {**PLANTS, **COLUMN_PLANTS}
-"""All damage that is planted, each in a group of its own."""
+EVERY = {"untouched": Plant(lambda _: None, ""), **PLANTS, **COLUMN_PLANTS}
+"""All damage that is planted, each in a group of its own, and a day without any."""
 
 
 @pytest.fixture(scope="session")
-def plants_url(server: EmbeddedPostgres) -> Iterator[str]:
+def plants() -> dict[str, tuple[GroupRows, GroupRows]]:
+    """The day of each plant, as it was and as it is."""
+    return dict(zip(EVERY, clean_and_damaged(EVERY), strict=True))
+
+
+@pytest.fixture(scope="session")
+def plants_url(server: EmbeddedPostgres, plants: dict[str, tuple[GroupRows, GroupRows]]) -> Iterator[str]:
     """The URL of a database with all plants; tests leave its records as they are."""
     damage = [plant.sql.replace(":name", f"'{group}'") for group, plant in EVERY.items() if plant.sql]
-    with filled(server, planted_days(EVERY), damage) as url:
+    with filled(server, [damaged for _, damaged in plants.values()], damage) as url:
         yield url
 
 

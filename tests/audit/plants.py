@@ -427,14 +427,14 @@ FEW_STEPS: Final = (
 )
 
 
-def planted_days(plants: Mapping[str, Plant]) -> Iterator[GroupRows]:
-    """Yield a day for each plant, and a clean one."""
+def clean_and_damaged(plants: Mapping[str, Plant]) -> Iterator[tuple[GroupRows, GroupRows]]:
+    """Yield a day for each plant, as it was and as it is."""
     base = lived("untouched")
-    yield base
     for name, plant in plants.items():
         if plant.traced:
             day = rows_of(replace(scenario(name, FEW_STEPS), until_ms=60 * MINUTE_MS), MIDNIGHT.date(), sample_every=30)
         else:
             day = base.copy_as(name)
+        clean = replace(day, tables={table: list(found) for table, found in day.tables.items()})
         made = plant.into(day)
-        yield made if isinstance(made, GroupRows) else day
+        yield clean, made if isinstance(made, GroupRows) else day

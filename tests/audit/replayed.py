@@ -1,13 +1,16 @@
-"""One group's day made again from its rows, without a database: what the replay says of it."""
+"""One group's day made again, from its rows or from what a coordinator would write: what the replay says of it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Final
+from unittest.mock import patch
 
 import msgspec
 from tests.audit.planted import MIDNIGHT_MS
+from tests.core.scene import Scene
+from tests.runtime.test_historian import Written
 
 from batonpass.audit.entries import read_entries
 from batonpass.audit.group_replay import GroupReplay
@@ -15,7 +18,12 @@ from batonpass.audit.plan import GroupPlan
 from batonpass.audit.reading import GENERATION, HISTORY, RECORD, TRACE
 from batonpass.codec.code import code_version
 from batonpass.codec.records import StoredRecord
+from batonpass.codec.traces import TRACE_VERSION, encode_trace
+from batonpass.core.state.inputs import Input, Started
+from batonpass.core.state.policy import Policy
+from batonpass.core.state.replies import Reply
 from batonpass.days.rows import COLUMNS, EPOCH, GroupRows
+from batonpass.runtime.history import NOBODY_ASKED, Historian
 
 
 def rows_of_table(rows: GroupRows, table: str) -> Iterator[dict[str, Any]]:
@@ -84,5 +92,54 @@ def replayed(rows: GroupRows) -> GroupReplay:
             fields = [one["number"], one["group_epoch"], _ms(one["at"]), *(one[name] for name in names)]
             fields += [msgspec.Raw(one[name].encode()) for name in ("moved", "reasons")]
             again.generation(version, msgspec.json.encode(fields), _ms(one["at"]))
+    again.end()
+    return again
+
+
+CODE: Final = "code-1"
+
+
+def written(log: Callable[[], object]) -> list[Written]:
+    """Return what a coordinator would write of all that happens to the one group of a story."""
+    found: list[Written] = []
+    plain = Scene.do
+    historian = Historian(Policy(), CODE)
+
+    def do(scene: Scene, item: Input) -> Reply:
+        assert scene.policy == Policy()
+        if isinstance(item, Started):
+            historian.begin_anew()
+        before = scene.group, scene.soft
+        reply = plain(scene, item)
+        assert scene.last is not None
+        if scene.last.records:
+            history = historian.history(NOBODY_ASKED, (item,), before, scene.last, at=(scene.now_ms, 0.5))
+            assert history.trace is not None
+            found.append(Written(scene.last.records, history, encode_trace(history.trace)))
+            historian.committed(before[1])
+        return reply
+
+    with patch.object(Scene, "do", do):
+        log()
+    return found
+
+
+def made_again(group: str, written: Sequence[Written], *, traced: bool, code: str = CODE) -> GroupReplay:
+    """Return what comes of decisions that were written down, all of one day, when they are made again by ``code``."""
+    last = sum(len(one.records) for one in written)
+    plan = GroupPlan(group, 0, known=True, first=1, last=last, missing=0, ends=True)
+    again = GroupReplay(plan, begin_ms=0, code=code, has_histories=True)
+    version = 0
+    for one in written:
+        at_ms, history = one.history.at_ms, one.history
+        if traced:
+            again.trace(version, TRACE_VERSION, one.trace, at_ms)
+        if history.changes:
+            again.history(version, msgspec.json.encode(history.changes), at_ms)
+        if history.generation is not None:
+            again.generation(version, msgspec.json.encode(history.generation), at_ms)
+        for record in one.records:
+            version += 1
+            again.record(version, record, at_ms)
     again.end()
     return again

@@ -2,74 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
-import msgspec
 import pytest
-from tests.audit.replayed import replayed
+from tests.audit.replayed import made_again, replayed, written
 from tests.audit.small_day import DAY, SCENARIO
 from tests.runtime.stories import STORIES, StoryScene, fails_to_be_placed, hands_over, is_suspected
 from tests.runtime.test_historian import Written, played
 
 from batonpass.audit.findings import FINDINGS_PER_LAW
-from batonpass.audit.group_replay import GroupReplay
-from batonpass.audit.plan import GroupPlan
 from batonpass.codec.generations import PROBE
-from batonpass.codec.traces import TRACE_VERSION, encode_trace
-from batonpass.core.state.inputs import Input
 from batonpass.core.state.records import ProbeScheduled, RebalanceScheduled
-from batonpass.core.state.replies import Reply
 from batonpass.days.generate import rows_of
 from batonpass.days.plant import Fault, plant
 from batonpass.days.rows import GroupRows
-from batonpass.runtime.history import NOBODY_ASKED, Historian
 
 CODE = "code-1"
-
-
-def made_again(group: str, written: Sequence[Written], *, traced: bool, code: str = CODE) -> GroupReplay:
-    """Return what comes of decisions that were written down, all of one day, when they are made again by ``code``."""
-    last = sum(len(one.records) for one in written)
-    plan = GroupPlan(group, 0, known=True, first=1, last=last, missing=0, ends=True)
-    again = GroupReplay(plan, begin_ms=0, code=code, has_histories=True)
-    version = 0
-    for one in written:
-        at_ms, history = one.history.at_ms, one.history
-        if traced:
-            again.trace(version, TRACE_VERSION, one.trace, at_ms)
-        if history.changes:
-            again.history(version, msgspec.json.encode(history.changes), at_ms)
-        if history.generation is not None:
-            again.generation(version, msgspec.json.encode(history.generation), at_ms)
-        for record in one.records:
-            version += 1
-            again.record(version, record, at_ms)
-    again.end()
-    return again
-
-
-@pytest.fixture
-def written(monkeypatch: pytest.MonkeyPatch) -> list[Written]:
-    """Collect what a coordinator would write of every story."""
-    found: list[Written] = []
-    plain = StoryScene.do
-    historians: dict[int, Historian] = {}
-
-    def do(scene: StoryScene, item: Input) -> Reply:
-        before = scene.group, scene.soft
-        reply = plain(scene, item)
-        assert scene.last is not None
-        if scene.last.records:
-            historian = historians.setdefault(id(scene), Historian(scene.policy, CODE))
-            history = historian.history(NOBODY_ASKED, (item,), before, scene.last, at=(scene.now_ms, 0.5))
-            assert history.trace is not None
-            found.append(Written(scene.last.records, history, encode_trace(history.trace)))
-            historian.committed(before[1])
-        return reply
-
-    monkeypatch.setattr(StoryScene, "do", do)
-    return found
 
 
 @pytest.mark.parametrize(
@@ -77,13 +26,11 @@ def written(monkeypatch: pytest.MonkeyPatch) -> list[Written]:
     # Whose solver fails is a stand-in; decided again, there is a solver.
     [(story, traced) for story in STORIES for traced in (True, False) if not traced or story is not fails_to_be_placed],
 )
-def test_a_story_is_made_again_to_the_same(
-    story: Callable[[], StoryScene], written: list[Written], *, traced: bool
-) -> None:
-    scene = story()
-    again = made_again(scene.group.id, written, traced=traced)
+def test_a_story_is_made_again_to_the_same(story: Callable[[], StoryScene], *, traced: bool) -> None:
+    found = written(story)
+    again = made_again("g", found, traced=traced)
     assert [one for one in again.kept.first() if not one.detail.startswith("when the day ended")] == []
-    assert again.replayed == (len(written) if traced else 0)
+    assert again.replayed == (len(found) if traced else 0)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -104,39 +51,33 @@ def test_other_words_of_another_version_are_no_fault() -> None:
     assert history.generation is not None
     reasons = tuple(one._replace(detail="in other words") for one in history.generation.reasons)
     other = replace(history, generation=history.generation._replace(reasons=reasons))
-    written = [*scene.written[:place], replace(scene.written[place], history=other), *scene.written[place + 1 :]]
-    (fault,) = made_again(scene.group.id, written, traced=True).kept.first()
+    whole = [*scene.written[:place], replace(scene.written[place], history=other), *scene.written[place + 1 :]]
+    (fault,) = made_again(scene.group.id, whole, traced=True).kept.first()
     assert "in other words as shown" in fault.detail
-    assert made_again(scene.group.id, written, traced=True, code="code-2").kept.first() == []
+    assert made_again(scene.group.id, whole, traced=True, code="code-2").kept.first() == []
 
 
-def test_histories_of_a_version_that_did_not_tell_when_a_member_was_last_heard_are_no_fault(
-    written: list[Written],
-) -> None:
+def test_histories_of_a_version_that_did_not_tell_when_a_member_was_last_heard_are_no_fault() -> None:
     """It told neither of members for whom nobody waits."""
-    name = is_suspected().group.id
-    earlier = []
-    for one in written:
+    found, earlier = written(is_suspected), []
+    for one in found:
         changes = tuple(change._replace(heard_ms=None) for change in one.history.changes if change.kind != "waived")
         earlier.append(replace(one, history=replace(one.history, changes=changes)))
-    assert any(change.kind == "waived" for one in written for change in one.history.changes)
-    assert made_again(name, earlier, traced=True, code="code-0").kept.first() == []
-    assert made_again(name, earlier, traced=True).kept.first() != []
+    assert any(change.kind == "waived" for one in found for change in one.history.changes)
+    assert made_again("g", earlier, traced=True, code="code-0").kept.first() == []
+    assert made_again("g", earlier, traced=True).kept.first() != []
 
 
 @pytest.mark.parametrize("named", [(), (PROBE,), ("join",)])
-def test_what_nothing_had_asked_for_a_probe_placed_also_where_no_trigger_is_named(
-    written: list[Written], named: tuple[str, ...]
-) -> None:
+def test_what_nothing_had_asked_for_a_probe_placed_also_where_no_trigger_is_named(named: tuple[str, ...]) -> None:
     """Earlier programs named no trigger where a probe had placed a target."""
-    scene = hands_over()
     unasked = []
-    for one in written:
+    for one in written(hands_over):
         records = tuple(record for record in one.records if not isinstance(record, RebalanceScheduled))
         generation = one.history.generation
         shown = generation if generation is None else generation._replace(triggers=named)
         unasked.append(Written(records, replace(one.history, generation=shown), one.trace))
-    found = made_again(scene.group.id, unasked, traced=False).kept.first()
+    found = made_again("g", unasked, traced=False).kept.first()
     assert any("triggers" in one.detail for one in found) == (named == ("join",))
 
 
@@ -145,8 +86,8 @@ def test_what_follows_from_a_decision_that_comes_out_otherwise_is_not_found_agai
     scene = played(0)
     place, record = next(
         (place, one)
-        for place, written in enumerate(scene.written)
-        for one in written.records
+        for place, decision in enumerate(scene.written)
+        for one in decision.records
         if isinstance(one, ProbeScheduled) and one.at_ms is not None
     )
     decision = scene.written[place]
