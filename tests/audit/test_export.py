@@ -86,7 +86,7 @@ async def test_every_row_of_the_day_is_taken_and_no_other(
     assert {name: outcome.rows[f"around/{name}"] for name in beside} == beside
     assert files_of(tmp_path) == sorted(f"log/{name}/day={DAY}/rows.parquet" for name in (*EXPORTED, *AROUND))
     records = pq.read_table(tmp_path / "log" / "record_log").to_pylist()
-    assert {(one["group_id"], one["seq"]) for one in records} == {(name, seq) for name in GROUPS for seq in (4, 5, 6)}
+    assert [(one["group_id"], one["seq"]) for one in records] == [(name, seq) for name in GROUPS for seq in (4, 5, 6)]
     assert {one["payload"] for one in records} == {'{"b": 1, "a":  [1, "\\u0000"]}'}
     assert {one["day"] for one in records} == {str(DAY)}
     instants = sorted({one["at"] for one in records})
@@ -96,6 +96,19 @@ async def test_every_row_of_the_day_is_taken_and_no_other(
     assert {(one["task_id"], one["warm"]) for one in changes} == {("0_1", True), ("0_2", None)}
     generations = pq.read_table(tmp_path / "log" / "generations").to_pylist()
     assert {tuple(one["triggers"]) for one in generations} == {("join", "x")}
+
+
+async def test_every_table_is_sorted_by_group(
+    filled: AsyncEngine, database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reader of one group skips the others; the groups of one query are no order of all."""
+    monkeypatch.setattr(plan, "GROUPS_AT_ONCE", 1)
+    await sql(filled, "update record_log set at = at where group_id = 'it''s'")
+    await exported(database_url, DAY, tmp_path)
+    for name in (*EXPORTED, *AROUND):
+        groups = pq.read_table(tmp_path / "log" / name / f"day={DAY}").column("group_id").to_pylist()
+        assert groups == sorted(groups), name
+        assert len(set(groups)) in {0, len(GROUPS)}
 
 
 async def test_no_column_is_left_behind(filled: AsyncEngine, database_url: str, tmp_path: Path) -> None:

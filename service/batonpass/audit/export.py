@@ -26,7 +26,10 @@ SETTLES: Final = timedelta(minutes=10)
 """How long after a day rows of it may still come: coordinators write the time of their own clocks."""
 
 TABLES: Final = ("record_log", "group_heads", "snapshots", "generations", "assignment_events", "traces", "samples")
-"""What is exported, every column of it; JSON is written as its text, byte for byte."""
+"""What is exported, every column of it, sorted by group; JSON is written as its text, byte for byte."""
+
+WITHIN_GROUP: Final = {"record_log": "seq", "samples": "at", "group_heads": "version"}
+"""By what the rows of a group are sorted; those of the other tables are by version."""
 
 _IN_RANGES: Final = (
     "select rows.* from {table} join (values {ranges}) as ranges(of_group, first, last)"
@@ -132,7 +135,8 @@ def selects(cursor: adbc.Cursor, day: date) -> dict[str, str]:
     of_day = [one for one in groups if one.last >= one.first]
     chains = [CHAIN_BEGIN.format(group=quoted(one.group), first=one.first) for one in of_day]
     add("traces", [(one, begin, one.last - 1) for one, begin in zip(of_day, chains, strict=True)], elsewhere)
-    return found
+    order = {name: WITHIN_GROUP.get(name.removeprefix(AROUND), "version") for name in found}
+    return {name: f"{sql} order by group_id, {order[name]}" for name, sql in found.items()}
 
 
 _Range = tuple[GroupPlan, int | str, int]
