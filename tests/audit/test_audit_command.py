@@ -84,6 +84,15 @@ def test_a_database_that_is_not_there_is_said_without_its_password(monkeypatch: 
     assert (code, "BATONPASS_DATABASE_URL" in err) == (2, True)
 
 
+def test_a_password_is_not_put_into_a_command_that_spark_keeps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark's log of events has the command line of what was submitted, and any reader of the log has the password."""
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+    code, out, err = audit("--day", str(DAY), "--database-url", NOWHERE.replace("nobody", "nobody:hush"))
+    assert (code, "Set BATONPASS_DATABASE_URL instead." in err, "hush" in out + err) == (2, True, False)
+    code, _, err = audit("--day", str(DAY), "--database-url", NOWHERE)
+    assert (code, "could not be read" in err) == (3, True)
+
+
 @pytest.mark.parametrize(
     ("error", "sentence"),
     [

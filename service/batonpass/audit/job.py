@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -233,7 +232,3 @@ def _verdict(tables: DayTables, audit: Audit, tell: Tell, log_lines: Sequence[st
         log_lines=tuple(log_lines),
         so_far_ms=plan.so_far_ms,
     )
-
-
-if __name__ == "__main__":
-    sys.exit("submit batonpass/__main__.py, with the arguments of `batonpass`: audit --day …")

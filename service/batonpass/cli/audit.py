@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from datetime import timedelta
 from typing import Annotated
 
@@ -15,6 +16,9 @@ from batonpass.database_url import DatabaseUrl
 from batonpass.variables import variable
 
 app = typer.Typer(add_completion=False)
+
+SUBMITTED = "PYSPARK_GATEWAY_PORT"
+"""The variable that `spark-submit` sets for the program that it starts."""
 
 
 @app.command()
@@ -157,9 +161,12 @@ def _url(given: str | None) -> str:
             " exactly one `batonpass up` on this machine.",
         )
     try:
-        DatabaseUrl.read(url)
+        read = DatabaseUrl.read(url)
     except ValueError as error:
         raise Failure(Exit.BAD_INPUT, f"{'--database-url' if given else 'BATONPASS_DATABASE_URL'}: {error}.") from None
+    if given and SUBMITTED in os.environ and read.hide(given) != given:
+        said = "Spark keeps the command in its log of events, with the password of --database-url."
+        raise Failure(Exit.BAD_INPUT, said, todo="Set BATONPASS_DATABASE_URL instead.")
     return url
 
 
