@@ -80,6 +80,8 @@ PLANTED = (
     ("The service runs without Spark", "postgres/record_log", "pyspark"),
     ("The audit runs without the service", "audit/job", "batonpass.runtime"),
     ("The audit runs without the service", "audit/job", "fastapi"),
+    ("The audit's ledger shares nothing with the code that it checks", "audit/ledger", "batonpass.core.state.evolve"),
+    ("The audit's ledger shares nothing with the code that it checks", "audit/facts", "batonpass.invariants"),
     ("The dashboard knows the public API only", "dashboard/pages", "batonpass.core"),
     (
         "The worker imports nothing of the service but the ids and the codec",
