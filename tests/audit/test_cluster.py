@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -12,6 +13,7 @@ import pyarrow.parquet as pq
 import pyspark
 import pytest
 from tests.audit import planted
+from tests.audit.conftest import Audited
 from tests.waiting import wait_until
 
 from batonpass import __main__
@@ -25,24 +27,36 @@ CLUSTER = "local-cluster[2,1,1024]"
 QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
-STEPS = ("following every task", "drawing")
-"""When executors work: each step behind them, as writing Parquet, reads what they hold in the same way as drawing."""
+STEPS = ("following every task", "drawing", "writing Parquet", "trying other settings")
+"""When executors work."""
+COMPUTED = (STEPS[0], STEPS[-1])
+"""The steps in which Python works on executors; the others read what executors hold."""
+
+NAME = "the nightly audit"
+"""What a person calls this run, so that Spark's pages do."""
 
 
 def test_a_cluster_that_loses_an_executor_at_each_step_finds_what_one_machine_finds(
-    planted_url: str, tmp_path: Path
+    audited: Audited, tmp_path: Path
 ) -> None:
     """The executors run the program that was sent to them; the parts of one that is killed are computed again."""
-    home = Path(pyspark.__file__).parent
+    home, events = Path(pyspark.__file__).parent, tmp_path / "events"
+    events.mkdir()
     env = os.environ | {"SPARK_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
-    env["BATONPASS_DATABASE_URL"] = planted_url
+    env["BATONPASS_DATABASE_URL"] = audited.url
     settings = {"spark.driver.host": "127.0.0.1", "spark.executor.memory": "700m", "spark.ui.enabled": "false"}
+    settings |= {
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.dir": str(events),
+        "spark.eventLog.compress": "false",
+    }
     # What runs for seconds is not worth compiling well.
     settings |= dict.fromkeys(("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions"), QUICK)
-    command = [str(home / "bin/spark-submit"), "--master", CLUSTER]
+    command = [str(home / "bin/spark-submit"), "--master", CLUSTER, "--name", NAME]
     command += [f"--conf={name}={value}" for name, value in settings.items()]
     command += ["--py-files", str(packed(tmp_path)), __main__.__file__]
-    command += ["audit", "--day", str(planted.DAY), "--no-what-if", "--no-keep", "--out", str(tmp_path / "out")]
+    command += ["audit", "--day", str(planted.DAY), "--no-keep", "--objective", "0.995", "--what-if-seconds", "1"]
+    command += ["--out", str(tmp_path / "out")]
     said: list[str] = []
     killed = []
     with subprocess.Popen(
@@ -51,26 +65,57 @@ def test_a_cluster_that_loses_an_executor_at_each_step_finds_what_one_machine_fi
         assert audit.stdout is not None
         for line in audit.stdout:
             said.append(line)
-            if any(step in line for step in STEPS):
-                killed.append(kill_an_executor_of(audit.pid))
+            step = next((one for one in STEPS[len(killed) :] if one in line), None)
+            if step is not None:
+                killed.append(kill_an_executor_of(audit.pid, at_work=step in COMPUTED))
     out = "".join(said)
     assert len(killed) == len(set(killed)) == len(STEPS), out
     assert f"{planted.DAY}: L1, L2, L4, L7, L8, L9 and L10 were broken" in out
     assert "2 of them with another outcome." in out
+    assert "other settings were not tried: Py4J" not in out
     assert audit.returncode == 1
-    assert pq.read_table(tmp_path / "out" / "gaps" / f"day={planted.DAY}").num_rows > 0
+    for table in ("intervals", "gaps", "warmups", "measures", "downtime", "findings"):
+        alone, here = (rows_of(folder / table) for folder in (audited.out, tmp_path / "out"))
+        assert here == alone != [], table
+    told = [json.loads(line) for one in sorted(events.rglob("events_*")) for line in one.read_text().splitlines()]
+    assert {one["App Name"] for one in told if one["Event"] == "SparkListenerApplicationStart"} == {NAME}
+    described = {
+        one["Properties"].get("spark.job.description", "?") for one in told if one["Event"] == "SparkListenerJobStart"
+    }
+    assert {one for one in STEPS if any(said.startswith(one) for said in described)} == set(STEPS), described
+    assert "?" not in described
 
 
-def kill_an_executor_of(driver: int) -> int:
-    """Kill one of a driver's executors, as a machine that goes takes it along; return its process."""
+def rows_of(folder: Path) -> list[dict[str, object]]:
+    """Return the rows of a table of the day, but for what a trial of other settings adds."""
+    rows = pq.read_table(folder / f"day={planted.DAY}").to_pylist()
+    return [one for one in rows if one.get("law") != "what-if-incomplete"]
+
+
+def children(process: int, of: str) -> list[int]:
+    """Return the processes that a process has started, by what is in their command lines."""
+    found = subprocess.run(["pgrep", "-P", str(process), "-f", of], capture_output=True, check=False)
+    return [int(one) for one in found.stdout.split()]
+
+
+def kill_an_executor_of(driver: int, *, at_work: bool) -> int:
+    """Kill one of a driver's executors, as a machine that goes takes it along; return its process.
+
+    ``at_work``: one whose Python worker has a part under way.
+    """
+
+    def is_at_work(executor: int) -> bool:
+        workers = [one for daemon in children(executor, "pyspark.daemon") for one in children(daemon, "pyspark")]
+        states = [
+            subprocess.run(["ps", "-o", "stat=", "-p", str(one)], capture_output=True, text=True, check=False)
+            for one in workers
+        ]
+        return any(one.stdout.startswith("R") for one in states)
 
     def executors() -> list[int]:
-        found = subprocess.run(
-            ["pgrep", "-P", str(driver), "-f", "CoarseGrainedExecutorBackend"], capture_output=True, check=False
-        )
-        return [int(one) for one in found.stdout.split()]
+        return [one for one in children(driver, "CoarseGrainedExecutorBackend") if not at_work or is_at_work(one)]
 
-    wait_until(lambda: bool(executors()), within_s=120)
-    one = executors()[0]
-    os.kill(one, signal.SIGKILL)
-    return one
+    found: list[int] = []
+    wait_until(lambda: bool(found.extend(executors()) or found), within_s=120)
+    os.kill(found[0], signal.SIGKILL)
+    return found[0]
