@@ -38,6 +38,9 @@ NOTICES: Final[Mapping[str, str]] = {
 }
 """What breaks no law and is worth a look, by the name of the finding."""
 
+TITLES: Final[Mapping[str, str]] = {**LAWS, **NOTICES, "L2": "what is stored is whole, and agrees with itself"}
+"""What a finding is called for people: a law as it shows in what is stored."""
+
 BROKEN: Final[Mapping[str, tuple[str, str]]] = {
     "L1": (
         (

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import asdict, replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,6 +20,7 @@ from batonpass.audit.whatif import Tried
 from batonpass.audit_words import advised
 from batonpass.cli import app
 from batonpass.cli import audits as cli_audits
+from batonpass.laws import BROKEN
 
 
 def found(law: str, detail: str, *at: int, task: str | None = "0_7", group: str = "orders") -> Finding:
@@ -238,3 +241,18 @@ def test_a_laws_only_finding_is_open_and_a_folded_card_names_its_task() -> None:
     )
     assert '<details class="card">' in folded
     assert "<b>orders</b> · 2 alike · 0_7 and more" in folded
+
+
+def test_the_runbook_says_of_each_law_what_the_report_says() -> None:
+    """In the same order, the worst law first, with the same commands, and that L2 comes before others."""
+    page = (Path(__file__).parents[2] / "docs" / "runbooks" / "audit-failed.md").read_text(encoding="utf-8")
+    said = {
+        law: text
+        for laws, text in re.findall(r"^   - \*\*(.+?)\*\*(.*(?:\n     .*)*)", page, re.MULTILINE)
+        for law in laws.split(", ")
+    }
+    assert list(said) == list(BROKEN)
+    for law, (_, todo) in BROKEN.items():
+        for command in re.findall(r"`batonpass (?:db )?\w+", todo):
+            assert command in said[law], law
+        assert ("L2 is broken" in said[law]) == ("L2 is broken" in todo), law

@@ -173,13 +173,15 @@ def test_a_bad_day_is_told_by_law_the_worst_first_with_one_card_for_each_cause()
     places = [text.index(f"{law}: ") for law in ("fatal L1", "fatal L2", "fatal L10", "fatal L7", "fatal L8")]
     assert places == sorted(places)
     assert places[-1] < text.index("notice stuck-task: ")
-    assert "L2 (persist, then change memory, then answer) was broken 2,679 times in 4 groups: at 14:00:00." in text
+    assert (
+        "L2 (what is stored is whole, and agrees with itself) was broken 2,679 times in 4 groups: at 14:00:00." in text
+    )
     assert "· 2,679 in 4 groups" in text
     assert "Begin with L2: " in text
     assert "Begin with L2" not in Page(as_html(sample_result())).text
     assert "batonpass explain g1 0_1" in text
     assert made.count("What to do now.") == 5
-    assert made.count("persist, then change memory, then answer") == 2
+    assert made.count("what is stored is whole, and agrees with itself") == 2
 
 
 def test_what_differs_only_in_tasks_members_and_numbers_is_one_cause() -> None:

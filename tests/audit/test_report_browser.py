@@ -29,9 +29,11 @@ def browser() -> Iterator[Browser]:
         started.close()
 
 
-def opened(browser: Browser, path: Path, *, width: int = 1200, dark: bool = False) -> tuple[Page, list[str]]:
+def opened(
+    browser: Browser, path: Path, *, width: int = 1200, height: int = 900, dark: bool = False
+) -> tuple[Page, list[str]]:
     """Open a report; return the page, and what it complains of and asks for."""
-    page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme="dark" if dark else "light")
+    page = browser.new_page(viewport={"width": width, "height": height}, color_scheme="dark" if dark else "light")
     messages: list[str] = []
     page.on("pageerror", lambda error: messages.append(f"error: {error}"))
     page.on("console", lambda message: messages.append(f"console: {message.text}"))
@@ -71,13 +73,14 @@ def test_markup_of_users_stays_text(browser: Browser, tmp_path: Path) -> None:
     page.close()
 
 
-def test_all_of_a_bad_day_is_said_on_two_screens(browser: Browser, tmp_path: Path) -> None:
-    """Two screens of a large display; what is more is folded, and opens where it stands."""
-    page, messages = opened(browser, written(bad_day(), tmp_path), width=1920)
+@pytest.mark.parametrize(("width", "height"), [(1920, 1200), (1440, 900)])
+def test_all_of_a_bad_day_is_said_on_two_screens(browser: Browser, tmp_path: Path, width: int, height: int) -> None:
+    """Of a large display, and of a laptop; what is more is folded, and opens where it stands."""
+    page, messages = opened(browser, written(bad_day(), tmp_path), width=width, height=height)
     assert messages == []
     assert page.evaluate("document.querySelectorAll('.card[open]').length") == 0
     bottom = page.evaluate("document.querySelector('#findings').getBoundingClientRect().bottom")
-    assert bottom <= 2 * 1_200, bottom
+    assert bottom <= 2 * height, bottom
     page.locator(".card summary").first.click()
     assert page.locator(".card[open] li").first.is_visible()
     page.close()

@@ -44,7 +44,7 @@ from batonpass.audit.rows import Generation, Interval, Of, Warmup
 from batonpass.audit_words import MEASURES, advised, amount, listed, measured, number, share
 from batonpass.core.state.durations import duration
 from batonpass.core.state.ids import subtopology_sort_key
-from batonpass.laws import LAWS, NOTICES, meaning_of
+from batonpass.laws import NOTICES, TITLES, meaning_of
 
 
 def clock(at_ms: int) -> str:
@@ -152,12 +152,11 @@ def in_short(result: AuditResult) -> list[str]:
     broken = result.broken
     for law in sorted(broken, key=RANK.__getitem__):
         times = "once" if broken[law] == 1 else f"{broken[law]:,} times"
-        meaning = f" ({LAWS[law]})" if law in LAWS else ""
         some = [one for one in result.findings if one.law == law and one.severity is Severity.FATAL]
         groups = sorted({one.group for one in some})
         where = listed(groups) if len(groups) <= GROUPS_NAMED else amount(len(groups), "group")
         when = _when(some, result)
-        said.append(f"{law}{meaning} was broken {times} in {where}{when and f': {when}'}.")
+        said.append(f"{law} ({TITLES[law]}) was broken {times} in {where}{when and f': {when}'}.")
     if len(broken) > 1 and "L2" in broken:
         said.append(
             "Begin with L2: where it is broken, the rest is not proven until it is known who or what changed rows."
@@ -269,7 +268,7 @@ def _laws(result: AuditResult) -> list[dict[str, Any]]:
             {
                 "severity": severity.value,
                 "law": law,
-                "title": LAWS.get(law) or NOTICES[law],
+                "title": TITLES[law],
                 "count": kept + left_out,
                 "groups": amount(len({group for group, _ in by_cause}), "group"),
                 "advice": advice,

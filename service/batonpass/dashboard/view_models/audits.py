@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from batonpass.audit_words import MEASURES, measured
-from batonpass.laws import LAWS, NOTICES
+from batonpass.laws import TITLES
 from batonpass.zones import Zone
 
 Json = Mapping[str, Any]
@@ -22,7 +22,7 @@ STATE: Final[Mapping[str, str]] = {
 
 def law_words(law: str) -> str:
     """Return the statement of a law, or of a finding that breaks none; for an unknown one its name."""
-    return LAWS.get(law) or NOTICES.get(law) or law.replace("-", " ")
+    return TITLES.get(law) or law.replace("-", " ")
 
 
 def when_of(evidence: Json, zone: Zone) -> str:
