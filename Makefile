@@ -54,7 +54,7 @@ audit: ## audit a day of the log with Spark (ARGS="--day today --out audits" whi
 	.venv/bin/batonpass audit $(ARGS)
 
 .PHONY: bench-audit
-bench-audit: ## time the nightly audit, and a part of it in Spark's own SQL (ARGS="--records 100000")
+bench-audit: ## time the nightly audit (ARGS="--records 100000")
 	$(ENVIRONMENT) dev
 	.venv/bin/python -m tests.benchmarks.audit $(ARGS)
 

@@ -1,4 +1,4 @@
-"""How the audit scales: its time and memory against the number of records, and against Spark's own SQL."""
+"""How the audit scales: its time and memory against the number of records."""
 
 from datetime import date
 
