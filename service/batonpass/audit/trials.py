@@ -98,43 +98,34 @@ def grid(scenario: Scenario, now: Outcome) -> Grid:
     config = parse_config(scenario.config)
     stateful = sum(subtopology.partitions for subtopology in scenario.subtopologies if subtopology.stateful)
     budget, lag, standbys = config.warmup_budget(stateful), config.acceptable_recovery_lag, config.num_standby_replicas
-    most = standbys
-    idle = set[str]()
+    acts = {step.act for step in scenario.steps}
+    least = 0 if Act.CRASH in acts else standbys
+    is_down = _avoidable_ms(now) >= _needed(now, None).downtime_ms
+    most = standbys + (is_down and len(scenario.workers) > standbys + 1)
+    idle = set() if acts & {Act.CRASH, Act.LEAVE, Act.RESTART} else {"rejoin_grace_ms"}
     if not (now.moves or now.bytes):
         idle |= {"max_warmup_replicas", "acceptable_recovery_lag", "probing_rebalance_interval_ms"}
-    if not any(step.act in {Act.CRASH, Act.LEAVE, Act.RESTART} for step in scenario.steps):
-        idle.add("rejoin_grace_ms")
-    if len(scenario.workers) > standbys + 1 and _avoidable_ms(now) >= _needed(now, None).downtime_ms:
-        most += 1
-    least = 0 if any(step.act is Act.CRASH for step in scenario.steps) else standbys
-    alone: list[dict[str, Value]] = [{"max_warmup_replicas": 2 * budget}, {"max_warmup_replicas": 4 * budget}]
-    if budget > 1:
-        alone.append({"max_warmup_replicas": budget // 2})
-    alone += [{"acceptable_recovery_lag": lag * 10}, {"acceptable_recovery_lag": lag // 10}]
-    alone += [{"num_standby_replicas": count} for count in (standbys - 1, most)]
-    alone += [{"rejoin_grace_ms": grace} for grace in GRACES_MS]
-    if config.probing_rebalance_interval_ms > PROBE_OFTEN_MS:
-        alone.append({"probing_rebalance_interval_ms": PROBE_OFTEN_MS})
+    other: dict[str, tuple[Value, ...]] = {
+        "max_warmup_replicas": (2 * budget, 4 * budget, budget // 2 or budget),
+        "acceptable_recovery_lag": (lag * 10, lag // 10),
+        "num_standby_replicas": (standbys - 1, most),
+        "rejoin_grace_ms": GRACES_MS,
+        "probing_rebalance_interval_ms": (min(PROBE_OFTEN_MS, config.probing_rebalance_interval_ms),),
+    }
     defaults: dict[str, Value] = {name: getattr(DEFAULTS, name) for name in TUNED}
-    alone += [{name: value} for name, value in defaults.items()]
-    more: dict[str, Value] = {"max_warmup_replicas": 4 * budget}
-    together = [
-        {"acceptable_recovery_lag": lag // 10} | more,
-        {"num_standby_replicas": most} | more,
-        {"rejoin_grace_ms": GRACES_MS[-1]} | more,
-        defaults,
-    ]
+    alone = [{name: value} for name in TUNED for value in (*other.get(name, ()), defaults[name])]
+    pairs = {"acceptable_recovery_lag": lag // 10, "num_standby_replicas": most, "rejoin_grace_ms": GRACES_MS[-1]}
+    together = [{"max_warmup_replicas": 4 * budget, name: value} for name, value in pairs.items()] + [defaults]
     tried = [present(scenario)]
 
     def new(changes: Sequence[Mapping[str, Value]]) -> tuple[dict[str, Value], ...]:
-        found = []
+        first = len(tried)
         for change in changes:
             wanted = tried[0] | {name: value for name, value in change.items() if name not in idle}
             is_fair = least <= int(wanted["num_standby_replicas"] or 0) <= most
             if is_fair and wanted not in tried and _is_allowed(config, wanted):
-                found.append(wanted)
                 tried.append(wanted)
-        return tuple(found)
+        return tuple(tried[first:])
 
     return Grid(new(alone), new(together))
 
