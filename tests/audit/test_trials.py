@@ -247,7 +247,10 @@ def test_a_recommendation_shows_everything_that_was_tried() -> None:
     assert "1 more copy of every task, about 10.0 GB" in found.confidence
     same = recommendation("g", lived_day(60_000), trials[:1])
     assert same.recommended == same.present
-    assert "No other setting was tried" in same.confidence
+    assert "No other setting was tried: none could have saved anything." in same.confidence
+    late = recommendation("g", lived_day(60_000), trials[:1], late=True)
+    assert "There was no time to try every setting." in late.confidence
+    assert "none could have saved" not in late.confidence
     both = recommendation("g", lived_day(60_000), [*trials[:1], trial(59_000, max_warmup_replicas=4)])
     assert "No setting is clearly better: none saves enough" in both.confidence
 

@@ -107,12 +107,18 @@ class Here:
         return self._given
 
 
-def in_rounds(rows: GroupRows, monkeypatch: pytest.MonkeyPatch, *costs: int) -> tuple[Here, list[Outcome], list[str]]:
-    """Return what is tried of a day, and told, where trials come to these downtimes, the last one for all others."""
+def in_rounds(
+    rows: GroupRows, monkeypatch: pytest.MonkeyPatch, *costs: int | None
+) -> tuple[Here, list[Outcome], list[str]]:
+    """Return what is tried of a day, and told, where trials come to these downtimes, the last one for all others.
+
+    None: there is no time for it.
+    """
     left = list(costs)
 
-    def attempt(_: Scenario, settings: Mapping[str, Value]) -> Outcome:
-        return Outcome(settings, left.pop(0) if len(left) > 1 else left[0], 10, 1_000)
+    def attempt(_: Scenario, settings: Mapping[str, Value]) -> Outcome | str:
+        cost = left.pop(0) if len(left) > 1 else left[0]
+        return NO_TIME if cost is None else Outcome(settings, cost, 10, 1_000)
 
     day, here, told = day_from(log(rows)), Here(), list[str]()
     monkeypatch.setattr(whatif, "attempt", attempt)
@@ -147,6 +153,13 @@ def test_it_is_told_where_no_setting_gets_better(rows: GroupRows, monkeypatch: p
     assert set(changes(grid)[1:]) == {1}
     assert told == ["small: no setting by itself makes anything better, so no more are tried"]
     assert here.told[-1] == "trying other settings: one at a time"
+
+
+def test_what_there_was_no_time_for_is_not_said_to_be_no_better(
+    rows: GroupRows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, grid, told = in_rounds(rows, monkeypatch, 60_000, 60_000, None)
+    assert (len(grid), told) == (2, [])
 
 
 @pytest.mark.needs("spark")

@@ -163,10 +163,16 @@ def attempt(scenario: Scenario, settings: Mapping[str, Value]) -> Outcome | str:
     return Outcome(settings, *cost, len(played.missed), counted.imbalance)
 
 
-def recommendation(group: str, day: DayScenario, trials: Sequence[Outcome]) -> Recommendation:
-    """Return what to set; ``trials`` begin with that of the present settings."""
+def recommendation(group: str, day: DayScenario, trials: Sequence[Outcome], *, late: bool = False) -> Recommendation:
+    """Return what to set; ``trials`` begin with the present settings. ``late``: there was no time for others."""
     now, best = trials[0], choose(trials, day.lived)
-    said = _sentences(day, now, best, is_only=len(trials) == 1)
+    said = _sentences(day, now, best)
+    if late:
+        said.append("There was no time to try every setting.")
+    elif len(trials) == 1:
+        said.append("No other setting was tried: none could have saved anything.")
+    elif best is now:
+        said.append("No setting is clearly better: none saves enough, and more than the simulation is off by.")
     return Recommendation(group, now, best, " ".join(said), tuple(trials))
 
 
@@ -265,7 +271,7 @@ def _standbys(one: Outcome) -> int:
     return count
 
 
-def _sentences(day: DayScenario, now: Outcome, best: Outcome, *, is_only: bool) -> list[str]:
+def _sentences(day: DayScenario, now: Outcome, best: Outcome) -> list[str]:
     """Say how sure the recommendation is, and what else it costs."""
     lived = day.lived
     what = "the day so far" if day.so_far else "the day"
@@ -277,10 +283,6 @@ def _sentences(day: DayScenario, now: Outcome, best: Outcome, *, is_only: bool) 
     ]
     is_sooner = now.waiting_ms - best.waiting_ms >= _needed(now, day.lived).waiting_ms
     told.append(_how_sure(day, now, by_waiting=is_sooner and best.downtime_ms >= now.downtime_ms))
-    if is_only:
-        told.append("No other setting was tried: none could have saved anything, or there was no time.")
-    elif best is now:
-        told.append("No setting is clearly better: none saves enough, and more than the simulation is off by.")
     if is_sooner:
         told.append(
             f"In total, tasks run away from their target for {duration(best.waiting_ms)} instead of {duration(now.waiting_ms)}."

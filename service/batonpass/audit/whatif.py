@@ -124,7 +124,7 @@ def recommend(
     grids = {group: grid(scenarios[group], outcome) for group, outcome in now.items()}
     play("one at a time", {group: one.alone for group, one in grids.items()})
     better = {group for group in grids if gets_better([one for one in tried[group] if isinstance(one, Outcome)])}
-    if at_rest := sorted(grids.keys() - better):
+    if at_rest := sorted(group for group in grids.keys() - better if NO_TIME not in tried[group]):
         tell(f"{', '.join(at_rest)}: no setting by itself makes anything better, so no more are tried")
     play("several together", {group: one.together for group, one in grids.items() if group in better})
     return recommendations(days, tried, too_large(groups))
@@ -179,7 +179,8 @@ def recommendations(days: Mapping[str, Day], tried: Mapping[str, Sequence[Trial]
         elif isinstance(now := tried[group][0], str):
             why_not[group] = f"simulated with the present settings, {now}"
         else:
-            found.append(recommendation(group, day, [one for one in tried[group] if isinstance(one, Outcome)]))
+            outcomes = [one for one in tried[group] if isinstance(one, Outcome)]
+            found.append(recommendation(group, day, outcomes, late=NO_TIME in tried[group]))
     late = sum(one == NO_TIME for trials in tried.values() for one in trials)
     return Tried(tuple(found), tuple(not_tried(group, why) for group, why in sorted(why_not.items())), late)
 
