@@ -173,11 +173,13 @@ def in_short(result: AuditResult) -> list[str]:
 
 
 def _over(result: AuditResult) -> list[str]:
-    """Return since when no law was broken any more, if that is known of every finding and group."""
+    """Return since when no law was broken any more, or that this is not known of every finding and group."""
     fatal = [one for one in result.findings if one.severity is Severity.FATAL]
     is_known = all(one.at and STILL not in one.detail and one.group not in result.unread for one in fatal)
-    if not fatal or not is_known or any(result.left_out.get(one.law) for one in fatal):
+    if not fatal:
         return []
+    if not is_known or any(result.left_out.get(one.law) for one in fatal):
+        return ["This day alone does not say whether it is over: the last command under each law does."]
     last_ms, end = max(one.at[-1] for one in fatal), "the day ended" if result.so_far_ms is None else "it was read"
     return [f"No law was broken after {clock(last_ms)[:8]}, for {duration(_end_ms(result) - last_ms)} until {end}."]
 
