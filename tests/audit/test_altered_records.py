@@ -64,16 +64,17 @@ def altered(value: Any) -> Iterator[tuple[str, Any]]:
             for name, inner in value.items():
                 for path, other in altered(inner):
                     yield f"{name}.{path}", value | {name: other}
-        case list() if value:
-            for path, other in altered(value[0]):
-                yield path, [other, *value[1:]]
+        case list():
+            for first in value[:1]:
+                for path, other in altered(first):
+                    yield path, [other, *value[1:]]
         case bool():
             yield "", not value
         case int() | float():
             yield "", value + 1
         case str():
             yield "", f"{value}x"
-        case None:
+        case _:
             yield "", 1
 
 
@@ -100,7 +101,7 @@ def test_any_altered_field_of_a_record_is_found(logs: list[list[Written]], kind:
                     tried.add(path)
                     payload = StoredRecord(kind, stored.version, json.dumps(other).encode())
                     _, read = read_entries(1, 0, 1, payload) if other is not None else ((), ProbeScheduled(7))
-                    records = (*decision.records[:place], read, *decision.records[place + 1 :])
+                    records: Any = (*decision.records[:place], read, *decision.records[place + 1 :])
                     damaged = [*log[:number], replace(decision, records=records), *log[number + 1 :]]
                     found = {one.law for one in made_again("g", damaged, traced=True).kept.first()}
                     # What cannot be read is found where it is read; nothing is decided again from there on.

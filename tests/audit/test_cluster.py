@@ -58,7 +58,7 @@ def test_a_cluster_that_loses_an_executor_at_each_step_finds_what_one_machine_fi
     command += ["audit", "--day", str(planted.DAY), "--no-keep", "--objective", "0.995", "--what-if-seconds", "1"]
     command += ["--out", str(tmp_path / "out")]
     said: list[str] = []
-    killed = []
+    killed: list[int] = []
     with subprocess.Popen(
         command, env=env, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     ) as audit:
@@ -115,7 +115,6 @@ def kill_an_executor_of(driver: int, *, at_work: bool) -> int:
     def executors() -> list[int]:
         return [one for one in children(driver, "CoarseGrainedExecutorBackend") if not at_work or is_at_work(one)]
 
-    found: list[int] = []
-    wait_until(lambda: bool(found.extend(executors()) or found), within_s=120)
+    found: list[int] = wait_until(executors, within_s=120)
     os.kill(found[0], signal.SIGKILL)
     return found[0]
