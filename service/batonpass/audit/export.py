@@ -9,7 +9,6 @@ retention waits for (``BATONPASS_KEEP_UNEXPORTED_DAYS``).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -51,19 +50,10 @@ class NotOver(Exception):
     """The day has not ended, or only just: rows of it may still come. Nothing was written."""
 
 
-@dataclass(frozen=True, slots=True)
-class Exported:
-    """A day that was exported: where its tables lie, and how many rows of each."""
+def export_day(database_url: str, day: date, out: str) -> Mapping[str, int]:
+    """Write every row of a day to ``out/log/TABLE/day=…/rows.parquet``; return how many rows each table has.
 
-    day: date
-    place: str
-    rows: Mapping[str, int]
-
-
-def export_day(database_url: str, day: date, out: str) -> Exported:
-    """Write every row of a day to ``out/log/TABLE/day=…/rows.parquet``, and mark the day as exported.
-
-    What an audit of the day needs of other days goes to ``out/log/around/TABLE``.
+    The day is marked as exported then. What an audit of the day needs of other days goes to ``out/log/around/TABLE``.
 
     ``out`` is a folder, or a URI that Arrow knows (``s3://``, ``gs://``, ``hdfs://``, ``file://``).
 
@@ -87,7 +77,7 @@ def export_day(database_url: str, day: date, out: str) -> Exported:
     with connected(database_url) as connection, connection.cursor() as cursor:
         bind(cursor, MARK, [(day, shown, to_json(counts))], (DATE, TEXT, TEXT))
         connection.commit()
-    return Exported(day, shown, counts)
+    return counts
 
 
 def columns_of(cursor: adbc.Cursor, table: str) -> dict[str, bool]:
