@@ -129,9 +129,12 @@ def test_a_spark_that_cannot_carry_out_an_audit_is_refused(monkeypatch: pytest.M
 
     from batonpass.audit import session  # noqa: PLC0415 - the same
 
-    for settings in ({"spark.master": "sc://there:15002"}, {"spark.remote": "sc://there:15002"}):
+    there = "sc://there:15002"
+    for settings, remote in (({"spark.master": there}, ""), ({"spark.remote": there}, ""), ({}, there)):
+        monkeypatch.setenv("SPARK_REMOTE", remote)
         with pytest.raises(session.UnfitSpark, match="Spark Connect"), session.opened(settings):
             pass
+    monkeypatch.delenv("SPARK_REMOTE")
     monkeypatch.setattr(pyspark, "__version__", "3.5.9")
     with pytest.raises(session.UnfitSpark, match=r"4\.0 or later, and this is 3\.5\.9"), session.opened():
         pass
