@@ -449,6 +449,7 @@ def log_of_another(day: GroupRows) -> None:
     """Have the log, and the head, of another group, which has them of this one."""
     other = lived(day.group_id, STEPS[1:])
     day.tables["record_log"], day.version = other.tables["record_log"], other.version
+    day.coordinator_epoch = other.coordinator_epoch
 
 
 def begin_with_token(day: GroupRows) -> None:
