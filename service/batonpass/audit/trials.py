@@ -98,6 +98,7 @@ def grid(scenario: Scenario, now: Outcome) -> Grid:
     config = parse_config(scenario.config)
     stateful = sum(subtopology.partitions for subtopology in scenario.subtopologies if subtopology.stateful)
     budget, lag, standbys = config.warmup_budget(stateful), config.acceptable_recovery_lag, config.num_standby_replicas
+    tried = [present(scenario)]
     acts = {step.act for step in scenario.steps}
     least = 0 if Act.CRASH in acts else standbys
     is_down = _avoidable_ms(now) >= _needed(now, None).downtime_ms
@@ -112,11 +113,13 @@ def grid(scenario: Scenario, now: Outcome) -> Grid:
         "rejoin_grace_ms": GRACES_MS,
         "probing_rebalance_interval_ms": (min(PROBE_OFTEN_MS, config.probing_rebalance_interval_ms),),
     }
-    defaults: dict[str, Value] = {name: getattr(DEFAULTS, name) for name in TUNED}
-    alone = [{name: value} for name in TUNED for value in (*other.get(name, ()), defaults[name])]
+    # Only a day in shadow tells what measured load would have moved, and it is no part of the defaults.
+    if config.balance_by is BalanceBy.SHADOW and any(one.load for one in scenario.subtopologies):
+        other["balance_by"] = (BalanceBy.MEASURED.value,)
+    defaults: dict[str, Value] = {name: getattr(DEFAULTS, name) for name in TUNED if name != "balance_by"}
+    alone = [{name: value} for name in TUNED for value in (*other.get(name, ()), defaults.get(name, tried[0][name]))]
     pairs = {"acceptable_recovery_lag": lag // 10, "num_standby_replicas": most, "rejoin_grace_ms": GRACES_MS[-1]}
     together = [{"max_warmup_replicas": 4 * budget, name: value} for name, value in pairs.items()] + [defaults]
-    tried = [present(scenario)]
 
     def new(changes: Sequence[Mapping[str, Value]]) -> tuple[dict[str, Value], ...]:
         first = len(tried)
@@ -131,12 +134,12 @@ def grid(scenario: Scenario, now: Outcome) -> Grid:
 
 
 def gets_better(trials: Sequence[Outcome]) -> bool:
-    """Return whether some trial has noticeably less downtime, waiting, bytes or moves than the first."""
+    """Return whether some trial has noticeably less downtime, waiting, work or imbalance than the first."""
     now, *others = trials
     return any(
-        getattr(one, cost) < (1 - SAME_SHARE) * getattr(now, cost)
+        (getattr(one, cost) or 0) < (1 - SAME_SHARE) * (getattr(now, cost) or 0)
         for one in others
-        for cost in ("downtime_ms", "waiting_ms", "bytes", "moves")
+        for cost in ("downtime_ms", "waiting_ms", "bytes", "moves", "imbalance")
     )
 
 
