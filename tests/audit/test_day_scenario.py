@@ -7,8 +7,8 @@ import pytest
 from tests.audit.small_day import BEGIN_MS, DAY_MS, MINUTE, NAMES, SCENARIO, Noted, lived
 
 from batonpass.audit.day_scenario import DayScenario, NoDayScenario, Restore, Sampled, _restore_speed, day_scenario
-from batonpass.audit.findings import Outcome
-from batonpass.audit.trials import attempt, choose, grid, present, recommendation
+from batonpass.audit.findings import Outcome, Value
+from batonpass.audit.trials import attempt, choose, gets_better, grid, present, recommendation
 from batonpass.core.state import records as r
 from batonpass.core.state.ids import GroupId, MemberId, TaskId
 from batonpass.core.state.model import Cause, Group
@@ -171,6 +171,12 @@ def hot_hours(balance_by: str) -> DayScenario:
     return day_scenario(new, found.records, Sampled(), begin_ms=BEGIN_MS, end_ms=BEGIN_MS + end_ms)
 
 
+def tried_of(day: DayScenario, now: Outcome) -> list[dict[str, Value]]:
+    """Return what is tried beside the present settings."""
+    alone, together = grid(day.scenario, now)
+    return [*alone, *together]
+
+
 def test_a_day_in_shadow_carries_its_loads_and_tells_what_measured_load_would_have_brought() -> None:
     day = hot_hours("shadow")
     of_first, of_second = (one.load for one in day.scenario.subtopologies)
@@ -180,10 +186,13 @@ def test_a_day_in_shadow_carries_its_loads_and_tells_what_measured_load_would_ha
     assert changes
     assert changes[-1].at_ms >= 90 * MINUTE
     assert changes[-1].loads[0, 4] == pytest.approx(0.1, rel=0.1)
-    tried = [one for one in grid(day.scenario) if one["balance_by"] == "measured"]
-    assert tried == [{**present(day.scenario), "balance_by": "measured"}]
-    trials = [attempt(day.scenario, settings) for settings in (present(day.scenario), *tried)]
-    now, measured = (one for one in trials if isinstance(one, Outcome))
+    now = attempt(day.scenario, present(day.scenario))
+    assert isinstance(now, Outcome)
+    (tried,) = [one for one in tried_of(day, now) if one["balance_by"] == "measured"]
+    assert tried == {**present(day.scenario), "balance_by": "measured"}
+    measured = attempt(day.scenario, tried)
+    assert isinstance(measured, Outcome)
+    assert gets_better([now, measured])
     assert day.lived.imbalance == pytest.approx(now.imbalance, abs=0.1)
     assert choose([now, measured], day.lived) is measured
     advice = recommendation("small", day, [now, measured])
@@ -195,5 +204,6 @@ def test_a_day_in_shadow_carries_its_loads_and_tells_what_measured_load_would_ha
 def test_a_day_by_declared_weights_has_no_loads_and_none_is_tried() -> None:
     day = hot_hours("declared")
     assert all(one.load == () for one in day.scenario.subtopologies)
-    assert {one["balance_by"] for one in grid(day.scenario)} == {"declared"}
+    now = Outcome(present(day.scenario), 60_000, 10, 1_000)
+    assert {one["balance_by"] for one in tried_of(day, now)} == {"declared"}
     assert day.lived.imbalance is None
