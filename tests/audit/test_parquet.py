@@ -122,3 +122,20 @@ def test_what_an_audit_came_to_can_be_read_as_tables(tmp_path: Path) -> None:
     write_result(clean_result(), str(tmp_path))
     assert rows_of(tmp_path / "findings" / day) == []
     assert {row[0] for row in rows_of(tmp_path / "measures" / day)} == {"clicks"}
+
+
+def test_a_store_other_than_amazons_is_asked_for_nothing_that_only_amazons_knows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """S3Proxy answers 501 to checksums in trailers, which the client sends unless it is told otherwise."""
+    names = ("AWS_REQUEST_CHECKSUM_CALCULATION", "AWS_RESPONSE_CHECKSUM_VALIDATION")
+    for name in names:
+        monkeypatch.setenv(name, "as found")
+        monkeypatch.delenv(name)
+    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
+    places.located("s3://audits/of-the-night?region=us-east-1")
+    assert not os.environ.keys() & {*names}
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    monkeypatch.setenv(names[0], "when_supported")
+    places.located("s3://audits/of-the-night?region=us-east-1")
+    assert [os.environ[name] for name in names] == ["when_supported", "when_required"]
