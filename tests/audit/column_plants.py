@@ -557,7 +557,7 @@ COLUMN_PLANTS: Final[Mapping[str, Plant]] = {
     "trace-time": Plant(in_table("traces", {}, at=lambda at: at + timedelta(minutes=3)), "", traced=True),
     # Records of each kind.
     "reports-exchanged": Plant(
-        exchange("record_log", "payload", **_REPORT), "L2", "its history", times=2, also=frozenset({"L2"})
+        exchange("record_log", "payload", **_REPORT), "L2", "its history", times=2, also=frozenset({"L2", "stuck-task"})
     ),
     "reports-exchanged-traced": Plant(
         exchange("record_log", "payload", **_REPORT), "L10", "active-reported: ", times=2, also=_L2, traced=True
