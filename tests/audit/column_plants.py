@@ -536,7 +536,7 @@ COLUMN_PLANTS: Final[Mapping[str, Plant]] = {
     ),
     "histories-moved": Plant(histories_moved, "L2", "its history lacks", times=None),
     "generations-gone": Plant(
-        all_gone("generations"), "L2", "not among the generations", times=6, also=frozenset({"L2"})
+        all_gone("generations"), "L2", "not among the generations", times=7, also=frozenset({"L2"})
     ),
     "generation-doubled": Plant(generation_doubled, "L2", "is stored, but not in the log"),
     "generation-version": Plant(generation(version=lambda was: was + 1), "L2", "version 133 as shown", also=_L2),
@@ -557,7 +557,7 @@ COLUMN_PLANTS: Final[Mapping[str, Plant]] = {
     "trace-time": Plant(in_table("traces", {}, at=lambda at: at + timedelta(minutes=3)), "", traced=True),
     # Records of each kind.
     "reports-exchanged": Plant(
-        exchange("record_log", "payload", **_REPORT), "L2", "its history", times=2, also=frozenset({"L2", "stuck-task"})
+        exchange("record_log", "payload", **_REPORT), "L2", "its history", times=4, also=frozenset({"L2"})
     ),
     "reports-exchanged-traced": Plant(
         exchange("record_log", "payload", **_REPORT), "L10", "active-reported: ", times=2, also=_L2, traced=True
@@ -625,7 +625,7 @@ COLUMN_PLANTS: Final[Mapping[str, Plant]] = {
         times=None,
         also=frozenset({"L8", "L9", "stuck-task"}),
     ),
-    "topology-shorter": Plant(declared(shorter_topology), "L2", "tasks 8 as shown, 6 by the log", times=7),
+    "topology-shorter": Plant(declared(shorter_topology), "L2", "tasks 8 as shown, 6 by the log", times=8),
     "topology-shorter-traced": Plant(
         declared(shorter_topology), "L10", "partitions 4 then, 6 now", also=_L2, traced=True
     ),
@@ -640,7 +640,7 @@ COLUMN_PLANTS: Final[Mapping[str, Plant]] = {
         exchange("record_log", "seq", apart=("at",), kind="picture-changed"),
         "L2",
         "its history",
-        times=6,
+        times=11,
         also=frozenset({"L1", "L2"}),
     ),
     "record-of-another": Plant(
@@ -652,7 +652,7 @@ COLUMN_PLANTS: Final[Mapping[str, Plant]] = {
     "epoch-raised": Plant(raise_epoch, "L4", "records after one of epoch 9", times=2),
     "epoch-raised-at-the-end": Plant(raise_last_epoch, ""),
     "probe-later": Plant(in_payload_where({"kind": "probe-scheduled"}, _minute_later, _is_due), ""),
-    "capacity-raised": Plant(in_payload_where({"kind": "member-joined"}, raise_capacity), "L2", "score", times=4),
+    "capacity-raised": Plant(in_payload_where({"kind": "member-joined"}, raise_capacity), "L2", "score", times=5),
     "endpoint-put": Plant(in_payload_where({"kind": "member-joined"}, put_endpoint), ""),
     "instance-renamed": Plant(in_payload_where({"kind": "member-joined"}, rename_instance), ""),
     "lag-of-copy": Plant(in_payload_where({"kind": "picture-changed"}, raise_lag, lambda one: bool(one["lags"])), ""),

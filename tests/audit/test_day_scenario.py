@@ -58,20 +58,18 @@ def test_members_settings_and_tasks_are_in_the_scenario() -> None:
 
 def test_state_and_speed_are_in_the_scenario() -> None:
     scenario = scenario_of(noted()).scenario
-    sizes = scenario.subtopologies[0].records
-    # A size is known as far as samples fell into restores: never too large, and of most tasks all of it.
-    assert all(0 < size < 1.05 * 900_000 for size in sizes)
-    assert sum(abs(size - 900_000) < 0.05 * 900_000 for size in sizes) >= 0.75 * len(sizes)
+    known = [size for size in scenario.subtopologies[0].records if size > 0]
+    assert all(abs(size - 900_000) < 0.05 * 900_000 for size in known)
     assert all(abs(rate - 4.0) < 0.5 for rate in scenario.subtopologies[0].rate)
     assert all(8_000 < worker.restore_per_second < 12_000 for worker in scenario.workers)
 
 
 def test_playing_the_scenario_comes_to_the_same_as_the_day() -> None:
-    """Where two placements are equally good, the played day may take the other one, and later ones follow from it."""
+    """Where two placements are equally good, the played day may take the other one: hence one move of tolerance."""
     day = scenario_of(noted())
     trial = attempt(day.scenario, present(day.scenario))
     assert isinstance(trial, Outcome)
-    assert 0.6 * day.lived.moves <= trial.moves <= 1.4 * day.lived.moves
+    assert abs(trial.moves - day.lived.moves) <= 1
     assert day.lived.downtime_ms > 60_000
     assert abs(trial.downtime_ms - day.lived.downtime_ms) < 0.15 * day.lived.downtime_ms
     assert not trial.missed

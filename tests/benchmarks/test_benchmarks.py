@@ -114,20 +114,6 @@ def test_a_bar_that_is_missed_says_so() -> None:
     assert bars_of("equal weights", Measured(WITHOUT, timed, model, None)) == []
 
 
-@pytest.mark.parametrize(("kafka", "holds"), [(1.0, [True, False]), (0.9, [False, False]), (20.0, [True, True])])
-def test_no_sum_may_be_slower_than_kafkas(kafka: float, holds: list[bool]) -> None:
-    timed = dict.fromkeys(OPERATIONS, Timed(1.0, 20.0, 0.5))
-    bars = bars_of("equal weights", Measured(WITHOUT, timed, {}, [kafka] * 4))
-    assert [bar.holds for bar in bars] == holds
-
-
-def test_the_first_generation_of_the_largest_group_takes_less_than_a_second() -> None:
-    for whole, holds in ((999.0, True), (1_000.0, False)):
-        timed = dict.fromkeys(OPERATIONS, Timed(1.0, whole, 0.5))
-        (bar,) = bars_of("equal weights", Measured(TEN_TIMES[1], timed, {}, None))
-        assert bar.holds is holds
-
-
 def test_the_largest_group_is_held_against_one_of_a_tenth() -> None:
     """Its cost may grow a little faster than its size."""
     small, large = TEN_TIMES

@@ -209,7 +209,7 @@ def longest_s(group: Group, trouble: Event, beside: Event) -> int:
         return AWAY_S  # The place of what it had is kept.
     if trouble in (dead, killed_again) and not (group.fenced and is_elsewhere):
         return 10  # Its lease.
-    return 12 if trouble is restores_again else most  # The time after which a restore counts as stuck, and a handover.
+    return 11 if trouble is restores_again else most  # The time after which a restore counts as stuck.
 
 
 TROUBLE = (away, dead, late, killed_again, fails, restores_again, loses, kept_out, hot, comes_and_goes)

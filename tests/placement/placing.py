@@ -271,49 +271,18 @@ def unbalanced(group: Group, placed: Placed) -> list[str]:
 
 
 def unlevel(group: Group, placed: Placed) -> list[str]:
-    """Return the moves and exchanges of stateless tasks that lower the higher load per capacity of two members."""
-    load, weight = loads(group, placed), group.table.weight
+    """Return the stateless tasks that would lower the higher load per capacity of two members by going to the other."""
+    load = loads(group, placed)
     capacity: dict[str, float] = {one.id: one.capacity for one in group.seats}
-    of: dict[str | None, set[float]] = {name: set() for name in load}
-    for task_index in group.table.stateless_indexes:
-        of.setdefault(group.name(placed.owner[task_index]), set()).add(weight[task_index])
-    return [
-        f"{source} would better give {given} to {target} for {taken}"
-        for source, target in permutations(load, 2)
-        for given, taken in product(of[source], {0.0, *of[target]})
-        if given > taken
-        if (load[target] + given - taken) / capacity[target] < load[source] / capacity[source] - TINY
-    ]
-
-
-def unlevel_standbys(group: Group, placed: Placed) -> list[str]:
-    """Return the standbys that would lower the higher number of copies per capacity of two members by going over.
-
-    They may go to members that have room, know the task, have no copy of it, and leave as many values of each tag.
-    """
-    ordered = sorted(group.seats, key=lambda one: one.id)
-    copies = Counter([*placed.owner, *(one for held in placed.standbys for one in held)])
-    takers = [index for index, one in enumerate(ordered) if one.may_be_target]
-    takers = [index for index in takers if ordered[index].max_tasks is None or copies[index] < ordered[index].max_tasks]  # type: ignore[operator]
     found = []
-    for task_index, (owner, held) in enumerate(zip(placed.owner, placed.standbys, strict=True)):
-        for source, target in product(held, takers):
-            there = {owner, *held} - {source} | {target}
-            higher = copies[source] / ordered[source].capacity
-            if (
-                (copies[target] + 1) / ordered[target].capacity < higher - TINY
-                and target not in {owner, *held}
-                and ordered[target].topology_epoch >= group.table.topology_epoch[task_index]
-                and values(group, there) >= values(group, {owner, *held})
-            ):
-                found.append(f"a standby of {task_index} would be better on {target} than on {source}")
+    for task_index in group.table.stateless_indexes:
+        source = group.name(placed.owner[task_index])
+        for target in load:
+            if source in load and target != source:
+                after = (load[target] + group.table.weight[task_index]) / capacity[target]
+                if after < load[source] / capacity[source] - TINY:
+                    found.append(f"{task_index} would be better on {target} than on {source}")
     return found
-
-
-def values(group: Group, members: Collection[int]) -> tuple[int, ...]:
-    """Return how many different values these members have of each tag that keeps copies apart."""
-    ordered = sorted(group.seats, key=lambda one: one.id)
-    return tuple(len({ordered[index].tags.get(key) for index in members}) for key in group.tags)
 
 
 def together(group: Group, placed: Placed, key: str) -> int:

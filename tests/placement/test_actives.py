@@ -121,6 +121,12 @@ def test_among_others_the_ceiling_goes_to_the_lowest_load_per_capacity() -> None
     assert counts(group, group.place()) == {"a": 1, "b": 4}
 
 
+def test_of_equal_heights_the_ceiling_goes_to_the_lowest_load_without_it() -> None:
+    """Four tasks on a capacity of 2 are as high as two on a capacity of 1, but without the last one b is lower."""
+    group = Group(tasks(5), (seat("a", 2), seat("b"), seat("c", 2)), home=("a", "a", "b", "c", "c")).drain("c")
+    assert counts(group, group.place()) == {"a": 3, "b": 2}
+
+
 def test_orphans_go_where_they_are_caught_up() -> None:
     before = at_rest(12, members=4)
     lost = [task_index for task_index, name in enumerate(before.home) if name == "m00"]

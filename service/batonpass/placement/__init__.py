@@ -25,7 +25,7 @@ Costs are levels (``flow``): no sum of lower costs outweighs a higher one. For a
 | Level | Arc | Rule |
 |---|---|---|
 | wait | class to where it waits | a task that fits nowhere waits; a running one only as a last resort |
-| balance | member to the end: ceiling 1, beyond 2 | load in proportion to capacity: floor or ceiling |
+| balance | member to the end: ceiling 1, beyond 3 | load in proportion to capacity: floor or ceiling |
 | move | class to anything: 1 | the fewest moves, so a member that has the ceiling keeps it |
 | warming | class to where its warmup runs: -1 | the destination of a running warmup stays |
 | height | ceiling: rank of (floor + 1) / capacity | the ceiling goes to the lowest load per capacity |
@@ -36,6 +36,7 @@ Costs are levels (``flow``): no sum of lower costs outweighs a higher one. For a
 | newcomer | ceiling of a member that has something: 1 | a newcomer gets the tasks that become free |
 | stateless | ceiling: rank of running stateless tasks per capacity | saves a stateless task from moving |
 | even | (member, subtopology): rings around the even part | even subtopologies, as far as the rules above allow |
+| load | ceiling: rank of floor / capacity, then of the load now | of equal heights the lowest load first |
 | size | member to class: size of state by powers of four | tasks with little state are given away first |
 | order | ceiling: the member's place | of members equal in everything the first by id |
 
@@ -47,8 +48,8 @@ The number of tasks per member (``quotas``) is exact: whole numbers in proportio
 limits change as little as possible. If topology epochs or tags keep members from having some tasks, the flow leaves
 members above their ceiling, or, beside those who may have little, the highest ones next to lower ones that may have
 nothing of theirs. They, and all to whom they could give, are levelled among themselves, the others among themselves,
-and the flow is solved again with these quotas, until the highest of each part could give to all of it, and no quota
-counts tasks that wait. A copy costs more in the parts with the higher loads (2 more for each).
+and the flow is solved again with these quotas, until the highest of each part could give to all of it. What is beyond a
+quota costs more in the parts with the higher loads (4 more for each).
 
 Tasks of **unequal weights** are placed one weight after the other, each by the same flow. How many of each weight a
 member gets is decided before (``amounts``): no move of one task, and no exchange of two, may lower the higher of two
@@ -61,7 +62,7 @@ costs a level (``apart``) right below waiting. Balance means the lowest number o
 the ceiling goes to the lowest (at the level ``part``). A copy that exists, or that an active leaves behind, costs no
 move. Each pair of owner and member has its even part (``even``), which spreads an owner's copies; in groups with too
 many members for that, dealing spreads them, with members in turn. In a small group every member gives and takes. In
-larger groups the members that have to exchange do so first. Exchanges follow until one leads to where copies were.
+larger groups the members that have to exchange do so first. Exchanges follow as long as something changes.
 
 For example, a member joins ten with 100 equal tasks. Its quota is 9.09, so it must have 9. The others have 10 each,
 which is their ceiling, so nothing else has to move: the bound is nine moves, one each from nine of the ten members.

@@ -22,19 +22,12 @@ from batonpass.placement.wishes import Wish
 
 LEVELS: Final = (
     *("wait", "apart", "balance", "part", "move", "warming", "height", "unready", "cold", "restore", "previous"),
-    *("newcomer", "stateless", "even", "size", "order"),
+    *("newcomer", "stateless", "even", "load", "size", "order"),
 )
 """The levels of costs, most important first. The table in the package's docstring has the rule behind each."""
 
 _RINGS: Final = (0, 1, 2)
 """How far from an even part evenness tells apart, in copies of a member of average capacity."""
-
-SINGLE: Final = 64
-"""In groups up to this many members, each member has an arc of its own from every class that may not go to all.
-
-The costs of standbys then include how many copies of each owner it has. In larger groups members that are alike share
-an arc, and dealing spreads the copies.
-"""
 
 # How many arcs are spent on keeping classes from single members of a block. If more are needed, dealing does it.
 _EXACT: Final = 1 << 18
@@ -139,27 +132,22 @@ class Exchange:
         """Return the best exchange of these classes.
 
         Members that stay highest, and those that could take from them, are levelled among themselves, and so are the
-        others, with a quota for each of the two, until every member of a part could take from its highest. The first
-        quota may count copies that wait.
+        others, with a quota for each of the two, until every member of a part could take from its highest.
 
         Raises:
             PlacementError: the solver found none.
         """
         if not classes:
             return []
-        brought = [len(tasks) * row.copies for row, tasks in classes.items() if row.home == UNASSIGNED]
-        count = int(self.have.sum()) + sum(brought)
         while True:
             dealt, ends, could_go = self._flow(classes)
             parts: list[Ints] = []
             for part in self.parts if self.divide is not None else ():
                 reached = could_go(part[self._is_highest(part, ends)])[part]
                 parts += [some for some in (part[reached], part[~reached]) if len(some)]
-            if self.divide is None or (len(parts) == len(self.parts) and count == ends.sum()):
-                # What members give comes first: a task that has just got a missing copy would keep the others.
-                rows = sorted(classes, key=lambda row: row.home == UNASSIGNED)
-                return [move for row in rows for move in self._deal(row, classes[row], dealt)]
-            self.parts, self.quota, count = parts, self.divide(parts, ends), ends.sum()
+            if self.divide is None or len(parts) == len(self.parts):
+                return [move for task_class, tasks in classes.items() for move in self._deal(task_class, tasks, dealt)]
+            self.parts, self.quota = parts, self.divide(parts, ends)
 
     def _is_highest(self, part: Ints, ends: Ints) -> Marks:
         """Return which members of a part are above their ceiling; if none is, which ceilings in use are the highest."""
@@ -188,9 +176,6 @@ class Exchange:
         waits = [place for place, row in enumerate(rows) if row.wait != HAS_PLACE]
         waiting = network.arcs(nodes[waits], hall, PLENTY, wait=[rows[place].wait for place in waits])
         network.arcs(hall, sink, PLENTY)
-        # A simple cycle passes each class and each node that classes lead to once at most, and the end and the hall.
-        # From one class to the next it takes no more than four arcs with a cost at one level: into a class, out of it,
-        # into its member, out of that member.
         flow = network.solve(pivots=4 * (min(len(classes), len(np.unique(ways[2]))) + 2))
         dealt: dict[TaskClass, list[_Way]] = {}
         in_turn = {hub: _in_turn(some, flow[arcs]) for hub, some, arcs in fills if flow[arcs].any()}
@@ -240,13 +225,12 @@ class Exchange:
         low, may = np.flatnonzero(self.have < floors), np.flatnonzero(fractional)
         room = self.most - floors - fractional
         beyond = np.flatnonzero(room > 0)
-        # Each costs more than the one before: the ceiling of a low part, beyond its ceiling, a higher part.
-        # So in parts that are levelled apart, nothing is gained by a copy that goes from a low part to a high one.
-        price = 2 * ranks(self.quota.levels)
+        # In parts that are levelled apart, nothing is gained by a copy that goes from a low part to a high one.
+        price = 4 * ranks(self.quota.levels)
         ceiling = {level: each[may] for level, each in self.ceiling(self.quota).items()}
         first = network.arcs(members[low], sink, (floors - self.have)[low])
         network.arcs(members[may], sink, 1, balance=price[may] + 1, **ceiling)
-        last = network.arcs(members[beyond], sink, room[beyond], balance=price[beyond] + 2)
+        last = network.arcs(members[beyond], sink, room[beyond], balance=price[beyond] + 3)
         return np.concatenate([low, may, beyond]), slice(first.start, last.stop)
 
     def _give(self, network: Network, members: Ints, rows: Sequence[TaskClass], amounts: Ints, nodes: Ints) -> None:
@@ -306,10 +290,10 @@ class Exchange:
         part, reach = np.array([(row.part, row.reach) for row in rows], np.int64).T
         price = np.array(self.blocks.reach, np.int64)[reach]
         takers = np.flatnonzero(self.blocks.block != UNASSIGNED)
-        # Arcs keep a class from its excluded members; in large groups only if dealing could not, and if that does not
-        # need too many arcs.
+        # Arcs keep a class from its excluded members only if hubs would not spread it anyway, and if that does not need
+        # too many arcs. Otherwise dealing does it.
         excludes = np.array([len(row.excluded) for row in rows])
-        single = (excludes > 0) & ((len(self.have) <= SINGLE) | (amounts == 1) | (excludes > 1))
+        single = (excludes > 0) & ((goals.shape[1] > 1) | (amounts == 1) | (excludes > 1))
         if single.sum() * len(takers) > _EXACT:
             single[:] = False
         some = np.flatnonzero(single)

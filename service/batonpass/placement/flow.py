@@ -25,9 +25,8 @@ Solver = Callable[[Ints, Ints, Ints, Ints, Ints], Ints]
 PLENTY: Final = 1 << 31
 """A capacity that is never reached."""
 
-_LARGEST: Final = 1 << 61
-"""The largest cost of a way, after the solver has multiplied it by the number of nodes plus one. At twice as much it
-refuses."""
+_LARGEST: Final = 1 << 58
+"""The largest cost allowed, after the solver has multiplied it by the number of nodes."""
 
 
 class PlacementError(Exception):
@@ -117,10 +116,7 @@ class Network:
         It does not go by way of ``without``.
         """
         first, second = map(self._level, levels)
-        whole = 1 + int(
-            np.abs(second).sum()
-        )  # So no way gains as much at the second level as one unit of the first costs.
-        begin, end, price = _residual(*self._ends, flow, first * whole + second)
+        begin, end, price = _residual(*self._ends, flow, (first << 20) + second)
         inside = (begin != without) & (end != without)
         start = np.full(self._nodes, PLENTY)
         start[nodes] = 0
@@ -128,7 +124,7 @@ class Network:
 
     def _pack(self, pivots: int) -> list[Ints]:
         """Return the costs, as many levels in one number as fit, most important first."""
-        most = _LARGEST // ((self._nodes + 1) * pivots)
+        most = _LARGEST // (self._nodes + 1)
         packs: list[Ints] = []
         cost, reach = np.zeros(self._arcs, np.int64), 0
         # From the least level upward, so that each pack begins with weight 1.
