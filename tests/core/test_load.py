@@ -527,7 +527,6 @@ def test_it_waits_while_a_copy_comes_closer_and_another_waits_for_its_slot() -> 
     assert moved(scene)
 
 
-@pytest.mark.no_cover
 @pytest.mark.parametrize("standbys", [0, 1])
 @pytest.mark.parametrize("how", ["pin", "drain", "nowhere", "parked"])
 def test_what_cannot_end_holds_up_no_balance_by_load(how: str, standbys: int) -> None:
