@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
-from asyncpg import PostgresError  # type: ignore[import-untyped]
+from asyncpg import InternalClientError, PostgresError  # type: ignore[import-untyped]
 from sqlalchemy import make_url, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 from tests.postgres.unleased import unleased_log
@@ -22,7 +22,7 @@ from batonpass.core.state.model import Cause, Group, Member, Subtopology, Topolo
 from batonpass.core.state.records import GroupDeleted, MemberGone, MemberJoined, ProbeScheduled, Record
 from batonpass.core.state.replies import Done
 from batonpass.postgres import record_log, writer
-from batonpass.postgres.connect import connect
+from batonpass.postgres.connect import connect, unavailable_when_away
 from batonpass.postgres.leases import Leases
 from batonpass.postgres.record_log import PostgresRecordLog
 from batonpass.runtime.coordinator import Coordinator
@@ -316,3 +316,10 @@ async def test_positions_have_no_gaps_after_failures(proxy: Proxy, far: AsyncEng
         last = (await connection.execute(text("select position from event_counter"))).scalar_one()
     assert list(found) == [1, 2, 3, 4, 5, 6]
     assert last == 6
+
+
+def test_a_connection_that_ends_between_two_steps_of_the_driver_is_named_as_what_it_is() -> None:
+    """The driver tells of its own states then, which says nothing to an operator."""
+    told = pytest.raises(StoreUnavailable, match="connection was closed, or of no more use: cannot switch")
+    with told, unavailable_when_away():
+        raise InternalClientError("cannot switch to state 12; another operation (2) is in progress")

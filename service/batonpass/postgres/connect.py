@@ -380,7 +380,11 @@ def sqlstate(error: BaseException) -> str | None:
 def _first_line(error: Exception) -> str:
     # The translated error begins with its class; its cause has the words of Postgres itself.
     translated = _of_driver(error)
-    said = str(translated.__cause__ or translated).partition("\n")[0] or type(translated).__name__
+    cause = translated.__cause__ or translated
+    said = str(cause).partition("\n")[0] or type(translated).__name__
+    if isinstance(cause, InternalClientError):
+        # What the driver says of itself when a connection ends while it is between two steps.
+        said = f"the connection was closed, or of no more use: {said}"
     if sqlstate(error) in POOLED:
         said += "; a pooler in between has to keep prepared statements (pgbouncer 1.21), or to pool by the session"
     return said
