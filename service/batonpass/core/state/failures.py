@@ -160,7 +160,7 @@ def _was_taken_down(failure: Failure, group: Group) -> bool:
 
 
 def _is_certain(failure: Failure, gone: Mapping[MemberId, GoneMember]) -> bool:
-    """Say whether a member that was taken for dead has not been heard again."""
+    """Say whether a member that was taken for dead still counts as that: no later run of it has said otherwise."""
     if failure.outcome is not Outcome.DIED:
         return True
     entry = gone.get(failure.member_id)
