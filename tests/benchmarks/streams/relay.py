@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import socket
 import socketserver
@@ -41,8 +42,6 @@ class Relay:
     def __init__(self, to: str) -> None:
         """Listen on any free port, for a coordinator that may be exchanged for another later."""
         self.to = to
-        self.failed = 0
-        """How many questions the present fault has had."""
         self.versions: set[str] = set()
         """Of the plug-ins that have asked."""
         self.holds = threading.Event()
@@ -60,7 +59,7 @@ class Relay:
     @contextmanager
     def failing(self, fault: Fault) -> Iterator[None]:
         """Fail in that way meanwhile."""
-        self.failed, self._fault = 0, fault
+        self._fault = fault
         self.holds.clear()
         self._released.clear()
         try:
@@ -100,17 +99,14 @@ class Relay:
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
 
     def _serve(self, leader: socket.socket) -> None:
-        question, fault = _question(leader), self._fault
+        question = _question(leader)
         body = question.partition(b"\r\n\r\n")[2]
         if not body:
             # An instance that starts looks its group up; faults are those of rebalances.
             leader.sendall(_asked(self.to, question))
             return
         self.versions.add(json.loads(body)["plugin_version"])
-        try:
-            fault(self, lambda: _asked(self.to, question), leader)
-        finally:
-            self.failed += fault is self._fault
+        self._fault(self, lambda: _asked(self.to, question), leader)
 
 
 def passed(_: Relay, forward: Forward, leader: socket.socket) -> None:
@@ -178,9 +174,11 @@ def unknown_process(_: Relay, forward: Forward, leader: socket.socket) -> None:
 
 def in_turn(*faults: Fault) -> Fault:
     """Return a fault that is one of these for each question, one after the other."""
+    # Taken before it is answered: whoever has the answer may ask again before the relay does anything more.
+    turns = itertools.cycle(faults)
 
     def fail(relay: Relay, forward: Forward, leader: socket.socket) -> None:
-        faults[relay.failed % len(faults)](relay, forward, leader)
+        next(turns)(relay, forward, leader)
 
     return fail
 
