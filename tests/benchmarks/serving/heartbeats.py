@@ -61,7 +61,7 @@ async def saturated(server: Server, group: Population, *, seconds: float) -> Rat
 
 async def steady(server: Server, group: Population, *, interval_s: float, seconds: float) -> Rate:
     """Let every member heartbeat once an interval, at its own moment; latency counts from when it was due."""
-    wires = group.wires
+    wires = [await Wire.open(server.port) for _ in range(WIRES)]
     free: asyncio.Queue[Wire] = asyncio.Queue()
     for wire in wires:
         free.put_nowait(wire)
@@ -88,4 +88,7 @@ async def steady(server: Server, group: Population, *, interval_s: float, second
             number += 1
         await asyncio.sleep(0.001)
     await asyncio.gather(*sent)
-    return _rate(latencies, time.perf_counter() - began, server.cpu_s() - cpu)
+    seen = _rate(latencies, time.perf_counter() - began, server.cpu_s() - cpu)
+    for wire in wires:
+        wire.close()
+    return seen

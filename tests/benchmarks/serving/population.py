@@ -37,8 +37,8 @@ class Beginning:
     rested_cpu_s: float
 
 
-POSITION = 812
-"""Where copies stand, and where their changelogs end."""
+POSITION = 812_000_000
+"""Where copies stand, where their changelogs end, and how far actives are behind; as no token or epoch is."""
 
 
 @dataclass
@@ -47,8 +47,9 @@ class Played:
 
     ``interval_ms`` is how often it was last told to heartbeat. Every ``lists_every``-th heartbeat names the tasks. In a
     group at rest the SDK's never do (0) while nothing changes, and every fourth does while caught-up copies read on,
-    with a group's defaults (protocol 4.10). A client that knows nothing of that names them each time (1), and so does
-    everybody until the group is at rest.
+    with a group's defaults (protocol 4.10; ``test_serving.py`` holds both beside the SDK). A client that knows nothing
+    of that names them each time (1), and so does everybody until the group is at rest. ``seq`` begins anywhere: members
+    of a fleet do not name them all at once.
     """
 
     path: str
@@ -70,7 +71,8 @@ class Played:
             return
         self.epoch = body["member_epoch"]
         picture = body["assignment"]
-        self.tasks = {one["task"]: {"role": "active", "state": "running", "input_lag": 40} for one in picture["active"]}
+        running = {"role": "active", "state": "running", "input_lag": POSITION}
+        self.tasks = {one["task"]: running | {"fencing_token": one["fencing_token"]} for one in picture["active"]}
         for role in ("standby", "warmup"):
             self.tasks |= {task: {"role": role, "position": POSITION, "end_offset": POSITION} for task in picture[role]}
         self.tail = b',"member_epoch":%d,"tasks":%s}' % (self.epoch, encode(self.tasks))
@@ -93,7 +95,7 @@ class Population:
         self.server = server
         self._tasks_each = tasks_each
         self.path = f"/v1/groups/{name}"
-        self.members = [Played(f"{self.path}/members/m{number:05}") for number in range(members)]
+        self.members = [Played(f"{self.path}/members/m{number:05}", seq=number) for number in range(members)]
         self.wires: list[Wire] = []
 
     async def begin(self, *, standbys: int = 1, **config: Any) -> Beginning:

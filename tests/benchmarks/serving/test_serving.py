@@ -2,12 +2,19 @@
 
 import argparse
 from dataclasses import replace
+from typing import Any
 
+import msgspec
 import pytest
 from tests.benchmarks.groups import Shape
-from tests.benchmarks.serving.__main__ import committed, doubling, handovers, heartbeats, polls, show_persisted
+from tests.benchmarks.serving.__main__ import HABITS, committed, doubling, handovers, heartbeats, polls, show_persisted
 from tests.benchmarks.serving.commits import Persisted, persist
+from tests.benchmarks.serving.population import POSITION, Played
 from tests.benchmarks.serving.watched import busy_with
+from tests.benchmarks.serving.wire import Answer
+from tests.worker.scripted import answer, assignment, joined
+
+from batonpass.worker.protocol import Progress
 
 
 @pytest.mark.timeout(300)
@@ -37,6 +44,32 @@ async def test_every_part_runs(own_url: str, capsys: pytest.CaptureFixture[str])
         "200 tasks on 2 members",
     ):
         assert words in shown
+
+
+@pytest.mark.parametrize("copies", ["copies standing still", "copies reading on"])
+def test_members_say_what_the_sdk_says(copies: str) -> None:
+    """The same tasks in the same words, as rarely."""
+    reads_on, lists_every = HABITS[copies]
+    asked: dict[str, Any] = {"report_interval_ms": 10_000}
+    picture = assignment(active={"0_0": 7}, standby=["0_1"])
+    sdk, played = joined(1, picture, **asked), Played("")
+    played.take(Answer(200, msgspec.json.encode(answer("a", 1, picture))))
+    sdk.do("task_running", "0_0")
+
+    def reads_to(position: int) -> None:
+        sdk.do("input_lag", "0_0", position)
+        sdk.do("copy_progress", "0_1", Progress(position=position, end_offset=position))
+
+    reads_to(POSITION)
+    sdk.beat(1, **asked)
+    first = dict(sdk.last().body or {})
+    assert msgspec.json.decode(played.body())["tasks"] == first["tasks"]
+    played.reads_on, played.lists_every, played.seq = reads_on, lists_every, 4
+    for seq in range(5, 17):
+        reads_to(POSITION + seq * reads_on)
+        sdk.beat(1, **asked)
+        said = dict(sdk.last().body or {}) | {"seq": seq}
+        assert msgspec.json.decode(played.body()) == said
 
 
 def test_a_bar_is_about_the_size_that_it_names() -> None:

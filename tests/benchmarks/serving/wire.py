@@ -4,25 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import cast
+from typing import NamedTuple, cast
 
 HEAD_END = b"\r\n\r\n"
 
 
-class Answer(tuple[int, bytes]):
-    """Status and body."""
+class Answer(NamedTuple):
+    """To one request."""
 
-    __slots__ = ()
-
-    @property
-    def status(self) -> int:
-        """The status."""
-        return self[0]
-
-    @property
-    def body(self) -> bytes:
-        """The body."""
-        return self[1]
+    status: int
+    body: bytes
 
 
 class Wire(asyncio.Protocol):
@@ -59,7 +50,7 @@ class Wire(asyncio.Protocol):
             body, self._received = self._received[head_end + 4 : whole], self._received[whole:]
             waiting, self._waiting = self._waiting, None
             if not waiting.done():
-                waiting.set_result(Answer((status, body)))
+                waiting.set_result(Answer(status, body))
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - as asyncio calls it
         """Wake the tasks that wait."""
