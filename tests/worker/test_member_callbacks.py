@@ -181,14 +181,23 @@ async def test_an_active_that_raises_is_reported_as_failed_and_tried_again() -> 
             assert scene.ownership.tokens == {"0_0": [1]}
 
 
+class Overdue(BaseException):
+    """What libraries like gevent raise, so that no ``except Exception`` swallows it."""
+
+
 @on_virtual_time
-async def test_what_a_callback_waited_for_and_was_cancelled_is_a_failure_too() -> None:
-    """The callback itself was not cancelled, so the task would stand still unnoticed."""
+@pytest.mark.parametrize(
+    "error",
+    [asyncio.CancelledError(), BaseExceptionGroup("several", [asyncio.CancelledError(), OSError()]), Overdue()],
+    ids=repr,
+)
+async def test_whatever_a_callback_raises_is_a_failure(error: BaseException) -> None:
+    """The callback was not cancelled itself, and nobody would notice that the task stands still."""
     async with LocalCoordinator() as coordinator:
         scene = Scene(coordinator)
         await scene.declare(partitions=1)
         worker = Failing("a", scene.ownership)
-        worker.error = asyncio.CancelledError()
+        worker.error = error
         async with scene.member(worker, retry_failed_ms=4_000) as member:
             await until(lambda: member.holdings and member.holdings["0_0"].stage == "failed")
             await scene.rest()

@@ -69,6 +69,25 @@ def test_reports_say_what_lies_on_disk_in_every_role() -> None:
 
 
 @on_virtual_time
+async def test_a_look_at_the_disk_that_ends_in_any_error_is_tried_again() -> None:
+    class Cancelled(Keeper):
+        looks = 0
+
+        async def disk_bytes(self) -> Mapping[str, int]:
+            self.looks += 1
+            if self.looks == 1:
+                raise asyncio.CancelledError
+            return await super().disk_bytes()
+
+    async with LocalCoordinator() as coordinator:
+        scene = Scene(coordinator)
+        await scene.declare(partitions=1)
+        worker = Cancelled("a", scene)
+        async with scene.member(worker, "a"):
+            await until(lambda: worker.looks == 3)
+
+
+@on_virtual_time
 async def test_state_that_moved_away_is_removed_after_a_while() -> None:
     async with LocalCoordinator() as coordinator:
         scene = Scene(coordinator)

@@ -204,6 +204,30 @@ def test_a_function_that_raises_is_called_again() -> None:
             wait_until(lambda: worker.running == {"0_0", "0_1"})
 
 
+@pytest.mark.parametrize("error", [StopIteration(), SystemExit(3), KeyboardInterrupt(), GeneratorExit()], ids=repr)
+def test_whatever_a_function_raises_is_its_failure_and_nobody_elses(error: BaseException) -> None:
+    """Raised on the member's own thread, some of these would end its heartbeats, or the call would never return."""
+
+    class Raising(Blocking):
+        def on_active(self, task: ThreadTask) -> None:
+            if self.fails:
+                self.fails -= 1
+                raise error
+            super().on_active(task)
+
+        def numbers(self) -> dict[str, float]:
+            self.events.append("numbers")
+            raise error
+
+    with serving() as url:
+        worker = Raising()
+        worker.fails = 2
+        with ThreadedMember(url, "orders", worker, retry_failed_ms=200, state_cleanup_delay_ms=100) as member:
+            wait_until(lambda: worker.running == {"0_0", "0_1"})
+            wait_until(lambda: worker.events.count("numbers") > 1)
+        assert member.phase is Phase.LEFT
+
+
 def test_a_threaded_member_is_refused_as_any_other() -> None:
     with serving() as url:
         before = threading.active_count()

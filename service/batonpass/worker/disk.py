@@ -6,7 +6,7 @@ import asyncio
 import logging
 
 from batonpass.worker.protocol import Phase
-from batonpass.worker.tasks import Callbacks, Driver
+from batonpass.worker.tasks import Callbacks, Driver, is_failure
 
 log = logging.getLogger("batonpass.worker")
 
@@ -40,7 +40,9 @@ class Disk:
         while True:
             try:
                 await self._look()
-            except Exception:
+            except BaseException as error:
+                if not is_failure(error):
+                    raise
                 log.exception("state on disk could not be looked at, or not be removed; it is tried again")
             await asyncio.sleep(min(LOOK_S, max(LEAST_LOOK_S, self._delay_ms / 1_000)))
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from batonpass.worker.protocol import Offsets, Role, Stop
 from batonpass.worker.protocol.types import DETAIL_CHARS_MAX, checked_offsets
-from batonpass.worker.tasks import Callbacks, Driver, Revocation, Task
+from batonpass.worker.tasks import Callbacks, Driver, Revocation, Task, is_failure
 
 log = logging.getLogger("batonpass.worker")
 
@@ -141,11 +141,9 @@ class TaskRunner:
         while True:
             try:
                 await self._callback(task)
-            except (Exception, asyncio.CancelledError) as error:
-                running = asyncio.current_task()
-                if isinstance(error, asyncio.CancelledError) and running is not None and running.cancelling():
+            except BaseException as error:
+                if not is_failure(error):
                     raise
-                # Something that the callback waited for was cancelled; the callback itself was not.
                 said = "; ".join((f"{type(error).__name__}: {error}", *getattr(error, "__notes__", ())))
                 log.exception("%r failed: %s", task, said, exc_info=_in_their_code(error))
                 if task.stopping:

@@ -176,10 +176,18 @@ def _in_new_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) 
         try:
             future.set_result(function(*args, **kwargs))
         except BaseException as error:  # noqa: BLE001 - it is raised again where the result is awaited
-            future.set_exception(error)
+            # Raised there, any other would end the loop of all members, or their callback without a word.
+            is_plain = isinstance(error, Exception) and not isinstance(error, StopIteration)
+            future.set_exception(error if is_plain else _as_plain(error))
 
     threading.Thread(target=call, name=f"batonpass {getattr(function, '__name__', 'call')}", daemon=True).start()
     return future
+
+
+def _as_plain(error: BaseException) -> RuntimeError:
+    plain = RuntimeError(f"a callback raised {error!r}")
+    plain.__cause__ = error
+    return plain
 
 
 class ThreadedMember:
