@@ -43,7 +43,7 @@ def held(folder: Path) -> Iterator[tuple[subprocess.Popen[str], str, int]]:
 
 
 def test_a_folder_that_another_process_has_is_refused(tmp_path: Path) -> None:
-    with held(tmp_path), pytest.raises(BlockingIOError, match="another process works in"), sole_user_of(tmp_path):
+    with held(tmp_path), pytest.raises(BlockingIOError, match="another worker works in"), sole_user_of(tmp_path):
         pass
 
 
@@ -77,8 +77,21 @@ def test_each_run_has_an_id_of_its_own_and_the_last_is_kept(tmp_path: Path) -> N
         assert ids.last == second
 
 
-def test_an_id_that_was_cut_short_counts_as_none(tmp_path: Path) -> None:
-    (tmp_path / "member-id").write_text("\n")
+def test_a_folder_has_one_worker_also_within_a_process(tmp_path: Path) -> None:
+    with sole_user_of(tmp_path):
+        with pytest.raises(BlockingIOError, match="another worker works in"), sole_user_of(tmp_path):
+            pass
+        # Whoever reads the folder, as for a backup, opens the file too.
+        assert (tmp_path / "lock").read_text() == ""
+        tried = f"from pathlib import Path; from {sole_user_of.__module__} import sole_user_of as of\nwith of(Path('{tmp_path}')): pass"
+        other = subprocess.run([sys.executable, "-c", tried], capture_output=True, text=True, check=False)
+        assert "another worker works in" in other.stderr
+
+
+@pytest.mark.parametrize("kept", [b"\n", b"\0" * 36, b"\xff\xfe" * 9, b"a/b", b"one\ntwo", b"m" * 300])
+def test_what_cannot_be_an_id_counts_as_none(kept: bytes, tmp_path: Path) -> None:
+    """A machine that goes down may leave a file cut short, or full of zeros; a coordinator would refuse such a name."""
+    (tmp_path / "member-id").write_bytes(kept)
     with sole_user_of(tmp_path) as ids:
         assert ids.last is None
 

@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import fcntl
 import logging
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from batonpass.worker.forked import close_in_children
 from batonpass.worker.options import fresh_member_id
 
 log = logging.getLogger("batonpass.worker")
+
+_MEMBER_ID = re.compile(rb"[!-.0-~]{1,255}")
 
 
 class MemberIds:
@@ -22,7 +26,9 @@ class MemberIds:
 
     def __init__(self, folder: Path) -> None:
         self._file = folder / "member-id"
-        self.last = (self._file.read_text().strip() or None) if self._file.exists() else None
+        kept = self._file.read_bytes().strip() if self._file.exists() else b""
+        # After a machine went down, a file may have been cut short, or be full of zeros.
+        self.last = kept.decode() if _MEMBER_ID.fullmatch(kept) else None
 
     def new(self) -> str:
         self.last, unfinished = fresh_member_id(), self._file.with_suffix(".new")
@@ -40,14 +46,17 @@ def sole_user_of(folder: Path) -> Iterator[MemberIds]:
     """Hold a folder for this process alone, and make it if it is missing.
 
     Raises:
-        BlockingIOError: when another process holds it.
+        BlockingIOError: when somebody else holds it, in another process or in this one.
         OSError: when it cannot be made, or be written to.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("a") as lock:
+        # A child that is forked may outlive the process.
+        close_in_children(lock, lambda held: [held.fileno()])
         try:
-            # A child that is forked has no part in this lock, and may outlive the process.
-            fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except (BlockingIOError, PermissionError) as error:  # POSIX has both for a lock that another one holds
-            raise BlockingIOError(f"another process works in {folder}: each worker has a folder of its own") from error
+            # Not `lockf`: that lock is the process's, so that a second worker in it gets it too, and whoever in it opens
+            # and closes this file ends it.
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise BlockingIOError(f"another worker works in {folder}: each worker has a folder of its own") from error
         yield MemberIds(folder)

@@ -226,7 +226,7 @@ async def test_a_folder_that_another_process_has_is_refused(
     monkeypatch.setenv("BATONPASS_KAFKA_BOOTSTRAP", "127.0.0.1:9")
     monkeypatch.setenv("BATONPASS_STATE", str(tmp_path))
     app.process(app.topic("a", key=TEXT, value=INT), state=app.table("sums", key=TEXT, value=INT))(keep)
-    with held(tmp_path / "orders"), pytest.raises(BlockingIOError, match="another process works in") as refused:
+    with held(tmp_path / "orders"), pytest.raises(BlockingIOError, match="another worker works in") as refused:
         await app.run_async()
     assert "BATONPASS_INSTANCE gives each worker a name" in refused.value.__notes__[0]
 

@@ -357,7 +357,7 @@ class App:
             ConnectionError: when no coordinator answers.
             KafkaError: when the cluster does not answer.
             JoinRefused: when the coordinator refuses this member.
-            OSError: when the port for metrics is taken, or another process works in the folder for the state.
+            OSError: when the port for metrics is taken, or another worker works in the folder for the state.
         """
         parts = self.subtopologies()
         url = self._url or variable("BATONPASS_URL")
