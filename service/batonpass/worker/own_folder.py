@@ -54,8 +54,8 @@ def sole_user_of(folder: Path) -> Iterator[MemberIds]:
         # A child that is forked may outlive the process.
         close_in_children(lock, lambda held: [held.fileno()])
         try:
-            # Not `lockf`: that lock is the process's, so that a second worker in it gets it too, and whoever in it opens
-            # and closes this file ends it.
+            # Not `lockf`: that lock is the process's, so a second worker in it gets it too, and whoever in it opens and
+            # closes this file ends it.
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise BlockingIOError(f"another worker works in {folder}: each worker has a folder of its own") from error

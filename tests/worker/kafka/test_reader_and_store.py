@@ -155,6 +155,10 @@ async def test_one_store_that_cannot_be_opened_keeps_no_other_task_from_being_of
     assert (await job.runtime(tmp_path, "a", open_store=Refused).on_disk()).keys() == {"0_0", "0_2"}
     (tmp_path / "0_2" / job.changelog / "CURRENT").write_text("MANIFEST-999999\n")
     assert (await job.runtime(tmp_path, "a").on_disk()).keys() == {"0_0", "0_1"}
+    # What is known of its topic cannot be kept, as on a disk that is full.
+    (tmp_path / "0_0" / ".topic-ids.json").unlink()
+    (tmp_path / "0_0" / ".topic-ids.new").mkdir()
+    assert (await job.runtime(tmp_path, "a").on_disk()).keys() == {"0_1"}
 
 
 async def test_a_store_that_a_release_adds_leaves_the_others_as_they_are(

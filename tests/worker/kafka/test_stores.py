@@ -4,6 +4,7 @@ import math
 import multiprocessing
 import os
 import resource
+import shutil
 import signal
 import time
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import rocksdict
 from aiokafka import ConsumerRecord
 
 from batonpass.worker.kafka import (
@@ -202,6 +204,58 @@ def test_a_store_that_lacks_a_file_is_begun_anew(tmp_path: Path, missing: str) -
     store.close()
 
 
+def put_position_of_two_bytes(folder: Path) -> None:
+    store = RocksStore(folder)
+    store._db.put(b"position", b"\0\0")
+    store.close()
+
+
+def put_folder_for_file(folder: Path) -> None:
+    current = folder / "CURRENT"
+    current.unlink()
+    current.mkdir()
+
+
+def put_file_for_folder(folder: Path) -> None:
+    shutil.rmtree(folder)
+    folder.write_text("a backup went wrong")
+
+
+def put_another_database(folder: Path) -> None:
+    shutil.rmtree(folder)
+    rocksdict.Rdict(str(folder)).close()
+
+
+@pytest.mark.parametrize(
+    "damage", [put_position_of_two_bytes, put_folder_for_file, put_file_for_folder, put_another_database]
+)
+def test_a_store_that_cannot_be_opened_for_whatever_is_in_its_folder_is_begun_anew(
+    tmp_path: Path, damage: Callable[[Path], None]
+) -> None:
+    folder = tmp_path / "0_0" / "changelog"
+    fill(folder)
+    damage(folder)
+    store = RocksStore(folder)
+    assert (store.position, list(store.scan())) == (None, [])
+    store.close()
+    assert [path.name for path in folder.parent.iterdir()] == ["changelog"]
+
+
+def test_a_name_of_a_folder_says_nothing_about_its_state(tmp_path: Path) -> None:
+    """An error names the files: what is looked for in it may stand in a topic's name."""
+    folder = tmp_path / "0_0" / "corruption-no such file or directory"
+    store = RocksStore(folder)
+    store.apply([(b"a", b"1")], 1)
+    store._db.flush()
+    with pytest.raises(Exception, match=r"(?i)lock"):
+        RocksStore(folder)
+    assert list(folder.glob("*.sst"))
+    store.close()
+    again = RocksStore(folder)
+    assert again.get(b"a") == b"1"
+    again.close()
+
+
 def test_a_scan_that_somebody_holds_ends_when_its_store_closes(tmp_path: Path) -> None:
     folder = tmp_path / "0_0" / "changelog"
     store = RocksStore(folder)
@@ -333,7 +387,8 @@ def test_a_folder_knows_its_tasks(tmp_path: Path) -> None:
         state.stores["changelog"].apply([], 7)
         assert state.positions == {"changelog": 7}
         state.close()
-    (tmp_path / "state" / "lost+found").mkdir()
+    for odd in ("lost+found", "0_007", "0_\N{ARABIC-INDIC DIGIT THREE}"):
+        (tmp_path / "state" / odd).mkdir()
     assert folder.tasks() == ["0_10", "0_9", "orders_1"]
     folder.remove("0_10")
     assert folder.tasks() == ["0_9", "orders_1"]

@@ -133,7 +133,7 @@ class KafkaRuntime(Callbacks):
                 return None
         except KafkaConnectionError:
             raise
-        except (StoreFailed, ChangelogRefused, KafkaError) as error:
+        except (StoreFailed, ChangelogRefused, KafkaError, OSError) as error:
             log.warning("the state of %s on disk is not used for now: %s", task_id, error)
             return None
         return progress(positions, {partition.topic: facts.ends[partition] for partition in partitions}, topics)

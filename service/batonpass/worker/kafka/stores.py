@@ -13,10 +13,12 @@ removed when it is closed, and begun anew from its changelog.
 
 from __future__ import annotations
 
+import errno
 import functools
 import heapq
 import json
 import logging
+import os
 import re
 import shutil
 import struct
@@ -49,7 +51,15 @@ KEEP_LEVEL_MS = 60_000
 """How often a store to which nothing is written records on disk that it is level."""
 
 _DAMAGE = ("corruption", "no such file or directory", "input/output error")
-"""What RocksDB says of files that are damaged or missing, whatever call finds that."""
+"""What RocksDB says of files that are damaged or missing when it reads or writes them."""
+
+_OF_THE_MOMENT = (
+    "/lock: ",
+    *(os.strerror(number).lower() for number in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOMEM, errno.ESTALE)),
+    *(os.strerror(number).lower() for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.ENFILE)),
+)
+"""What it says where another process has the files, or there is no room, right or file descriptor for it. Whatever else
+keeps a store from being opened lies in its files: they are missing, cut short, or not its own."""
 
 _DISCARDED = ".discarded-"
 
@@ -205,8 +215,10 @@ class RocksStore:
         folder.parent.mkdir(parents=True, exist_ok=True)
         try:
             self._open()
-        except Exception as error:  # what rocksdict raises has no class of its own
-            if not _is_damage(error):
+        except Exception as error:
+            # What rocksdict raises has no class of its own.
+            is_its_own = type(error) in {Exception, struct.error}
+            if not is_its_own or any(words in self._said(error) for words in _OF_THE_MOMENT):
                 raise
             log.warning("the state in %s is damaged, and begun anew: %s", folder, error)
             self.wipe()
@@ -296,7 +308,11 @@ class RocksStore:
                 self._db.close()
 
     def _note(self, error: Exception) -> None:
-        self._is_damaged |= _is_damage(error)
+        self._is_damaged |= any(words in self._said(error) for words in _DAMAGE)
+
+    def _said(self, error: Exception) -> str:
+        """Return what an error says, without the folder's name, which may have any word in it."""
+        return str(error).replace(str(self._folder), "").lower()
 
 
 class _Scan:
@@ -343,10 +359,6 @@ class _Scan:
             self._records = None
 
 
-def _is_damage(error: Exception) -> bool:
-    return any(words in str(error).lower() for words in _DAMAGE)
-
-
 def discard(folder: Path) -> None:
     """Remove a folder at once, whole: what cannot be removed yet has another name, and goes with the next removal.
 
@@ -356,7 +368,10 @@ def discard(folder: Path) -> None:
     if folder.exists():
         folder.rename(folder.with_name(f"{_DISCARDED}{uuid.uuid4().hex}"))
     for left in folder.parent.glob(f"{_DISCARDED}*"):
-        shutil.rmtree(left, ignore_errors=True)
+        if left.is_dir():
+            shutil.rmtree(left, ignore_errors=True)
+        else:
+            left.unlink(missing_ok=True)
 
 
 def _open(folder: Path, memory: RocksMemory) -> Rdict:
@@ -374,7 +389,7 @@ def _open(folder: Path, memory: RocksMemory) -> Rdict:
 OpenStore = Callable[[Path], Store]
 """Makes the store of one changelog partition, in a folder for it alone."""
 
-_TASK_FOLDER = re.compile(r".+_\d+")
+_TASK_FOLDER = re.compile(r".+_(0|[1-9][0-9]*)")
 _TOPICS_FILE = ".topic-ids.json"
 
 
@@ -598,10 +613,11 @@ class StateFolder:
 
     def disk_bytes(self, task_id: str) -> int:
         total = 0
-        for path in (self.folder / task_id).rglob("*"):
-            # RocksDB removes files while it is open.
-            with suppress(FileNotFoundError):
-                total += path.stat().st_size if path.is_file() else 0
+        for folder, _, names in os.walk(self.folder / task_id):
+            for name in names:
+                # RocksDB removes files while it is open, and a state may be removed meanwhile.
+                with suppress(OSError):
+                    total += os.stat(os.path.join(folder, name)).st_size  # noqa: PTH116, PTH118 - as `walk` names it
         return total
 
     def remove(self, task_id: str) -> None:
