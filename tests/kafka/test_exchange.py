@@ -10,6 +10,7 @@ from typing import Any
 import httpx2 as httpx
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
 from aiokafka.errors import KafkaConnectionError
 from tests.waiting import until
 from tests.worker.children import connections, forked
@@ -21,6 +22,7 @@ from batonpass.codec.requests import read_declaration
 from batonpass.core.state.ids import GroupId, MemberId
 from batonpass.core.state.inputs import GroupDeclaration
 from batonpass.core.state.replies import Declared
+from batonpass.kafka import exchange as exchanges
 from batonpass.kafka.events import EventPublisher
 from batonpass.kafka.exchange import Exchange, settings_of
 from batonpass.kafka.topics import TopicReader, make_topics
@@ -529,6 +531,87 @@ async def test_a_transport_that_connects_anew_leaves_nothing_behind(
     with pytest.raises(httpx.ConnectError, match="closed"):
         await poll(transport, wait_ms=0)
     assert clients.connected == []
+
+
+@asynccontextmanager
+async def administrator(connection: KafkaConnection) -> AsyncIterator[AIOKafkaAdminClient]:
+    """Lend a client for changes of topics."""
+    admin = AIOKafkaAdminClient(**connection.client_options())
+    await admin.start()
+    try:
+        yield admin
+    finally:
+        await admin.close()
+
+
+@asynccontextmanager
+async def heard_over_kafka(
+    connection: KafkaConnection, topics: TopicNames, **config: object
+) -> AsyncIterator[tuple[LocalCoordinator, Member, KafkaTransport]]:
+    """Have a member that runs four tasks, and is heard over Kafka alone."""
+    holder = Holder()
+    async with LocalCoordinator() as local, exchanging(local, connection, topics):
+        await declare(local, **config)
+        transport = KafkaTransport(connection, prefix=topics.prefix)
+        async with Member("http://kafka", GROUP, holder, transport=transport) as member:
+            await until(lambda: len(holder.running) == 4)
+            yield local, member, transport
+
+
+@pytest.mark.parametrize("change", ["more", "gone"])
+async def test_the_protocols_topics_may_get_other_partitions_under_way(
+    connection: KafkaConnection, topics: TopicNames, change: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Members write to new partitions as soon as they know of them; a topic that is gone is made anew."""
+    names = [topics.heartbeats, topics.assignments, topics.acks]
+    async with (
+        heard_over_kafka(connection, topics) as (local, member, transport),
+        administrator(connection) as admin,
+    ):
+        if change == "more":
+            # The least number with which the group's key is in none of the first eight.
+            await admin.create_partitions({topic: NewPartitions(14) for topic in names})
+            assert transport._producer is not None
+            while len(await transport._producer.partitions_for(topics.heartbeats)) != 14:
+                await transport._producer.client.force_metadata_update()
+        else:
+            await admin.delete_topics(names)
+        monkeypatch.setattr(exchanges, "PARTITIONS_LOOK_S", 0.3)
+        monkeypatch.setattr(transports, "PARTITIONS_LOOK_S", 0.3)
+        key, run = f"{GROUP}/{member.member_id}", member.member_id
+        heard = transport._acked.get(key, 0)
+        await until(lambda: transport._acked.get(key, 0) > heard + 5)
+        assert member.member_id == run
+        assert (await local.describe(GROUP))["members"] == 1
+
+
+async def test_a_member_is_missed_although_its_topic_has_fewer_partitions_by_now(
+    connection: KafkaConnection, topics: TopicNames, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Silence of a partition that is gone is no silence of the cluster."""
+    async with (
+        heard_over_kafka(connection, topics, session_timeout_ms=6_000) as (local, member, _),
+        administrator(connection) as admin,
+    ):
+        await admin.delete_topics([topics.heartbeats])
+        await made_anew(admin, topics.heartbeats, partitions=2)
+        monkeypatch.setattr(exchanges, "PARTITIONS_LOOK_S", 0.3)
+        await member.close()
+
+        async def is_missed() -> bool:
+            return bool((await local.describe(GROUP))["members"] == 0)
+
+        await until(is_missed)
+
+
+async def made_anew(admin: AIOKafkaAdminClient, topic: str, *, partitions: int) -> None:
+    """Make a topic once the broker has deleted the one of its name."""
+
+    async def is_made() -> bool:
+        answer = await admin.create_topics([NewTopic(topic, partitions, 1)])
+        return bool(answer.topic_errors[0][1] == 0)
+
+    await until(is_made)
 
 
 async def test_a_forked_child_has_no_connection_of_a_transport(connection: KafkaConnection, topics: TopicNames) -> None:

@@ -53,7 +53,7 @@ from batonpass.runtime.history import Asked, command_of
 from batonpass.runtime.mailbox import LATE_SEQ
 from batonpass.runtime.ports import Commit, CoordinatorLoading, NotOwner, Observer, StoreUnavailable
 from batonpass.worker.kafka.connection import KafkaConnection, TopicNames
-from batonpass.worker.kafka.metadata import adopt
+from batonpass.worker.kafka.metadata import PARTITIONS_LOOK_S, adopt, raise_if_repartitioned
 from batonpass.worker.kafka.said import Said, UnreadableRecords
 
 log = logging.getLogger("batonpass.kafka")
@@ -312,7 +312,11 @@ class Exchange(Observer):
     # --- in ---------------------------------------------------------------------------------------------------------
 
     async def _read(self, consumer: AIOKafkaConsumer, producer: AIOKafkaProducer) -> None:
+        looked_at = time.monotonic()
         while True:
+            if time.monotonic() - looked_at > PARTITIONS_LOOK_S:
+                looked_at = time.monotonic()
+                await raise_if_repartitioned(consumer)
             batches = await consumer.getmany(timeout_ms=1_000)
             for records in batches.values():
                 for record in records:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from aiokafka import AIOKafkaProducer, ConsumerRecord
+from aiokafka.admin import AIOKafkaAdminClient, NewPartitions
 from tests.waiting import until
 from tests.worker.kafka.totals import Job, NewTopics, Owner, new_job
 
@@ -127,3 +128,24 @@ async def test_and_only_for_as_long_as_the_options_say(join: Join, tmp_path: Pat
     await until(lambda: len(join.seen) == 2)
     assert join.seen[1] == (join.clicks, 1_011)
     await two.close()
+
+
+async def test_a_source_that_gets_the_partition_of_a_task_later_is_read_too(
+    bootstrap: str, new_topic: NewTopics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody else would read it: the group has as many tasks as before."""
+    monkeypatch.setattr("batonpass.worker.kafka.active.TOPICS_LOOK_S", 0.2)
+    job = await new_job(bootstrap, new_topic)
+    join = Join(job, clicks=await new_topic("clicks", partitions=2), users=await new_topic("users"))
+    part = Subtopology(sources=(join.clicks, join.users), process=join.process, copartitioned=False)
+    one = Owner(KafkaRuntime(job.connection, job.group, {"0": part}, folder=tmp_path))
+    one.hold("0_1", Role.ACTIVE)
+    await until(lambda: "running" in one.states)
+    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+    await admin.start()
+    await admin.create_partitions({join.users: NewPartitions(2)})
+    await admin.close()
+    async with AIOKafkaProducer(bootstrap_servers=bootstrap) as producer:
+        await producer.send_and_wait(join.users, b"1", partition=1, timestamp_ms=7)
+    await until(lambda: join.seen == [(join.users, 7)])
+    await one.close()

@@ -20,7 +20,7 @@ from aiokafka.errors import KafkaError, OffsetOutOfRangeError
 
 from batonpass.worker.kafka.commits import topic_ids_of
 from batonpass.worker.kafka.connection import KafkaConnection, disconnect, in_time, to_its_end
-from batonpass.worker.kafka.metadata import topic_ids
+from batonpass.worker.kafka.metadata import partition_counts, topic_ids
 from batonpass.worker.kafka.metrics import Counts
 from batonpass.worker.kafka.options import ActiveOptions
 from batonpass.worker.kafka.reading import Reading, place_of
@@ -249,11 +249,15 @@ class Clients:
         return await topic_ids(self.input._client, [*self.partitions, *changelogs])  # noqa: SLF001 - as above
 
     async def raise_if_remade(self) -> None:
-        """Raise when a source or a changelog was deleted and made anew since this try began.
+        """Raise when a source or a changelog was deleted and made anew since this try began, or has a partition more.
 
         Raises:
             KafkaError: naming it, or when the cluster cannot be asked.
         """
+        asking = partition_counts(self.input._client, self._part.sources)  # noqa: SLF001 - one connection less
+        for topic, count in (await in_time(asking, "the partitions of its sources were not read")).items():
+            if count > self._partition and TopicPartition(topic, self._partition) not in self.partitions:
+                raise KafkaError(f"topic {topic} has a partition {self._partition} by now, which its task reads too")
         for topic, topic_id in (await in_time(self._ids(), "the ids of its topics were not read")).items():
             if self.topic_ids.get(topic, topic_id) != topic_id:
                 raise KafkaError(f"topic {topic} was deleted and made anew under a task that uses it")

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import base64
 import random
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from io import BytesIO
 from typing import Any
 
-from aiokafka import TopicPartition
+from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.client import AIOKafkaClient, ConnectionGroup
 from aiokafka.cluster import ClusterMetadata
 from aiokafka.errors import IncompatibleBrokerVersion, KafkaConnectionError, KafkaError
@@ -26,6 +26,10 @@ AWAY_PAUSE_S = 0.5
 
 GONE_PAUSE_S = 0.2
 """How long a client waits after a topic that it uses was not there: otherwise it would ask again at once, for ever."""
+
+
+PARTITIONS_LOOK_S = 5.0
+"""How often whoever reads all partitions of a topic looks whether these are all."""
 
 
 class MetadataClient(AIOKafkaClient):  # type: ignore[misc]  # aiokafka has no types
@@ -93,6 +97,21 @@ async def partition_counts(client: AIOKafkaClient, topics: Iterable[str]) -> dic
     request = MetadataRequest(sorted(set(topics)), allow_auto_topic_creation=False)
     answer = await client.send(client.get_random_node(), request)
     return {topic: len(partitions) for error_code, topic, _, partitions in answer.topics if not error_code}
+
+
+async def raise_if_repartitioned(consumer: AIOKafkaConsumer) -> None:
+    """Raise when a topic has other partitions than a consumer reads of it, or is gone: its user has to connect anew.
+
+    Nobody tells a reader whose partitions are assigned by hand, and writers use new ones as soon as they know of them.
+
+    Raises:
+        KafkaError: naming the topic, or when the cluster cannot be asked.
+    """
+    read = Counter(partition.topic for partition in consumer.assignment())
+    counts = await partition_counts(consumer._client, read)  # noqa: SLF001 - one connection less
+    for topic, number in read.items():
+        if counts.get(topic, 0) != number:
+            raise KafkaError(f"topic {topic} has {counts.get(topic, 0)} partitions by now, and {number} are read")
 
 
 # --- topic ids (KIP-516), which aiokafka (0.14) does not ask for ------------------------------------------------------

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import time
 from collections.abc import Callable
 from typing import Any, Final
 from urllib.parse import unquote
@@ -22,7 +23,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPa
 from aiokafka.errors import KafkaConnectionError, KafkaError
 
 from batonpass.worker.kafka.connection import KafkaConnection, TopicNames, disconnect, in_words, to_its_end
-from batonpass.worker.kafka.metadata import adopt
+from batonpass.worker.kafka.metadata import PARTITIONS_LOOK_S, adopt, raise_if_repartitioned
 from batonpass.worker.kafka.said import UnreadableRecords, write_once
 from batonpass.worker.protocol.messages import parse_answer
 
@@ -189,9 +190,11 @@ class KafkaTransport(httpx.AsyncBaseTransport):
                 parts = [TopicPartition(topic, n) for topic in topics for n in await producer.partitions_for(topic)]
                 ends = await consumer.end_offsets(parts)
                 consumer.assign(parts)
+                is_first = not self._read_to
                 for part, end in ends.items():
-                    # After a failure, go on from the last position: an assignment is written once.
-                    consumer.seek(part, self._read_to.setdefault(part, end))
+                    # After a failure, go on from the last position: an assignment is written once. What is in a
+                    # partition that was added meanwhile was written meanwhile.
+                    consumer.seek(part, self._read_to.setdefault(part, end if is_first else 0))
             except BaseException:
                 await asyncio.gather(producer.stop(), disconnect(consumer), return_exceptions=True)
                 raise
@@ -211,7 +214,11 @@ class KafkaTransport(httpx.AsyncBaseTransport):
             await asyncio.gather(disconnect(consumer), producer.stop(), return_exceptions=True)
 
     async def _listen(self, consumer: AIOKafkaConsumer) -> None:
+        looked_at = time.monotonic()
         while True:
+            if time.monotonic() - looked_at > PARTITIONS_LOOK_S:
+                looked_at = time.monotonic()
+                await raise_if_repartitioned(consumer)
             batches = await consumer.getmany(timeout_ms=1_000)
             async with self._news:
                 for part, records in batches.items():
