@@ -546,12 +546,12 @@ async def administrator(connection: KafkaConnection) -> AsyncIterator[AIOKafkaAd
 
 @asynccontextmanager
 async def heard_over_kafka(
-    connection: KafkaConnection, topics: TopicNames, **config: object
+    connection: KafkaConnection, topics: TopicNames, *, session_timeout_ms: int = 30_000
 ) -> AsyncIterator[tuple[LocalCoordinator, Member, KafkaTransport]]:
     """Have a member that runs four tasks, and is heard over Kafka alone."""
     holder = Holder()
     async with LocalCoordinator() as local, exchanging(local, connection, topics):
-        await declare(local, **config)
+        await declare(local, session_timeout_ms=session_timeout_ms)
         transport = KafkaTransport(connection, prefix=topics.prefix)
         async with Member("http://kafka", GROUP, holder, transport=transport) as member:
             await until(lambda: len(holder.running) == 4)

@@ -182,6 +182,18 @@ async def test_the_token_goes_with_every_request_and_may_change() -> None:
     assert network.requests[-1].headers["authorization"] == "Bearer fixed"
 
 
+@pytest.mark.parametrize(
+    "token", ["\N{ZERO WIDTH NO-BREAK SPACE}secret", "geheim\N{LATIN SMALL LETTER U WITH DIAERESIS}"]
+)
+async def test_a_token_that_no_header_takes_is_said_without_showing_it(
+    token: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An editor may put a mark of its own before the first letter of a file."""
+    assert await calls_into(Network(one=200), ("http://one",), token=token).exchange(HEARTBEAT) is None
+    assert "nothing can be sent to http://one: is the token one word, and no more?" in caplog.text
+    assert token not in caplog.text
+
+
 class Routes(httpx.AsyncBaseTransport):
     """A way to each of two coordinators, or to one by two ways."""
 

@@ -93,7 +93,7 @@ class HttpCalls:
                 reply = await self._ask(at, request, patience_s)
             except (httpx.ConnectError, httpx.ConnectTimeout) as error:
                 log.info("cannot reach %s: %s", self._urls[at], error)
-            except httpx.LocalProtocolError:
+            except (httpx.LocalProtocolError, UnicodeEncodeError):
                 # The header holds a secret, and the error would show it.
                 log.error("nothing can be sent to %s: is the token one word, and no more?", self._urls[at])  # noqa: TRY400
                 return None
