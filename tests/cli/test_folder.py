@@ -244,6 +244,22 @@ def test_commands_find_the_one_that_runs(tmp_path: Path) -> None:
     assert find(None, None, None) == (DEFAULT_URL, None)
 
 
+@pytest.mark.parametrize("left", [b"\0" * 40, b"\xff\xfe", b"/a/\0", b"~nobody/data", b""])
+def test_a_damaged_pointer_keeps_no_command_from_the_others(tmp_path: Path, left: bytes) -> None:
+    """A machine that goes down may leave a file full of zeros."""
+    with Elsewhere(tmp_path, "http://127.0.0.1:1234") as other:
+        (pointer,) = (file for file in Path(os.environ["XDG_STATE_HOME"]).rglob("*") if file.name.isdecimal())
+        pointer.with_name("1").write_bytes(left)
+        pointer.with_name("2").mkdir()
+        assert [one.pid for one in running_here()] == [other.process.pid]
+
+
+def test_a_folder_is_found_whatever_bytes_are_in_its_name(tmp_path: Path) -> None:
+    folder = tmp_path / os.fsdecode(b"d\xe4ta")
+    with Elsewhere(folder, "http://127.0.0.1:1234"):
+        assert [one.folder for one in running_here()] == [folder]
+
+
 def test_a_coordinator_under_another_url_does_not_get_the_token(tmp_path: Path) -> None:
     with Elsewhere(tmp_path, "http://127.0.0.1:1234"):
         assert find("http://elsewhere:8420", None, None) == ("http://elsewhere:8420", None)

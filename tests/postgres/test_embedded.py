@@ -182,6 +182,15 @@ async def test_a_lock_file_from_before_a_restart_is_stale(folder: Path) -> None:
         assert await ask(server.url, "select n from kept") == 7
 
 
+def test_a_damaged_lock_file_is_what_postgres_says_of_it(folder: Path) -> None:
+    """A machine that goes down may leave a file full of zeros."""
+    (folder / "cluster" / "postmaster.pid").write_bytes(b"\0" * 80)
+    shutil.chown(folder / "cluster" / "postmaster.pid", folder.joinpath("cluster").stat().st_uid)
+    with pytest.raises(EmbeddedPostgresError, match=r"postmaster\.pid"):
+        EmbeddedPostgres(folder, durable=False).start()
+    (folder / "cluster" / "postmaster.pid").unlink()
+
+
 def test_two_servers_do_not_share_a_folder(folder: Path) -> None:
     process, url, _ = start_elsewhere(folder)
     with pytest.raises(EmbeddedPostgresError, match="another process runs a server"):

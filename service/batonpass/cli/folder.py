@@ -141,7 +141,7 @@ class UpFolder:
         with suppress(OSError, Failure):
             pointers = _pointers()
             pointers.mkdir(mode=0o700, parents=True, exist_ok=True)
-            (pointers / str(os.getpid())).write_text(str(self.path))
+            (pointers / str(os.getpid())).write_bytes(os.fsencode(self.path))
 
     def release(self) -> None:
         """Give up the folder, so that another `up` can hold it."""
@@ -309,7 +309,11 @@ def running_here() -> list[Running]:
     with suppress(Failure):
         folders.append(default_folder())
     with suppress(OSError, Failure):
-        folders += [Path(pointer.read_text().strip()) for pointer in _pointers().iterdir()]
+        for pointer in _pointers().iterdir():
+            with suppress(OSError):
+                named = os.fsdecode(pointer.read_bytes()).strip()
+                # What a machine that went down has left of one may be full of zeros.
+                folders += [Path(named)] if named.startswith("/") and "\0" not in named else []
     found = [UpFolder(folder).running() for folder in folders]
     return sorted({one.folder: one for one in found if one is not None and one.url}.values())
 

@@ -165,9 +165,11 @@ class EmbeddedPostgres(ChildServer):
     def _lock_file(self) -> list[str]:
         """Return the lines of a running server's lock file: process id first, state on line eight."""
         try:
-            return (self._cluster / "postmaster.pid").read_text().splitlines()
+            lines = (self._cluster / "postmaster.pid").read_bytes().decode(errors="replace").splitlines()
         except FileNotFoundError:
             return []
+        # What a machine that went down has left of it may be full of zeros; Postgres says what to do then.
+        return lines if lines and lines[0].isdecimal() else []
 
     def _outwait_leftover(self) -> None:
         """Wait for the end of a server whose parent was killed a moment ago; stop it if its watchdog does not."""
