@@ -11,6 +11,17 @@ log = logging.getLogger("batonpass.background")
 AGAIN_S = 5.0
 
 
+def is_failure(error: BaseException) -> bool:
+    """Whether what work raised is its failure, and not the end of the process, of the loop, or of the caller.
+
+    A CancelledError is one where something that the work waited for was cancelled, and the caller was not.
+    """
+    running = asyncio.current_task()
+    if isinstance(error, asyncio.CancelledError) and running is not None and running.cancelling():
+        return False
+    return not isinstance(error, (SystemExit, KeyboardInterrupt, GeneratorExit))
+
+
 async def kept_going(name: str, work: Callable[[], Awaitable[object]]) -> None:
     """Do work until it ends or is cancelled. If an error ends it, that is a defect: say so, and begin it anew.
 
@@ -19,7 +30,9 @@ async def kept_going(name: str, work: Callable[[], Awaitable[object]]) -> None:
     while True:
         try:
             await work()
-        except Exception:
+        except BaseException as error:
+            if not is_failure(error):
+                raise
             log.exception("%s failed, and begins anew in %s s", name, AGAIN_S)
             await asyncio.sleep(AGAIN_S)
         else:

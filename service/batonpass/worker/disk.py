@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 
+from batonpass.background import is_failure
 from batonpass.worker.protocol import Phase
-from batonpass.worker.tasks import Callbacks, Driver, is_failure
+from batonpass.worker.tasks import Callbacks, Driver
 
 log = logging.getLogger("batonpass.worker")
 

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from inspect import isawaitable
 from typing import Any
 
+from batonpass.background import is_failure
 from batonpass.worker.protocol import Offsets, Role, Stop
 from batonpass.worker.protocol.types import DETAIL_CHARS_MAX, checked_offsets
-from batonpass.worker.tasks import Callbacks, Driver, Revocation, Task, is_failure
+from batonpass.worker.tasks import Callbacks, Driver, Revocation, Task
 
 log = logging.getLogger("batonpass.worker")
 

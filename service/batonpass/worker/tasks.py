@@ -45,17 +45,6 @@ class Revocation:
     becomes: Role | None = None
 
 
-def is_failure(error: BaseException) -> bool:
-    """Whether what a callback raised is its failure, and not the end of the process, of the loop, or of the caller.
-
-    A CancelledError is one where something that the callback waited for was cancelled, and the caller was not.
-    """
-    running = asyncio.current_task()
-    if isinstance(error, asyncio.CancelledError) and running is not None and running.cancelling():
-        return False
-    return not isinstance(error, (SystemExit, KeyboardInterrupt, GeneratorExit))
-
-
 async def happens(event: asyncio.Event, within_s: float | None) -> bool:
     """Wait until an event is set, or the time is over; return whether it is set."""
     with suppress(TimeoutError):
