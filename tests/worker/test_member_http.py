@@ -247,3 +247,28 @@ async def test_a_token_that_cannot_be_read_is_a_request_that_was_not_sent() -> N
         state["there"] = True
         await until(lambda: member.phase.value == "joined")
         await member.exit()
+
+
+@on_virtual_time
+async def test_a_request_whose_wire_was_cancelled_is_sent_again() -> None:
+    """The member was not cancelled; the long-poll would be missing for as long as it may take."""
+
+    class Cancelled(httpx.AsyncBaseTransport):
+        polls = 0
+
+        def __init__(self, inner: LocalTransport) -> None:
+            self.inner = inner
+
+        async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+            self.polls += request.url.path.endswith("/assignment")
+            if self.polls == 1:
+                raise asyncio.CancelledError
+            return await self.inner.handle_async_request(request)
+
+    async with LocalCoordinator() as coordinator:
+        scene = Scene(coordinator)
+        await scene.declare()
+        wire = Cancelled(coordinator.transport())
+        async with Member("http://one", "orders", scene.worker("a"), transport=wire, clock=VirtualClock()):
+            await asyncio.sleep(10)
+            assert wire.polls == 2

@@ -16,6 +16,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from typing import Any, Self, TypeVar, Unpack
 
+from batonpass.background import is_failure
 from batonpass.worker.disk import Disk
 from batonpass.worker.http_calls import HttpCalls
 from batonpass.worker.options import Exit, MemberOptions, Options
@@ -388,7 +389,9 @@ class Member:
         reply = None
         try:
             reply = await self._http.exchange(request)
-        except Exception:
+        except BaseException as error:
+            if not is_failure(error):
+                raise
             log.exception("%s could not be sent", request.kind)
         if reply is None:
             self._say_silence()
