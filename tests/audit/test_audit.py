@@ -95,7 +95,7 @@ def test_a_clean_day_has_no_findings(audited: Audited) -> None:
         ("many-warmups", "L8", None, "greedy", "max_warmups_per_member allows 2"),
         ("stuck-warmup", "stuck-warmup", "0_3", None, "1200 minutes"),
         ("flapping", "flapping-member", None, "shaky", "6 times within an hour"),
-        ("unowned", "stuck-task", "0_4", None, "granted to nobody for 1200 minutes"),
+        ("unowned", "stuck-task", "0_4", None, "granted to nobody for 19 h 59 min"),
         ("hole", "L2", None, None, "is missing"),
         ("tail-lost", "L2", None, None, "the end of the log is missing: the last 2 records are lost"),
         ("deposed", "L4", None, None, "a coordinator of epoch 0 appended after one of epoch"),

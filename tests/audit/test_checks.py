@@ -13,7 +13,7 @@ from tests.audit.by_hand import BEGIN_MS, DAY, TASK, Row, clock, found, in_order
 from batonpass.audit import checks, ledger
 from batonpass.audit.entries import Entry
 from batonpass.audit.facts import Budgets
-from batonpass.audit.findings import END_MISSING, Severity
+from batonpass.audit.findings import END_MISSING, STILL, Severity
 from batonpass.audit.ledger import Ledger
 from batonpass.audit.plan import DayPlan, GroupPlan
 from batonpass.core.state.model import Subtopology, Topology
@@ -275,15 +275,52 @@ LEFT: Final = row(0, "gone", "a", until_ms=0, word="left")
 def test_a_task_is_granted_when_nobody_else_may_run_it(between: Sequence[Row], *, at_once: bool) -> None:
     rows = in_order(grant("a", 1), *between, grant("b", 2))
     last = len(rows)
-    expected = [
-        (
-            *("L1", TASK, "b", [1, last]),
-            f"granted at {clock(last)} while a might still run it: it had not confirmed, was not gone, and still had a lease",
-        )
-    ]
-    seen = [(one["law"], one["task"], one["member"], one["sequences"], one["detail"]) for one in found(rows)]
-    assert seen == (expected if at_once else [])
+    seen = [(one["law"], one["task"], one["member"], one["sequences"]) for one in found(rows)]
+    assert seen == ([("L1", TASK, "b", [1, last])] if at_once else [])
+    said = f"granted at {clock(last)} while a might still run it: it had not confirmed, was not gone, and still had a lease"
+    assert [one["detail"].startswith(f"{said}, ") for one in found(rows)] == [True] * at_once
     assert found([*rows, row(last + 1)], first=last + 1) == []
+
+
+STOPPED: Final = (row(0, "revoked", "b", TASK), row(0, "released", "b", TASK))
+
+
+def died(seconds: int) -> Row:
+    """Return that a member went without a word, whose lease ends so many seconds after midnight."""
+    return row(0, "gone", "a", until_ms=BEGIN_MS + seconds * 1_000, word="expired")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "until"),
+    [
+        ((), (), None),
+        ((), (row(0),), None),
+        ((), (row(0), LEFT), 4),
+        ((), STOPPED, 4),
+        ((died(90),), (), 90),
+        ((died(90),), STOPPED, 5),
+        ((died(4),), STOPPED, 4),
+        ((), (died(90),), 90),
+        ((), (grant("c", 3), LEFT), None),
+        ((), (grant("c", 3), *STOPPED, LEFT), 6),
+    ],
+)
+def test_how_long_two_might_run_a_task_is_told(before: Sequence[Row], after: Sequence[Row], until: int | None) -> None:
+    """Until the last but one has confirmed that it stopped, or its lease is over, whichever comes first."""
+    ends = {
+        (one["detail"].rpartition("lease, ")[2], one["at"][-1])
+        for one in found(in_order(grant("a", 1), *before, grant("b", 2), *after))
+    }
+    if until is None:
+        assert {end for end, _ in ends} == {f"still so {STILL}"}
+    else:
+        assert ends == {(f"until {clock(until)}", BEGIN_MS + until * 1_000)}
+
+
+def test_how_long_two_might_run_a_task_is_not_told_where_records_are_lost() -> None:
+    rows = [*in_order(grant("a", 1), grant("b", 2)), *in_order(row(0), begin=4)]
+    (one,) = [one for one in found(rows) if one["law"] == "L1"]
+    assert one["detail"].endswith("still had a lease")
 
 
 def test_a_late_confirmation_ends_no_newer_grant() -> None:

@@ -188,11 +188,11 @@ def lag(second: float, number: int | None, member: str = "b.1") -> Row:
 def test_a_warmup_of_an_hour_that_nothing_is_known_of_is_stuck() -> None:
     (found,) = found_in(warmed(600, 600 + HOUR_S), "stuck-warmup")
     assert (found["task"], found["member"], found["severity"]) == ("0_0", "b.1", "notice")
-    assert found["detail"] == "a warmup that began at 2026-11-18 00:10:00.000 made no progress in 60 minutes"
-    assert (found["sequences"], found["at"]) == ([50], [MIDNIGHT_MS + 600_000])
+    assert found["detail"] == "a warmup that began at 2026-11-18 00:10:00.000 made no progress in 1 h"
+    assert (found["sequences"], found["at"]) == ([50, 60], [MIDNIGHT_MS + 600_000, MIDNIGHT_MS + 4_200_000])
     assert found_in(warmed(600, 599.999 + HOUR_S), "stuck-warmup") == []
     (still,) = found_in(warmed(600), "stuck-warmup", MIDNIGHT_MS + 3 * HOUR_MS)
-    assert still["detail"].endswith("in 170 minutes, still so when the day ended")
+    assert still["detail"].endswith("in 2 h 50 min, still so when the day ended")
     assert found_in(warmed(600), "stuck-warmup", MIDNIGHT_MS + HOUR_MS) == []
 
 
@@ -255,7 +255,9 @@ def test_a_task_without_an_owner_for_long_is_a_notice_with_its_last_owner() -> N
     """A task that never had an owner is waiting for its first member."""
     rows = [*settings(), *a_runs(), *given(100), *taken(101 + 40 * MINUTE_S)]
     (found,) = found_in(rows, "stuck-task")
-    assert found["detail"] == "granted to nobody for 40 minutes from 2026-11-18 00:01:41.000 (released)"
+    assert (
+        found["detail"] == "granted to nobody for 40 min from 2026-11-18 00:01:41.000 (why it had no owner: released)"
+    )
     assert (found["task"], found["member"], found["sequences"]) == ("0_0", "a.1", [11])
     assert found["at"] == [MIDNIGHT_MS + 101_000, MIDNIGHT_MS + 101_000 + 40 * MINUTE_S * 1_000]
     (still,) = found_in(rows[:-2], "stuck-task")
@@ -394,7 +396,7 @@ def test_measures_that_are_out_of_the_ordinary_are_notices() -> None:
         "a member was too hot for 2 h: on average over the day the hottest had 40% more load than the average; "
         "balanced, the same members would carry 1.40 times as much"
     )
-    detail = "tasks were run 50.00000% of the time; the objective is 90.00000% (7 s of downtime)"
+    detail = "tasks were run 50.0 % of the time; the objective is 90.0 % (7 s of downtime)"
     assert notices[-1] == Finding("z", "downtime-objective", Severity.NOTICE, None, None, detail)
     others = {"wasted-warmup", "futile-probes", "unbalanced", "too-hot"}
     assert {one.law for one in measures.notices(days, None)} == others

@@ -12,24 +12,32 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from batonpass.audit.entries import UNREADABLE
-from batonpass.audit.facts import Assigned, Fact, Granted, Handovers, Noted, Run, Warmups, Wrong, wrong
-from batonpass.audit.findings import END_MISSING, Finding, Severity, time_of
+from batonpass.audit.facts import Assigned, Fact, Granted, Handovers, Noted, Overlap, Run, Warmups, Wrong, wrong
+from batonpass.audit.findings import END_MISSING, STILL, Finding, Severity, time_of
 from batonpass.audit.ledger import Ledger
 from batonpass.audit.plan import Ask, DayPlan, batched, quoted
 
 FATAL, NOTICE = Severity.FATAL, Severity.NOTICE
 
 
-def one_owner(fact: Granted, _: Ledger) -> Iterator[Wrong]:
-    """L1: nobody is granted a task while another member might still run it."""
-    if fact.may_run > 1:
-        entry, held = fact.entry, fact.held
-        holder = "?" if held is None or held.member is None else held.member
-        detail = (
-            f"granted at {time_of(entry.ms)} while {holder} might still run it: it had not confirmed, was not gone,"
-            " and still had a lease"
-        )
-        yield wrong("L1", detail, held, entry, task=entry.task, member=entry.member)
+def one_owner(fact: Overlap, ledger: Ledger) -> Iterator[Wrong]:
+    """L1: nobody is granted a task while another member might still run it.
+
+    Where records behind the grant are lost, it is not known how long that was so.
+    """
+    (entry, held, _), until_ms = fact
+    holder = "?" if held is None or held.member is None else held.member
+    detail = (
+        f"granted at {time_of(entry.ms)} while {holder} might still run it: it had not confirmed, was not gone,"
+        " and still had a lease"
+    )
+    found = wrong("L1", detail, held, entry, task=entry.task, member=entry.member)
+    if ledger.order.loses(entry.seq):
+        yield found
+    elif until_ms is None:
+        yield found._replace(detail=f"{detail}, still so {STILL}")
+    else:
+        yield found._replace(detail=f"{detail}, until {time_of(until_ms)}", at=(*found.at, until_ms))
 
 
 def tokens_grow(fact: Granted, _: Ledger) -> Iterator[Wrong]:
@@ -125,7 +133,8 @@ Law = Callable[[Any, Ledger], Iterator[Wrong]]
 
 LAWS: Final[Mapping[type, tuple[Law, ...]]] = {
     Wrong: (lambda fact, _: iter((fact,)),),
-    Granted: (one_owner, tokens_grow),
+    Granted: (tokens_grow,),
+    Overlap: (one_owner,),
     Noted: (records_can_be_read,),
     Assigned: (epochs_grow_by_one,),
     Run: (caught_up_copies_take_over,),

@@ -117,12 +117,18 @@ class Assigned(NamedTuple):
 
 
 class Granted(NamedTuple):
-    """A grant; ``may_run`` members might run the task then. ``held`` was the grant before, ``token`` the highest."""
+    """A grant; ``held`` was the grant before, ``token`` the highest."""
 
     entry: Entry
-    may_run: int
     held: Entry | None
     token: int | None
+
+
+class Overlap(NamedTuple):
+    """A grant with which two members might run the task, up to ``until_ms``; None: still when the day ended."""
+
+    granted: Granted
+    until_ms: int | None
 
 
 class Handovers(NamedTuple):
@@ -159,4 +165,4 @@ class Noted(NamedTuple):
     entry: Entry
 
 
-Fact = Wrong | Assigned | Granted | Run | Handovers | Warmup | Interval | Warmups | Probe | Noted
+Fact = Wrong | Assigned | Granted | Overlap | Run | Handovers | Warmup | Interval | Warmups | Probe | Noted

@@ -12,7 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from math import ceil
+from math import ceil, inf
 from operator import itemgetter
 from typing import Final
 
@@ -26,6 +26,7 @@ from batonpass.audit.facts import (
     Interval,
     Lag,
     Noted,
+    Overlap,
     Probe,
     Run,
     Warmup,
@@ -84,7 +85,8 @@ class Copy:
     """A member's copy of a task, and its right to run the task.
 
     ``licensed``: the member may be running it. ``last_act`` and ``last_right`` are its last acts, the latter without
-    releases. ``grant`` is its last grant. ``was_gone``: it is known to have gone, with its lease.
+    releases. ``grant`` is its last grant. ``lease_ms``: when the lease ends of a member that went without a word.
+    ``was_gone``: it is known to have gone, with its lease.
     """
 
     role: str = "none"
@@ -92,6 +94,7 @@ class Copy:
     last_act: str | None = None
     last_right: str | None = None
     grant: Entry | None = None
+    lease_ms: int | None = None
     was_gone: bool = False
     interval: Interval | None = None
     warmth: str = "dropped"
@@ -102,7 +105,8 @@ class Copy:
 class Task:
     """A task: its copies, its present run, and the grants so far.
 
-    ``may_run`` counts the members that may be running it; ``held`` is the last grant, ``token`` the highest one.
+    ``may_run`` counts the members that may be running it, ``overlaps`` has the grants while it is more than one;
+    ``held`` is the last grant, ``token`` the highest one.
     ``meant`` is the member of its target, ``target`` counts its targets. ``first_ms``: when it was first granted, or
     run. ``handovers`` are those for one target.
     """
@@ -111,6 +115,7 @@ class Task:
     run: Run
     copies: dict[str | None, Copy] = field(default_factory=dict)
     may_run: int = 0
+    overlaps: list[Granted] = field(default_factory=list)
     held: Entry | None = None
     token: int | None = None
     has_target: bool = False
@@ -220,6 +225,7 @@ class Ledger:
         for task in self.tasks.values():
             self._end_run(task)
             self._end_handovers(task)
+            self._end_overlaps(task)
             for copy in task.copies.values():
                 self._forget(copy)
         return self._facts
@@ -431,13 +437,19 @@ class Ledger:
         else:
             held = role_before == "active" or copy.last_act == REVOCATION
             copy.licensed = held and entry.until_ms is not None and entry.until_ms > entry.ms
+        copy.lease_ms = entry.until_ms if act == GONE else None
         task.may_run += copy.licensed - was_licensed
+        if task.may_run <= 1:
+            self._end_overlaps(task, entry.ms)
         copy.last_act = act
         if act != RELEASE:
             copy.last_right = act
         if act == GRANT:
             if entry.what == "active":
-                self._facts.append(Granted(entry, task.may_run, task.held, task.token))
+                granted = Granted(entry, task.held, task.token)
+                self._facts.append(granted)
+                if task.may_run > 1:
+                    task.overlaps.append(granted)
             copy.grant = task.held = entry
             if entry.token is not None:
                 task.token = max(task.token, entry.token) if task.token is not None else entry.token
@@ -504,6 +516,14 @@ class Ledger:
             and run.taken.member != run.runner
             and run.runner not in self.excused
         )
+
+    def _end_overlaps(self, task: Task, *until_ms: int) -> None:
+        """Say of each grant how long two members might run the task: until one of them stopped, or its lease ended."""
+        if task.overlaps:
+            leases = (one.lease_ms for one in task.copies.values() if one.licensed)
+            second = sorted([*until_ms, *(inf if one is None else one for one in leases)])[-2]
+            self._facts += [Overlap(one, None if second == inf else int(second)) for one in task.overlaps]
+            task.overlaps = []
 
     def _end_handovers(self, task: Task) -> None:
         if len(task.handovers) > 1:

@@ -16,6 +16,7 @@ from batonpass.audit.findings import STILL, DowntimeCause, Finding, GroupDay, Ke
 from batonpass.audit.ledger import Ledger
 from batonpass.audit.plan import HOUR_MS
 from batonpass.audit.rows import Gap, Generation
+from batonpass.audit_words import share
 from batonpass.core.state.durations import duration
 from batonpass.core.state.ids import GroupId
 from batonpass.core.state.model import Group
@@ -43,8 +44,6 @@ UNBALANCED_SCORE: Final = 2.0
 
 HOT_MS: Final = 3_600_000
 """For so long a member may be too hot on a day: by default it takes half an hour until it is relieved."""
-
-MINUTE_MS: Final = 60_000
 
 
 class WorstHour(NamedTuple):
@@ -240,8 +239,9 @@ def stuck_warmup(warmup: Warmup, lags: Sequence[Lag], group: str, begin_ms: int,
     last = max(((one.at_ms, one.lag) for one in sampled if one.lag is not None), default=(0, None))[1]
     if first is None or last is None or last >= first:
         still = f", still so {STILL}" if warmup.ended is None else ""
-        detail = f"a warmup that began at {time_of(began.ms)} made no progress in {_minutes(took_ms)} minutes{still}"
-        proof = (began.seq,), (began.at_ms,)
+        detail = f"a warmup that began at {time_of(began.ms)} made no progress in {duration(took_ms)}{still}"
+        ends = [one for one in (began, warmup.ended) if one is not None]
+        proof = tuple(one.seq for one in ends), tuple(one.at_ms for one in ends)
         yield Finding(group, "stuck-warmup", NOTICE, began.task, began.member, detail, *proof)
 
 
@@ -255,17 +255,13 @@ def stalled_warmup(one: Entry, ledger: Ledger) -> Iterator[Finding]:
 def stuck_task(gap: Gap, group: str) -> Iterator[Finding]:
     """Yield the notice of a task that no member was granted for long (stuck-task): since when, and until when."""
     if gap.unowned_ms > STUCK_MS and gap.runner is not None:
-        minutes, why = _minutes(gap.unowned_ms), "?" if gap.why is None else gap.why
-        detail = f"granted to nobody for {minutes} minutes from {time_of(gap.from_ms)} ({why})"
+        lasted, why = duration(gap.unowned_ms), "?" if gap.why is None else gap.why
+        detail = f"granted to nobody for {lasted} from {time_of(gap.from_ms)} (why it had no owner: {why})"
         sequences = () if gap.down_seq is None else (gap.down_seq,)
         is_open = gap.next_up_seq is None and gap.unowned_ms == gap.gap_ms
         detail += f", still so {STILL}" if is_open else ""
         at = (gap.from_ms,) if is_open else (gap.from_ms, gap.from_ms + gap.unowned_ms)
         yield Finding(group, "stuck-task", NOTICE, gap.task, gap.runner, detail, sequences, at)
-
-
-def _minutes(ms: int) -> int:
-    return (ms + MINUTE_MS // 2) // MINUTE_MS
 
 
 def lag_of(warmup: Warmup, lags: Iterable[Lag]) -> int | None:
@@ -294,8 +290,8 @@ def worth_a_look(day: GroupDay, objective: float | None) -> list[tuple[str, str]
     measures = {name: value or 0 for name, value in day.measures.items()}
     available = day.measures["availability"]
     if objective is not None and available is not None and available < objective:
-        lost = f"{measures['downtime_ms'] / 1000:.0f} s of downtime"
-        detail = f"tasks were run {available:.5%} of the time; the objective is {objective:.5%} ({lost})"
+        lost = f"{duration(measures['downtime_ms'])} of downtime"
+        detail = f"tasks were run {share(available)} of the time; the objective is {share(objective)} ({lost})"
         found.append(("downtime-objective", detail))
     wasted, warmed = measures["wasted_warmups"], measures["warmups"]
     if wasted >= WASTED_LEAST and wasted > WASTED_SHARE * warmed:
