@@ -16,11 +16,12 @@ from typer.testing import CliRunner
 from batonpass.audit import job, report, whatif
 from batonpass.audit.findings import STILL, AuditResult, Finding, GroupDay, Severity, headline
 from batonpass.audit.job import Audit
+from batonpass.audit.morning import Morning, Standing, all_over, commands_of
 from batonpass.audit.whatif import Tried
 from batonpass.audit_words import advised
 from batonpass.cli import app
 from batonpass.cli import audits as cli_audits
-from batonpass.laws import BROKEN
+from batonpass.laws import MEANINGS
 
 
 def found(law: str, detail: str, *at: int, task: str | None = "0_7", group: str = "orders") -> Finding:
@@ -34,33 +35,100 @@ def day_with(*findings: Finding, **more: Any) -> AuditResult:
     return replace(clean_result(), findings=findings, **more)
 
 
-def test_a_card_says_when_it_was_first_and_last_so_and_whether_it_still_was() -> None:
+def told(*findings: Finding, **more: Any) -> list[dict[str, Any]]:
+    """Return what the report says of findings, in its order."""
+    return Morning(day_with(*findings, **more)).found()
+
+
+def test_a_card_says_when_it_was_first_and_last_so_and_whether_it_is_over() -> None:
     once, again = found("L7", "taken at 1", at_ms(4, 0, 1)), found("L7", "taken at 2", at_ms(5), at_ms(14, 31, 40))
 
     def when(*findings: Finding, **more: Any) -> str:
-        (law,) = report._laws(day_with(*findings, **more))
-        (card,) = law["cards"]
+        (one,) = told(*findings, **more)
+        (card,) = one["cards"]
+        assert card["when"].endswith(one["over"])
         return str(card["when"])
 
-    assert when(once) == when(found("L7", "taken at 1", at_ms(3), at_ms(4, 0, 1))) == "at 04:00:01"
-    assert when(found("flapping-member", "went", at_ms(3), at_ms(4))) == "first 03:00:00, last 04:00:00"
-    assert when(again, once) == "first 04:00:01, last 14:31:40"
-    assert when(again, once, left_out={"L7": 1}) == "first 04:00:01, last of those kept 14:31:40"
-    assert when(found("L9", f"{STILL}: it waits", at_ms(4, 0, 1))) == "at 04:00:01, still so when the day ended"
-    assert when(found("L9", f"{STILL}: it waits", at_ms(4)), so_far_ms=at_ms(5)) == "at 04:00:00, still so at 05:00:00"
-    assert when(found("L9", "it waits")) == ""
+    over = "at 04:00:01; over since 04:00:01, for 19 h 59 min"
+    assert when(once) == when(found("L7", "taken at 1", at_ms(3), at_ms(4, 0, 1))) == over
+    flaps = found("flapping-member", "went", at_ms(3), at_ms(4))
+    assert when(flaps) == "first 03:00:00, last 04:00:00; over since 04:00:00, for 20 h"
+    assert when(flaps, so_far_ms=at_ms(5)) == "first 03:00:00, last 04:00:00; over since 04:00:00, for 1 h"
+    assert when(again, once) == "first 04:00:01, last 14:31:40; over since 14:31:40, for 9 h 28 min"
+    unknown = "first 04:00:01, last 14:31:40; the log of the day cannot tell"
+    assert when(again, once, left_out={"L7": 1}) == unknown, "who was not kept came later"
+    assert when(found("L7", "taken")) == "the log of the day cannot tell"
+    assert when(found("L9", f"{STILL}: it waits", at_ms(4, 0, 1))) == "at 04:00:01; not over when the day ended"
+    assert when(found("L9", f"{STILL}: it waits", at_ms(4)), so_far_ms=at_ms(5)) == "at 04:00:00; not over at 05:00:00"
+    assert when(found("L2", "record 7 is missing", at_ms(4))) == "at 04:00:00; not over: rows stay as they are"
+
+
+def test_what_happened_in_a_group_with_wrong_rows_may_go_on() -> None:
+    """Its log may lack the very record that would say so, and L2 comes first there."""
+    first = found("L7", "taken", at_ms(4))
+    for lost in (found("L2", "record 9 is missing", at_ms(3)), found("replay-incomplete", "record 9 is missing")):
+        standing = {one["law"]: one["standing"] for one in told(first, lost)}
+        assert standing["L7"] is Standing.UNKNOWN
+        standing = {one["law"]: one["standing"] for one in told(first, replace(lost, group="clicks"))}
+        assert standing["L7"] is Standing.OVER
+    rows = found("L2", "record 9 is missing", at_ms(3))
+    source = report.as_html(day_with(first, rows))
+    assert source.count("L2 is broken in it too: begin there") == 1
+    assert "L2 is broken in it too" not in report.as_html(day_with(first, replace(rows, group="clicks")))
 
 
 def test_the_last_command_says_whether_it_goes_on() -> None:
-    (law,) = report._laws(day_with(found("L9", "it waits", at_ms(4))))
-    assert law["commands"][-1] == "batonpass audit --day today --group orders --no-what-if"
-    assert "The last command says whether it goes on." in report.as_html(day_with(found("L9", "it waits", at_ms(4))))
+    """It stands in the first line as well where the log of the day cannot tell."""
+    last = "batonpass audit --day today --group orders --no-what-if"
+    for unknown in (False, True):
+        source = report.as_html(day_with(found("L9", "it waits", *[] if unknown else [at_ms(4)])))
+        assert "the last command of each says whether it goes on" in source
+        assert source.count(last) == 1 + unknown
+    assert commands_of(found("L9", "it waits"))[-1] == last
+
+
+def test_each_card_has_the_commands_of_its_group_the_worst_group_first() -> None:
+    """Worst is what is not over, then the group with the most broken laws, then the most of it."""
+    over = [found("L1", "granted", at_ms(4), group=group) for group in ("a", "b", "b", "c", "d")]
+    still = found("L1", f"granted, still so {STILL}", at_ms(3), group="z")
+    (one, other) = told(*over, still, found("L7", "taken", at_ms(4), group="c"))
+    assert [card["group"] for card in one["cards"]] == ["z", "c", "b", "a", "d"]
+    assert (one["where"], other["where"]) == ("z, c, b and 2 more", "c")
+    source = report.as_html(day_with(*over, still))
+    for group in "abcdz":
+        assert source.count(f"batonpass members {group}\n") == 1
+
+
+def test_what_to_begin_with_stands_first_everywhere() -> None:
+    """The headline, the first lines and the articles have one order: that in which to work."""
+    names = ["L7", "stuck-task", "L1", "flapping-member", "L2", "L4"]
+    findings = [found(name, "granted to nobody", at_ms(4), group=name) for name in names]
+    assert [one["law"] for one in told(*findings)] == ["L2", "L1", "L4", "stuck-task", "L7", "flapping-member"]
+    source = report.as_html(day_with(*findings))
+    assert "L2, L1, L4 and L7 were broken" in source
+    heads = re.findall(r"<h3>.*?</span> ([\w-]+): ", source)
+    lines = re.findall(r'<a href="#found-\d">([\w-]+)</a>', source)
+    assert heads == lines == ["L2", "L1", "L4", "stuck-task", "L7", "flapping-member"]
+
+
+def test_what_an_older_program_decided_is_a_notice_that_asks_for_nothing() -> None:
+    older = replace(found("L10", "decided differently", at_ms(4)), severity=Severity.NOTICE)
+    assert [(one["law"], one["meaning"].todo) for one in told(older, stuck("0_3", at_ms(4)))][1] == ("L10", "")
 
 
 def advice(*findings: Finding) -> str:
-    """Return what the article of a law says that its break means, and what to do."""
-    (law,) = report._laws(day_with(*findings))
-    return " ".join(f"{means} {todo}" for means, todo in law["advice"])
+    """Return what the report says that findings mean, and what to do, the worst first."""
+    return " ".join(f"{one['meaning'].title}: {one['meaning'].means} {one['meaning'].todo}" for one in told(*findings))
+
+
+def test_each_kind_has_one_advice_with_its_own_groups_and_the_worse_comes_first() -> None:
+    token = found("L1", "granted at 1 under token 4, which is not above 5", at_ms(3), group="a")
+    both = found("L1", "granted at 1 while a might still run it", at_ms(4), group="z")
+    first, then = told(token, both, found("L1", "granted while b might still run it", at_ms(4), group="z"))
+    assert (first["where"], first["count"], then["where"], then["count"]) == ("z", 2, "a", 1)
+    assert "same records" in first["meaning"].means
+    assert "may refuse the rightful owner" in then["meaning"].means
+    assert report.as_html(day_with(token, both)).count("What to do now.") == 2
 
 
 UNKNOWN_KIND = "record 7 cannot be read: no record kind 'x' is known; a newer program may have written it"
@@ -90,15 +158,6 @@ def test_a_restore_is_the_last_step_with_what_it_takes_back() -> None:
     assert "docs/operations.md" in said
 
 
-ELSE_FIRST = "If L2 is broken in the group too, begin there."
-
-
-def test_who_is_told_to_stop_a_member_looks_at_the_rows_first() -> None:
-    """Where rows are missing, assignments may be wrong, and the member that lacks the task may be its owner."""
-    said = advice(found("L1", "granted at 1 while a might still run it"))
-    assert said.index(ELSE_FIRST) < said.index("stop the one whose assignment lacks it")
-
-
 def test_a_token_that_did_not_grow_is_not_told_as_two_owners() -> None:
     for sentence in (
         "granted at 1 under token 4, which is not above 5 that was granted before",
@@ -109,7 +168,6 @@ def test_a_token_that_did_not_grow_is_not_told_as_two_owners() -> None:
         said = advice(found("L1", sentence))
         assert "may refuse the rightful owner" in said
         assert "same records" not in said
-        assert ELSE_FIRST in said
     assert "same records" in advice(found("L1", "granted at 1 while b, which had token 4, might still run it"))
 
 
@@ -125,18 +183,20 @@ def test_l2_and_l4_have_one_rule_for_coordinators() -> None:
 
 
 def test_the_headline_says_whether_it_is_over() -> None:
-    """Only where it is known of every finding, and of what was not kept or not read."""
+    """Of all that asks for something to be done; what else is worth a look stands in its line."""
 
-    def said(*findings: Finding, **more: Any) -> list[str]:
-        return [one for one in report.in_short(day_with(*findings, **more)) if one.startswith(("No law", "This day"))]
+    def said(*findings: Finding, **more: Any) -> str:
+        return all_over(told(*findings, **more))
 
-    once, again = found("L7", "taken", at_ms(3), at_ms(4)), found("L1", "granted", at_ms(20, 30))
-    assert said(once, again) == ["No law was broken after 20:30:00, for 3 h 30 min until the day ended."]
-    assert said(once, so_far_ms=at_ms(5)) == ["No law was broken after 04:00:00, for 1 h until it was read."]
-    assert said() == []
-    unknown = ["This day alone does not say whether it is over: the last command under each law does."]
-    assert said(once, found("L9", f"{STILL}: it waits", at_ms(4))) == said(found("L2", "lost")) == unknown
-    assert said(once, left_out={"L7": 1}) == said(once, found("replay-incomplete", "record 7 is missing")) == unknown
+    once, again = found("L7", "taken", at_ms(3), at_ms(4)), found("L4", "wrote", at_ms(20, 30))
+    assert said(once, again, found("futile-probes", "nothing")) == "Yes, as far as the log of the day tells."
+    waits, lost = found("L9", f"{STILL}: it waits", at_ms(4)), found("L2", "lost", group="clicks")
+    assert said(once, waits) == "No: L9 is not. The rest is over."
+    assert said(waits, lost) == "No: L2 and L9 are not."
+    unknown = "The log of the day cannot tell of L7: run the commands that are named there."
+    assert said(once, again, left_out={"L7": 1}) == f"{unknown} The rest is over."
+    assert said(once, waits, lost, left_out={"L7": 1}) == f"No: L2 and L9 are not. {unknown}"
+    assert said(found("futile-probes", "nothing")).startswith("The log of the day cannot tell of futile-probes")
 
 
 def stuck(task: str, *at: int, group: str = "orders", ends: bool = False) -> Finding:
@@ -145,28 +205,31 @@ def stuck(task: str, *at: int, group: str = "orders", ends: bool = False) -> Fin
     return found("stuck-task", said, *at, task=task, group=group)
 
 
-def test_the_headline_says_which_tasks_nobody_ran_for_hours() -> None:
-    def said(*findings: Finding, **more: Any) -> list[str]:
-        return [one for one in report.in_short(day_with(*findings, **more)) if one.startswith("Nobody")]
+def test_a_task_that_nobody_ran_for_hours_is_in_the_headline() -> None:
+    def said(*findings: Finding, **more: Any) -> str:
+        return Morning(day_with(*findings, **more)).not_run()
 
     late = stuck("0_3", at_ms(4, 0, 1))
-    assert said(late) == ["Nobody ran 0_3 of orders from 04:00:01 to the end of the day (19 h 59 min)."]
-    assert said(late, so_far_ms=at_ms(6, 0, 1)) == ["Nobody ran 0_3 of orders from 04:00:01 to 06:00:01 (2 h)."]
-    assert said(stuck("0_3", at_ms(4), at_ms(6), ends=True)) == [
-        "Nobody ran 0_3 of orders from 04:00:00 to 06:00:00 (2 h)."
-    ]
-    assert said(stuck("0_3", at_ms(4), at_ms(4, 20), ends=True)) == []
-    more = [stuck("0_4", at_ms(5)), late, stuck("0_5", at_ms(5))]
-    assert said(*more) == [
-        "Nobody ran 0_3 of orders from 04:00:01 to the end of the day (19 h 59 min), nor 2 more of its tasks for long."
-    ]
-    assert len(said(*(stuck("0_3", at_ms(4), group=f"g{number}") for number in range(9)))) == report.GROUPS_STUCK
+    assert said(late) == "Nobody ran 0_3 of orders for 19 h 59 min."
+    assert said(late, so_far_ms=at_ms(6, 0, 1)) == "Nobody ran 0_3 of orders for 2 h."
+    assert said(stuck("0_3", at_ms(4), at_ms(6), ends=True)) == "Nobody ran 0_3 of orders for 2 h."
+    assert said(stuck("0_3", at_ms(4), at_ms(4, 20), ends=True)) == said() == ""
+    more = [stuck("0_4", at_ms(5)), late, stuck("0_5", at_ms(4, 30), at_ms(4, 45), ends=True)]
+    assert said(*more) == "Nobody ran 2 tasks for up to 19 h 59 min."
+    assert said(*more, left_out={"stuck-task": 1}) == "Nobody ran at least 2 tasks for up to 19 h 59 min."
+    source = report.as_html(day_with(late))
+    assert "Every law held. Nobody ran 0_3 of orders for 19 h 59 min.</h1>" in source
+    assert '<header class="bad">' in source
 
 
-def test_a_stuck_task_has_advice_and_commands() -> None:
-    (law,) = report._laws(day_with(stuck("0_3", at_ms(4))))
-    assert law["commands"][0] == "batonpass explain orders 0_3"
-    assert "task-without-owner" in advice(stuck("0_3", at_ms(4)))
+def test_a_task_that_nobody_ran_has_its_place_by_severity_and_how_long_it_was() -> None:
+    """The longest first, those that still wait before all."""
+    short, late = stuck("0_1", at_ms(1), at_ms(9), ends=True, group="b"), stuck("0_3", at_ms(23), group="c")
+    (one,) = told(short, late, stuck("0_2", at_ms(4), group="a"))
+    assert one["severity"] == "down"
+    assert one["where"] == "0_2 of a (20 h), 0_3 of c (1 h) and 0_1 of b (8 h)"
+    assert one["cards"][0]["commands"][:2] == ["batonpass explain a 0_2", "batonpass members a"]
+    assert "task-without-owner" in one["meaning"].todo
 
 
 def test_the_group_that_was_down_longest_comes_first() -> None:
@@ -234,27 +297,29 @@ def test_the_headline_says_in_how_many_groups_of_how_many() -> None:
     assert headline(day_with(one, groups=more)) == "L7 was broken, in 1 group of 3."
 
 
-def test_a_laws_only_finding_is_open_and_a_folded_card_names_its_task() -> None:
-    single = report.as_html(day_with(found("L7", "taken at 1", at_ms(4))))
-    assert '<details class="card" open>' in single
-    assert single.count("taken at 1") == 1
-    folded = report.as_html(
-        day_with(found("L7", "taken at 1", at_ms(4)), found("L7", "taken at 2", at_ms(5), task="0_8"))
-    )
-    assert '<details class="card">' in folded
-    assert "<b>orders</b> · 2 alike · 0_7 and more" in folded
+def test_a_folded_card_names_its_task_and_is_told_whole() -> None:
+    said = f"taken at 1 {'because of what is said here at some length ' * 9}and at last"
+    folded = report.as_html(day_with(found("L7", said, at_ms(4)), found("L7", said, at_ms(5), task="0_8")))
+    assert "<b>orders</b> · 2 alike · 0_7 and 1 more" in folded
+    assert f"{said}</span></summary>" in folded
+    assert "ellipsis" not in folded.partition("</style>")[0]
+
+
+def test_more_than_two_cards_are_folded_together() -> None:
+    some = [found("L7", "taken", at_ms(4), group=group) for group in "abc"]
+    assert "All 3 causes, each with its commands and records" in report.as_html(day_with(*some))
+    assert "each with its commands" not in report.as_html(day_with(*some[:2]))
 
 
 def test_the_runbook_says_of_each_law_what_the_report_says() -> None:
-    """In the same order, the worst law first, with the same commands, and that L2 comes before others."""
+    """In the same order, with the same commands."""
     page = (Path(__file__).parents[2] / "docs" / "runbooks" / "audit-failed.md").read_text(encoding="utf-8")
     said = {
-        law: text
-        for laws, text in re.findall(r"^   - \*\*(.+?)\*\*(.*(?:\n     .*)*)", page, re.MULTILINE)
-        for law in laws.split(", ")
+        name: text
+        for names, text in re.findall(r"^   - \*\*(.+?)\*\*(.*(?:\n     .*)*)", page, re.MULTILINE)
+        for name in names.split(", ")
     }
-    assert list(said) == list(BROKEN)
-    for law, (_, todo) in BROKEN.items():
-        for command in re.findall(r"`batonpass (?:db )?\w+", todo):
-            assert command in said[law], law
-        assert ("L2 is broken" in said[law]) == ("L2 is broken" in todo), law
+    assert list(said) == list(MEANINGS)
+    for name, meaning in MEANINGS.items():
+        for command in re.findall(r"`batonpass (?:db )?\w+", meaning.todo):
+            assert command in said[name], name

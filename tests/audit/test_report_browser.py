@@ -79,8 +79,15 @@ def test_all_of_a_bad_day_is_said_on_two_screens(browser: Browser, tmp_path: Pat
     page, messages = opened(browser, written(bad_day(), tmp_path), width=width, height=height)
     assert messages == []
     assert page.evaluate("document.querySelectorAll('.card[open]').length") == 0
-    bottom = page.evaluate("document.querySelector('#findings').getBoundingClientRect().bottom")
-    assert bottom <= 2 * height, bottom
+    bottoms = "['header', '#findings'].map(one => document.querySelector(one).getBoundingClientRect().bottom)"
+    first, second = page.evaluate(bottoms)
+    assert first <= height, "what happened, where, is it over, and the first command"
+    assert second <= 2 * height, "what to do"
+    page.locator(".all summary").first.click()
     page.locator(".card summary").first.click()
     assert page.locator(".card[open] li").first.is_visible()
+    cut = "[...document.querySelectorAll('summary, td, th, p, pre, code, li')].filter(x => x.scrollWidth > x.clientWidth + 1"
+    assert page.evaluate(f"{cut} && getComputedStyle(x).overflowX !== 'visible').length") == 0
+    page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+    assert page.locator("details:not([open])").count() == 0, "paper does not unfold"
     page.close()

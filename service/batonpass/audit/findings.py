@@ -15,7 +15,7 @@ from typing import Final
 
 from batonpass.audit.rows import Generation, Interval, Of, Warmup
 from batonpass.audit_words import amount, listed
-from batonpass.laws import BROKEN, LAWS, NOTICES, require_known
+from batonpass.laws import MEANINGS, NOTICES, require_known
 
 FINDINGS_PER_LAW: Final = 50
 """How many findings of one law are kept for a group; the others are counted."""
@@ -234,11 +234,12 @@ def without_consequences(findings: Sequence[Finding]) -> list[Finding]:
     ]
 
 
-RANK: Final = {name: rank for rank, name in enumerate((*BROKEN, *NOTICES))}
+RANK: Final = {name: rank for rank, name in enumerate(dict.fromkeys((*MEANINGS, *NOTICES)))}
+"""The order in which to work on what was found."""
 
 
 def ordered(findings: Sequence[Finding]) -> list[Finding]:
-    """Return findings in the order in which they are shown: fatal ones first, the worst law first, then by group."""
+    """Return findings in the order in which they are listed: fatal ones first, the worst law first, then by group."""
     return sorted(
         findings,
         key=lambda one: (
@@ -313,7 +314,7 @@ def headline(result: AuditResult) -> str:
     where = {one.group for one in result.findings if one.severity is Severity.FATAL}
     verb = "was" if len(broken) == 1 else "were"
     of_all = f" of {len(result.groups):,}" if len(result.groups) > len(where) else ""
-    return f"{listed(in_order(broken))} {verb} broken{so_far}, in {amount(len(where), 'group')}{of_all}."
+    return f"{listed(sorted(broken, key=RANK.__getitem__))} {verb} broken{so_far}, in {amount(len(where), 'group')}{of_all}."
 
 
 def summary(result: AuditResult) -> str:
@@ -334,7 +335,8 @@ def untraced(result: AuditResult) -> list[str]:
     """Return a sentence on the records without a trace, which the replay could not judge, if there are any."""
     if not result.records_untraced:
         return []
-    return [f"What made {amount(result.records_untraced, 'record')} was not decided again: no trace tells of it."]
+    made = f"{amount(result.records_untraced, 'record')} could not be checked by making their decisions again"
+    return [f"{made}: what these were decided from was not stored."]
 
 
 def time_of(ms: int) -> str:
@@ -343,11 +345,6 @@ def time_of(ms: int) -> str:
         return f"{datetime.fromtimestamp(ms // 1_000, UTC):%Y-%m-%d %H:%M:%S}.{ms % 1_000:03}"
     except (OverflowError, ValueError):
         return "an unknown time"
-
-
-def in_order(laws: Counter[str]) -> list[str]:
-    """Return the names of laws in the order of their numbers, those of measures behind them."""
-    return sorted(laws, key=lambda law: (law not in LAWS, int(law[1:]) if law in LAWS else 0, law))
 
 
 GIVEN_ID: Final = re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")

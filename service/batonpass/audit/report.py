@@ -12,10 +12,9 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import date
 from html import escape
 from importlib.resources import files
-from shlex import quote
 from typing import Any, Final
 
 from jinja2 import Environment, StrictUndefined
@@ -24,8 +23,6 @@ from plotly.offline import get_plotlyjs
 from rich.filesize import decimal
 
 from batonpass.audit.findings import (
-    RANK,
-    STILL,
     AuditResult,
     DowntimeCause,
     Finding,
@@ -34,23 +31,15 @@ from batonpass.audit.findings import (
     Recommendation,
     Severity,
     headline,
-    ordered,
     readable,
     time_of,
-    untraced,
 )
+from batonpass.audit.morning import Morning, Standing, all_over, clock
 from batonpass.audit.plan import HOUR_MS
 from batonpass.audit.rows import Generation, Interval, Of, Warmup
-from batonpass.audit_words import MEASURES, advised, amount, listed, measured, number, share
+from batonpass.audit_words import MEASURES, advised, amount, measured, number, share
 from batonpass.core.state.durations import duration
 from batonpass.core.state.ids import subtopology_sort_key
-from batonpass.laws import NOTICES, TITLES, meaning_of
-
-
-def clock(at_ms: int) -> str:
-    """Return the time of day of an instant, in UTC."""
-    at = datetime.fromtimestamp(at_ms / 1_000, UTC)
-    return f"{at:%H:%M:%S}" + (f".{at.microsecond // 1_000:03}" if at.microsecond else "")
 
 
 def long_day(day: date) -> str:
@@ -60,18 +49,6 @@ def long_day(day: date) -> str:
 
 GROUPS_PICTURED: Final = 12
 """How many groups have a timeline and a frontier of their own: those with the most downtime."""
-
-GROUPS_STUCK: Final = 5
-"""Of how many groups the headline names a task that nobody ran for long."""
-
-GROUPS_NAMED: Final = 3
-"""Up to how many groups are named in which a law was broken."""
-
-CAUSES_SHOWN: Final = 20
-"""How many causes of one law have a card; the database has all findings."""
-
-ALIKE_SHOWN: Final = 20
-"""How many findings are listed in a card."""
 
 EVIDENCE_SHOWN: Final = 8
 
@@ -86,12 +63,17 @@ WORK: Final = (
 """The measures in the two tables of all groups."""
 
 
+def coded(text: str) -> Markup:
+    """Return a text of ours with what is between backticks as code."""
+    return Markup(re.sub(r"`(.+?)`", r"<code>\1</code>", escape(text)))  # noqa: S704 - escaped
+
+
 def as_html(result: AuditResult) -> str:
     """Return the report of an audit, which calls members by their names where they have some."""
     result = readable(result)
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters |= {
-        "duration": duration, "number": number, "clock": clock, "measured": measured,
+        "duration": duration, "number": number, "clock": clock, "measured": measured, "coded": coded,
     }  # fmt: skip
     environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
     template = (files("batonpass.audit") / "report.html.j2").read_text(encoding="utf-8")
@@ -106,13 +88,15 @@ def as_html(result: AuditResult) -> str:
 
 def _context(result: AuditResult, shown: dict[str, Any]) -> dict[str, Any]:
     """Return the values for the template; figures are put into ``shown``, by their places in the page."""
+    morning = Morning(result)
+    found, not_run = morning.found(), morning.not_run()
     fatal = Counter(one.group for one in result.findings if one.severity is Severity.FATAL)
     ranked = sorted(result.groups, key=lambda one: (-_of(one, "downtime_ms"), -fatal[one.group], one.group))
     pictures = result.pictures
     drawn = {
         "downtime": downtime_figure(result.groups),
         "moves": moves_figure(pictures.generations),
-        "warmups": warmups_figure(pictures.warmups, _end_ms(result)),
+        "warmups": warmups_figure(pictures.warmups, morning.end_ms),
     }
     shown |= {place: made for place, made in drawn.items() if made is not None}
     whole = [one for one in result.groups if one.group not in result.unread]
@@ -120,11 +104,13 @@ def _context(result: AuditResult, shown: dict[str, Any]) -> dict[str, Any]:
         "day": long_day(result.day),
         "so_far": None if result.so_far_ms is None else clock(result.so_far_ms)[:5],
         "iso_day": result.day.isoformat(),
-        "headline": headline(result),
-        "verdict": "bad" if result.fatal else "good" if result.groups else "quiet",
-        "in_short": in_short(result),
+        "headline": " ".join(filter(None, (headline(result), not_run))),
+        "verdict": "bad" if result.fatal or not_run else "good" if result.groups else "quiet",
+        "over": all_over(found),
+        "notes": morning.notes(),
         "tiles": _tiles(whole),
-        "laws": _laws(result),
+        "found": found,
+        "unknown": Standing.UNKNOWN,
         "trend": _trend(result, whole),
         "advice": advised({one.group: asdict(one) for one in result.recommendations}),
         "tried": {one.group: amount(len(one.grid), "set") for one in result.recommendations},
@@ -144,71 +130,6 @@ def _context(result: AuditResult, shown: dict[str, Any]) -> dict[str, Any]:
         "began": time_of(result.started_at_ms)[:19],
         "took": duration(result.finished_at_ms - result.started_at_ms),
     }
-
-
-def in_short(result: AuditResult) -> list[str]:
-    """Return the results of the day, a sentence each, the most important first."""
-    said = []
-    broken = result.broken
-    for law in sorted(broken, key=RANK.__getitem__):
-        times = "once" if broken[law] == 1 else f"{broken[law]:,} times"
-        some = [one for one in result.findings if one.law == law and one.severity is Severity.FATAL]
-        groups = sorted({one.group for one in some})
-        where = listed(groups) if len(groups) <= GROUPS_NAMED else amount(len(groups), "group")
-        when = _when(some, result)
-        said.append(f"{law} ({TITLES[law]}) was broken {times} in {where}{when and f': {when}'}.")
-    if len(broken) > 1 and "L2" in broken:
-        said.append(
-            "Begin with L2: where it is broken, the rest is not proven until it is known who or what changed rows."
-        )
-    said += [*_over(result), *_not_run(result)]
-    if result.unread:
-        said.append(f"No sum on this page has {amount(len(result.unread), 'group')} that could not be read whole.")
-    if result.decisions_replayed:
-        again = amount(result.decisions_replayed, "decision")
-        same = "every one came out the same" if not result.decisions_differing else ""
-        differing = f"{amount(result.decisions_differing, 'outcome')} differed"
-        said.append(f"{again} made again by the same core: {same or differing}.")
-    return [*said, *untraced(result)]
-
-
-def _over(result: AuditResult) -> list[str]:
-    """Return since when no law was broken any more, or that this is not known of every finding and group."""
-    fatal = [one for one in result.findings if one.severity is Severity.FATAL]
-    is_known = all(one.at and STILL not in one.detail and one.group not in result.unread for one in fatal)
-    if not fatal:
-        return []
-    if not is_known or any(result.left_out.get(one.law) for one in fatal):
-        return ["This day alone does not say whether it is over: the last command under each law does."]
-    last_ms, end = max(one.at[-1] for one in fatal), "the day ended" if result.so_far_ms is None else "it was read"
-    return [f"No law was broken after {clock(last_ms)[:8]}, for {duration(_end_ms(result) - last_ms)} until {end}."]
-
-
-def _not_run(result: AuditResult) -> list[str]:
-    """Return for each group which task nobody ran for longest, of those that nobody ran for an hour or at the end."""
-    end_ms = _end_ms(result)
-    gaps: defaultdict[str, list[tuple[int, str, int, int]]] = defaultdict(list)
-    for one in result.findings:
-        if one.law == "stuck-task" and one.at:
-            still, since_ms = STILL in one.detail, one.at[0]
-            until_ms = end_ms if still else one.at[-1]
-            if still or until_ms - since_ms >= HOUR_MS:
-                gaps[one.group].append((until_ms - since_ms, str(one.task), since_ms, until_ms))
-    said = []
-    for group, some in sorted(gaps.items(), key=lambda each: -max(each[1])[0]):
-        lasted, task, since_ms, until_ms = max(some)
-        end = "the end of the day" if until_ms == end_ms and result.so_far_ms is None else clock(until_ms)[:8]
-        least = "at least " if result.left_out.get("stuck-task") else ""
-        more = f", nor {least}{len(some) - 1} more of its tasks for long" if len(some) > 1 else ""
-        said.append(f"Nobody ran {task} of {group} from {clock(since_ms)[:8]} to {end} ({duration(lasted)}){more}.")
-    others = len(said) - GROUPS_STUCK
-    return said[:GROUPS_STUCK] + [f"So it is with tasks of {amount(others, 'more group')}."] * (others > 0)
-
-
-def _end_ms(result: AuditResult) -> int:
-    """Return until when the day was read."""
-    midnight_ms = int(datetime.combine(result.day + timedelta(days=1), time(), UTC).timestamp() * 1_000)
-    return midnight_ms if result.so_far_ms is None else result.so_far_ms
 
 
 def _of(one: GroupDay, name: str) -> float:
@@ -242,85 +163,6 @@ def _trend(result: AuditResult, whole: Sequence[GroupDay]) -> list[tuple[str, st
     today = _least_available(whole)
     days = dict(result.before.availability) | ({} if today is None else {result.day: today})
     return [(day.isoformat(), share(value)) for day, value in sorted(days.items())]
-
-
-def cause_of(one: Finding) -> str:
-    """Return what findings of one cause have in common: their sentence without numbers, tasks and members."""
-    said = one.detail
-    for name in sorted({one.member or "", one.task or ""} - {""}, key=len, reverse=True):
-        said = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", "0", said)
-    # A word with a digit is a number, a time, a task or a member, mostly another one than the finding is about.
-    return re.sub(r"[^\s,;:()]*\d[^\s,;()]*", "0", said)
-
-
-def _laws(result: AuditResult) -> list[dict[str, Any]]:
-    """Return what is shown of each law and notice that has findings, the worst first."""
-    causes: dict[tuple[Severity, str], dict[tuple[str, str], list[Finding]]] = {}
-    for one in ordered(result.findings):
-        causes.setdefault((one.severity, one.law), {}).setdefault((one.group, cause_of(one)), []).append(one)
-    made = []
-    for (severity, law), by_cause in causes.items():
-        found = sorted(by_cause.values(), key=lambda some: (-len(some), some[0].group))
-        is_fatal = severity is Severity.FATAL
-        said = dict.fromkeys(meaning_of(law, some[0].detail) for some in found if is_fatal or law in NOTICES)
-        advice = [one for one in said if all(one)]
-        left_out = result.left_out.get(law, 0) if is_fatal or law in NOTICES else 0
-        kept = sum(map(len, found))
-        made.append(
-            {
-                "severity": severity.value,
-                "law": law,
-                "title": TITLES[law],
-                "count": kept + left_out,
-                "groups": amount(len({group for group, _ in by_cause}), "group"),
-                "advice": advice,
-                "commands": _commands(found[0][0]) if advice else [],
-                "cards": [_card(some, result) for some in found[:CAUSES_SHOWN]],
-                "causes_more": max(0, len(found) - CAUSES_SHOWN),
-                "left_out": left_out,
-            }
-        )
-    return made
-
-
-def _commands(one: Finding) -> list[str]:
-    """Return the commands to begin with, for the group and task of a finding; the last says whether it goes on."""
-    group = quote(one.group)
-    said = [f"batonpass explain {group}" + (f" {quote(one.task)}" if one.task else "")]
-    if one.law in {"L1", "stuck-task"}:
-        said.append(f"batonpass members {group}")
-    if one.law in {"L4", "L2"}:
-        said.append("batonpass db status")
-    said.append(f"batonpass audit --day today --group {group} --no-what-if")
-    return said
-
-
-def _card(some: Sequence[Finding], result: AuditResult) -> dict[str, Any]:
-    first, known = some[0], result.before.known
-    return {
-        "group": first.group,
-        "task": f"{first.task}{' and more' if len({one.task for one in some}) > 1 else ''}" if first.task else None,
-        "count": len(some),
-        "since": None if known is None else "known" if (first.group, first.law) in known else "new",
-        "when": _when(some, result),
-        "detail": first.detail,
-        "findings": some[:ALIKE_SHOWN],
-        "more": max(0, len(some) - ALIKE_SHOWN),
-    }
-
-
-def _when(some: Sequence[Finding], result: AuditResult) -> str:
-    """Return when findings were first and last so, and whether they still were at the end.
-
-    A law is broken with the last of the records that prove it; what is lawful has lasted from the first one on.
-    """
-    times = sorted(at for one in some for at in (one.at[-1:] if one.severity is Severity.FATAL else one.at))
-    first, last = (clock(at)[:8] for at in (times[0], times[-1])) if times else ("", "")
-    kept = " of those kept" if result.left_out.get(some[0].law) else ""
-    said = f"at {first}" if first == last else f"first {first}, last{kept} {last}"
-    end = STILL if result.so_far_ms is None else f"at {clock(result.so_far_ms)[:8]}"
-    still = [f"still so {end}"] if any(STILL in one.detail for one in some) else []
-    return ", ".join([said] * bool(times) + still)
 
 
 def _pictured(result: AuditResult, ranked: Sequence[GroupDay], shown: dict[str, Any]) -> list[dict[str, Any]]:

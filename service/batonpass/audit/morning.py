@@ -1,0 +1,232 @@
+"""What a person reads first in the report: what was found, in the order in which to work on it, and what is over."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime, time, timedelta
+from enum import IntEnum
+from operator import itemgetter
+from shlex import quote
+from typing import Any, Final
+
+from batonpass.audit.findings import RANK, STILL, AuditResult, Finding, Severity, ordered, untraced
+from batonpass.audit.plan import HOUR_MS
+from batonpass.audit_words import amount, listed
+from batonpass.core.state.durations import duration
+from batonpass.laws import NOTICES, TITLES, Meaning, meaning_of
+
+PLACES_NAMED: Final = 3
+"""Up to how many places are named where something was found."""
+
+CAUSES_SHOWN: Final = 20
+"""How many causes of one law have a card; the database has all findings."""
+
+ALIKE_SHOWN: Final = 20
+"""How many findings are listed in a card."""
+
+WRONG_ROWS: Final = "not over: rows stay as they are"
+
+
+class Standing(IntEnum):
+    """Whether something was over when the day ended; the worse has the higher number."""
+
+    OVER = 0
+    UNKNOWN = 1
+    STILL_SO = 2
+
+
+def clock(at_ms: int) -> str:
+    """Return the time of day of an instant, in UTC."""
+    at = datetime.fromtimestamp(at_ms / 1_000, UTC)
+    return f"{at:%H:%M:%S}" + (f".{at.microsecond // 1_000:03}" if at.microsecond else "")
+
+
+def cause_of(one: Finding) -> str:
+    """Return what findings of one cause have in common: their sentence without numbers, tasks and members."""
+    said = one.detail
+    for name in sorted({one.member or "", one.task or ""} - {""}, key=len, reverse=True):
+        said = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", "0", said)
+    # A word with a digit is a number, a time, a task or a member, mostly another one than the finding is about.
+    return re.sub(r"[^\s,;:()]*\d[^\s,;()]*", "0", said)
+
+
+def commands_of(one: Finding) -> list[str]:
+    """Return the commands to begin with, for the group and task of a finding; the last says whether it goes on."""
+    group = quote(one.group)
+    said = ["batonpass db status"] * (one.law in {"L2", "L3", "L4"})
+    said.append(f"batonpass explain {group}" + (f" {quote(one.task)}" if one.task else ""))
+    said += [f"batonpass members {group}"] * (one.law in {"L1", "stuck-task"})
+    return [*said, f"batonpass audit --day today --group {group} --no-what-if"]
+
+
+def all_over(found: Sequence[Mapping[str, Any]]) -> str:
+    """Return what of all that asks for something to be done is not over, as far as the log of the day tells."""
+    of: dict[Standing, dict[str, None]] = {}
+    for one in [one for one in found if one["meaning"].todo] or found:
+        of.setdefault(one["standing"], {})[one["law"]] = None
+    if not {*of} - {Standing.OVER}:
+        return "Yes, as far as the log of the day tells."
+    said = []
+    if still := list(of.get(Standing.STILL_SO, ())):
+        said.append(f"No: {listed(still)} {'is' if len(still) == 1 else 'are'} not.")
+    if unknown := list(of.get(Standing.UNKNOWN, ())):
+        said.append(f"The log of the day cannot tell of {listed(unknown)}: run the commands that are named there.")
+    return " ".join([*said, "The rest is over."] if Standing.OVER in of else said)
+
+
+class Morning:
+    """What was found on a day, in words.
+
+    Attributes:
+        end_ms: until when the day was read.
+    """
+
+    def __init__(self, result: AuditResult) -> None:
+        """Begin."""
+        self._result = result
+        midnight = datetime.combine(result.day + timedelta(days=1), time(), UTC)
+        self.end_ms = int(midnight.timestamp() * 1_000) if result.so_far_ms is None else result.so_far_ms
+        self._end = STILL if result.so_far_ms is None else f"at {clock(result.so_far_ms)[:8]}"
+        self._wrong = frozenset(one.group for one in result.findings if one.law == "L2")
+        fatal = {(one.group, one.law) for one in result.findings if one.severity is Severity.FATAL}
+        self._laws = Counter(group for group, _ in fatal)
+
+    def notes(self) -> list[str]:
+        """Return how far the audit could look, a sentence each."""
+        said, result = [], self._result
+        if result.unread:
+            which = f" ({listed(sorted(result.unread))})" if len(result.unread) <= PLACES_NAMED else ""
+            unread = amount(len(result.unread), "group")
+            said.append(f"{unread}{which} could not be read whole; no sum on this page counts what was read of that.")
+        if result.decisions_replayed:
+            differing = f"{result.decisions_differing:,} of them came out differently"
+            same = differing if result.decisions_differing else "every one came out the same"
+            said.append(
+                f"The audit made {amount(result.decisions_replayed, 'decision')} again, with the same code: {same}."
+            )
+        return [*said, *untraced(result)]
+
+    def not_run(self) -> str:
+        """Return which tasks nobody ran for an hour or more, or still when the day ended; empty without any."""
+        of_tasks = [one for one in self._result.findings if one.law == "stuck-task" and one.at]
+        long = [
+            (self._lasted_ms(one), one) for one in of_tasks if self._lasted_ms(one) >= HOUR_MS or STILL in one.detail
+        ]
+        if not long:
+            return ""
+        longest_ms, one = max(long, key=itemgetter(0))
+        least = "at least " if self._result.left_out.get("stuck-task") else ""
+        which = f"{one.task} of {one.group}" if len(long) == 1 and not least else f"{least}{amount(len(long), 'task')}"
+        return f"Nobody ran {which} for {'up to ' if len(long) > 1 else ''}{duration(longest_ms)}."
+
+    def found(self) -> list[dict[str, Any]]:
+        """Return what is shown of each law and notice that has findings, in the order in which to work on them.
+
+        What means something else for the data, or has to be answered otherwise, stands apart, behind the worse.
+        """
+        kinds: dict[tuple[Severity, str, Meaning], dict[tuple[str, str], list[Finding]]] = {}
+        for one in ordered(self._result.findings):
+            is_work = one.severity is Severity.FATAL or one.law in NOTICES
+            meaning = meaning_of(one.law, one.detail) if is_work else Meaning(TITLES[one.law], "", "")
+            by_cause = kinds.setdefault((one.severity, one.law, meaning), {})
+            by_cause.setdefault((one.group, cause_of(one)), []).append(one)
+        left_out, made = dict(self._result.left_out), []
+        for (severity, law, meaning), by_cause in sorted(kinds.items(), key=lambda each: _place(*each[0])):
+            some = [one for of_cause in by_cause.values() for one in of_cause]
+            cards = sorted((self._card(of_cause) for of_cause in by_cause.values()), key=_worst)
+            standing, over = self._over(some)
+            made.append(
+                {
+                    "severity": "down" if law == "stuck-task" else severity.value,
+                    "law": law,
+                    "meaning": meaning,
+                    "left_out": (more := left_out.pop(law, 0)),
+                    "count": len(some) + more,
+                    "groups": amount(len({one.group for one in some}), "group"),
+                    "where": _where(cards),
+                    "standing": standing,
+                    "over": over,
+                    "since": max(one["since"] or "" for one in cards),
+                    "cards": cards[:CAUSES_SHOWN],
+                    "causes_more": max(0, len(cards) - CAUSES_SHOWN),
+                }
+            )
+        return made
+
+    def _card(self, some: Sequence[Finding]) -> dict[str, Any]:
+        first, known = some[0], self._result.before.known
+        others = len({one.task for one in some}) - 1
+        standing, over = self._over(some)
+        times = _times(some)
+        said = (
+            [] if not times else [f"at {times[0]}" if times[0] == times[-1] else f"first {times[0]}, last {times[-1]}"]
+        )
+        return {
+            "group": first.group,
+            "task": f"{first.task}{f' and {others} more' if others else ''}" if first.task else None,
+            "count": len(some),
+            "laws": self._laws[first.group],
+            "since": None if known is None else "known" if (first.group, first.law) in known else "new",
+            "when": "; ".join([*said, over]),
+            "standing": standing,
+            "lasted_ms": max(map(self._lasted_ms, some)),
+            "is_unproven": first.law != "L2" and first.group in self._wrong,
+            "detail": first.detail,
+            "commands": commands_of(first),
+            "findings": some[:ALIKE_SHOWN],
+            "more": max(0, len(some) - ALIKE_SHOWN),
+        }
+
+    def _over(self, some: Sequence[Finding]) -> tuple[Standing, str]:
+        """Return whether findings of one law are over, and that in words.
+
+        Rows that are wrong stay so. Where rows are wrong, or not all was read or kept, the last time that is known may
+        not be the last.
+        """
+        law = some[0].law
+        if law == "L2":
+            return Standing.STILL_SO, WRONG_ROWS
+        last_ms = max((at for one in some for at in one.at), default=0)
+        if last_ms >= self.end_ms or any(STILL in one.detail for one in some):
+            return Standing.STILL_SO, f"not over {self._end}"
+        unsure = self._result.unread | self._wrong
+        if self._result.left_out.get(law) or any(not one.at or one.group in unsure for one in some):
+            return Standing.UNKNOWN, "the log of the day cannot tell"
+        return Standing.OVER, f"over since {clock(last_ms)[:8]}, for {duration(self.end_ms - last_ms)}"
+
+    def _lasted_ms(self, one: Finding) -> int:
+        """Return for how long nobody ran a task, as far as it is of the day; 0 for any other finding."""
+        if one.law != "stuck-task" or not one.at:
+            return 0
+        return (self.end_ms if STILL in one.detail else one.at[-1]) - one.at[0]
+
+
+def _place(severity: Severity, law: str, meaning: Meaning) -> tuple[bool, int, bool, bool]:
+    """Return the sort key of what was found: what asks for something to be done comes first."""
+    return not meaning.todo, RANK[law], meaning.title != TITLES[law], severity is not Severity.FATAL
+
+
+def _worst(card: Mapping[str, Any]) -> tuple[int, int, int, int, str]:
+    return -card["standing"], -card["lasted_ms"], -card["laws"], -card["count"], card["group"]
+
+
+def _where(cards: Sequence[Mapping[str, Any]]) -> str:
+    """Return where something was found, the worst first."""
+    places = [
+        f"{one['task']} of {one['group']} ({duration(one['lasted_ms'])})" if one["lasted_ms"] else one["group"]
+        for one in cards
+    ]
+    places = list(dict.fromkeys(places))
+    more = len(places) - PLACES_NAMED
+    return listed(places) if more <= 0 else f"{', '.join(places[:PLACES_NAMED])} and {more} more"
+
+
+def _times(some: Iterable[Finding]) -> list[str]:
+    """Return the times of day at which findings were so, in order.
+
+    A law is broken with the last of the records that prove it; what is lawful has lasted from the first one on.
+    """
+    times = (at for one in some for at in (one.at[-1:] if one.severity is Severity.FATAL else one.at))
+    return [clock(at)[:8] for at in sorted(times)]
