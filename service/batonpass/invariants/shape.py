@@ -145,7 +145,7 @@ def check_rest(group: Group) -> Iterator[Violation]:
         return
     moving = [task_id for task_id in sorted(group.unsettled) if _is_moving(group, group.tasks[task_id])]
     if moving and group.next_probe_ms is None and group.placement_due_ms is None:
-        yield Violation("L9", "something is left to do, and no look is due", moving[0])
+        yield Violation("L9", "something is left to do, and nothing is set to look at the group again", moving[0])
 
 
 def _is_moving(group: Group, task: Task) -> bool:
