@@ -164,7 +164,7 @@ PARTICULAR: Final = (
 )
 """What has a meaning of its own, less bad than that of its law: the law, what the sentence of the finding has in it."""
 
-TITLES: Final[Mapping[str, str]] = LAWS | NOTICES | {name: one.title for name, one in MEANINGS.items()}
+TITLES: Final[Mapping[str, str]] = {**NOTICES, **{name: one.title for name, one in MEANINGS.items()}}
 """What a finding is called for people: of a law, what happened."""
 
 

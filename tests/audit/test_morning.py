@@ -60,6 +60,8 @@ def test_a_card_says_when_it_was_first_and_last_so_and_whether_it_is_over() -> N
     assert when(found("L7", "taken")) == "the log of the day cannot tell"
     assert when(found("L9", f"{STILL}: it waits", at_ms(4, 0, 1))) == "at 04:00:01; not over when the day ended"
     assert when(found("L9", f"{STILL}: it waits", at_ms(4)), so_far_ms=at_ms(5)) == "at 04:00:00; not over at 05:00:00"
+    beyond = found("L1", "granted, until a minute after midnight", at_ms(23), at_ms(23, 59) + 120_000)
+    assert when(beyond) == "at 00:01:00; not over when the day ended"
     assert when(found("L2", "record 7 is missing", at_ms(4))) == "at 04:00:00; not over: rows stay as they are"
 
 

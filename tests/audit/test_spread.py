@@ -68,5 +68,13 @@ def test_a_large_group_is_a_part_of_its_own_and_small_ones_share_one() -> None:
     assert parts_of([]) == []
 
 
+def test_a_part_is_worth_the_price_of_a_task() -> None:
+    """A record that is only folded costs a tenth of one whose decision is made again."""
+    groups = groups_of(6_000, 7_000, 8_000, 9_000)
+    assert len(parts_of(groups, replay=True)) == 4
+    assert [len(part) for part in parts_of(groups, replay=False)] == [4]
+    assert [len(part) for part in parts_of([*groups, *groups], replay=False)] == [3, 4, 1]
+
+
 def test_a_large_day_has_a_bounded_number_of_parts() -> None:
     assert PARTS_MOST / 2 < len(parts_of(groups_of(*range(3_000, 5_000)))) <= PARTS_MOST

@@ -191,7 +191,7 @@ def _verdict(tables: DayTables, audit: Audit, tell: Tell, log_lines: Sequence[st
         tell(line)
 
     note(f"following every task, holding the day to the laws{', deciding it again' if audit.replay else ''}")
-    parts = spread.parts_of(plan.groups)
+    parts = spread.parts_of(plan.groups, replay=audit.replay)
     results = spread.day_results(tables, parts, frames=out is not None, replay=audit.replay)
     with followed(tables.spark, tell, list(map(spread.name_of, parts))):
         if out is not None:

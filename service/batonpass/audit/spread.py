@@ -212,17 +212,20 @@ def day_results(tables: DayTables, parts: Sequence[Part], *, frames: bool, repla
 
 
 PART_RECORDS: Final = 2_500
-"""A group with so many records is a part of its own; smaller ones share one, as a task has its price."""
+"""A group with so many records is a part of its own; smaller ones share one, as a task has its price: that of about
+3,000 records where no decision is made again."""
+FOLDED_RECORDS: Final = 25_000
+"""So many where no decision is made again."""
 GROUP_RECORDS: Final = 50
 """So many records take as long as a group without any."""
 PARTS_MOST: Final = 500
 """About how many parts a day has at most, however large it is."""
 
 
-def parts_of(groups: Sequence[GroupPlan]) -> list[Part]:
-    """Return the groups in parts, the largest first."""
+def parts_of(groups: Sequence[GroupPlan], *, replay: bool = True) -> list[Part]:
+    """Return the groups in parts, the largest first; ``replay``: decisions are made again in them."""
     sizes = {one.group: GROUP_RECORDS + max(0, one.last - one.base) for one in groups}
-    enough = max(PART_RECORDS, sum(sizes.values()) // PARTS_MOST)
+    enough = max(PART_RECORDS if replay else FOLDED_RECORDS, sum(sizes.values()) // PARTS_MOST)
     made: list[list[GroupPlan]] = []
     filled = enough
     for one in sorted(groups, key=lambda one: (-sizes[one.group], one.group)):
