@@ -93,7 +93,7 @@ def test_a_clean_day_has_no_findings(audited: Audited) -> None:
         ("to-and-fro", "L8", "0_2", None, "2 handovers from running owners"),
         ("many-warmups", "L8", None, None, "6 warmups at"),
         ("many-warmups", "L8", None, "greedy", "max_warmups_per_member allows 2"),
-        ("stuck-warmup", "stuck-warmup", "0_3", None, "1200 minutes"),
+        ("stuck-warmup", "stuck-warmup", "0_3", None, "in 20 h"),
         ("flapping", "flapping-member", None, "shaky", "6 times within an hour"),
         ("unowned", "stuck-task", "0_4", None, "granted to nobody for 19 h 59 min"),
         ("hole", "L2", None, None, "is missing"),
