@@ -233,7 +233,7 @@ class Luck:
             del worker.disk[task]
         reports = {task: copy("none", lag, disk_bytes=self.bytes_of(task)) for task, lag in worker.disk.items()}
         for task, role in worker.assignment.items():
-            if table.stateful[table.index_of[task]]:
+            if task in table.index_of and table.stateful[table.index_of[task]]:
                 worker.disk.setdefault(task, self.chance.choice(COLD))
             lag, lost = worker.disk.get(task, 0), task in worker.losing
             if lost:
@@ -383,6 +383,15 @@ class Luck:
             )
             wanted = replace(self.group.topology, subtopologies=parts)
             self.do(GroupDeclaration(self.group.id, wanted, None, self.group.revision))
+
+    def cut_or_mended(self) -> None:
+        """Drop a subtopology in the middle of all that goes on, or declare it anew."""
+        known = self.group.topology
+        parts = tuple(one for one in known.subtopologies if one.id != "3")
+        if parts == known.subtopologies:
+            parts = (*parts, Subtopology("3", 5))
+        wanted = replace(known, epoch=known.epoch + self.chance.choice([0, 0, 1]), subtopologies=parts)
+        self.do(GroupDeclaration(self.group.id, wanted, None, self.group.revision))
 
     def _drained_beside_silence(self, worker: Worker) -> None:
         """Drain a worker after another one has been silent for longer than heartbeats can be late."""

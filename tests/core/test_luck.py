@@ -28,3 +28,15 @@ def test_nor_does_load_that_is_measured_and_wanders(seed: int) -> None:
         luck.step()
     luck.peace()
     assert luck.group.load_moves
+
+
+@pytest.mark.no_cover
+@pytest.mark.parametrize("seed", range(6))
+def test_nor_does_a_subtopology_that_goes_and_comes_in_the_middle_of_it(seed: int) -> None:
+    """Members hold its tasks for a while, report them, and ran them when they were drained, full, or lost."""
+    luck = Luck(seed, together=bool(seed % 2), measured=seed % 3 == 0)
+    for number in range(250):
+        if number % 7 == 0:
+            luck.cut_or_mended()
+        luck.step()
+    luck.peace()
