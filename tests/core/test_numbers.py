@@ -201,6 +201,9 @@ def test_one_token_that_cannot_be_right_costs_no_lease() -> None:
     assert scene.soft.members[M1].heard_ms == scene.now_ms
     assert scene.group.recovering_until_ms == 0
     assert scene.soft.members[M1].reports[TaskId(tasks[0])].report.token is None
+    again = scene.beat("m1", reports | {tasks[0]: running(token=wrong)} | standbys)
+    assert isinstance(again, Answer)
+    assert again.status == answer.status
 
 
 def test_numbers_that_were_left_out_are_named_in_the_answer() -> None:

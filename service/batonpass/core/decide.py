@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, Never, cast
 
 from batonpass.core import streams
 from batonpass.core.arrivals import commands, liveness, membership, recovery, reports
-from batonpass.core.arrivals.answers import Late, Taken, answer, refusal, why_drain_is_blocked
+from batonpass.core.arrivals.answers import Taken, answer, refusal, why_drain_is_blocked
 from batonpass.core.arrivals.kept_out import run_named
 from batonpass.core.arrivals.report_bounds import invalid_numbers
 from batonpass.core.handover.decision_draft import DecisionDraft
@@ -216,10 +216,9 @@ def _answer(draft: DecisionDraft, item: i.Join | i.Heartbeat, outcome: Reply) ->
         [("unknown-field", f"{name} is not known to this coordinator and was ignored") for name in item.unknown_fields]
     )
     extra += invalid_numbers(item.invalid_numbers)
-    if isinstance(outcome, Late):
+    if not isinstance(outcome, Taken):  # It was ``Late``.
         return answer(draft.group, draft.soft, member, -1, extra)
-    if isinstance(outcome, Taken):
-        extra += outcome.ignored
+    extra += outcome.ignored
     if isinstance(item, i.Join):
         return answer(draft.group, draft.soft, member, -1, extra)._replace(created=True)
     return answer(draft.group, draft.soft, member, _epoch_to_answer(item, member), extra)

@@ -35,7 +35,7 @@ from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.inputs import EndOffsets, Heartbeat, Join
 from batonpass.core.state.model import ActiveState, Cause, Group, Member, Role
 from batonpass.core.state.reasons import Happened, Held, NoChange
-from batonpass.core.state.replies import Done, Reply
+from batonpass.core.state.replies import Reply
 from batonpass.core.state.soft import EndOffset, Log, MeasuredReport, MemberSoft, Positions, Soft, TaskReport
 
 
@@ -78,7 +78,7 @@ def heartbeat(draft: DecisionDraft, item: Heartbeat) -> Reply:
     repeats_the_last = kept and not news and len(kept) == len(known.reports)
     if item.tasks is None or repeats_the_last:
         draft.set_member_soft(member.id, heard)
-        return Done()
+        return Taken()
     tasks, ignored = bounded(group, news, draft.policy)
     if group.recovering_until_ms <= draft.now_ms:
         known_too = tasks | {task_id: measured.report for task_id, measured in kept.items()}
