@@ -6,12 +6,13 @@ import pytest
 from tests.core.scene import Scene, topology
 from tests.core.scenes import reasons, running_scene
 
-from batonpass.core.state.ids import GroupId, InstanceId, MemberId
+from batonpass.core.state.ids import GroupId, InstanceId, MemberId, TaskId
 from batonpass.core.state.inputs import (
     Eviction,
     Heartbeat,
     Join,
     Leave,
+    PinRequest,
     PollBroken,
     PollOpened,
     ResumeRequest,
@@ -343,3 +344,18 @@ def test_leaving_is_no_loss() -> None:
     scene.do(Eviction(MemberId("m4")))
     assert not scene.group.losses
     assert not [record for record in scene.log if isinstance(record, StormBegan)]
+
+
+def test_a_task_without_state_waits_if_all_who_could_have_it_are_suspected() -> None:
+    scene = Scene()
+    scene.declare(topology(0, stateless=2))
+    for name in ("m1", "m2"):
+        scene.join(name, on_lease_lost=OnLeaseLost.CONTINUE)
+    scene.settle()
+    (task,) = scene.held("m1", Role.ACTIVE)
+    for member in (M1, M2):
+        scene.do(PollBroken(member))
+    scene.tick(2_000)
+    assert [scene.member(name).suspected for name in ("m1", "m2")] == [True, True]
+    scene.do(PinRequest(TaskId(task), M2))
+    assert scene.owners()[task] == "m1"

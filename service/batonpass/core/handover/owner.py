@@ -186,7 +186,7 @@ def _choose_for_running(view: View, task: Task, owner: Member) -> Choice:
 def _held_for_overdue(view: View, task: Task, owner: Member) -> Hold | None:
     """Hold moves for balance while a member may be about to expire: the balance would then have to change again."""
     for_balance = owner.drain is None and task.target.owner != task.marks.pin
-    return view.hold_for_silence if for_balance and view.is_any_member_overdue else None
+    return view.hold_for_silence if for_balance else None
 
 
 def _held_for_its_grant(view: View, owner: Member, target: Member) -> Hold | None:
@@ -203,7 +203,7 @@ def _held_for_its_grant(view: View, owner: Member, target: Member) -> Hold | Non
         return hold
     if owner.id in view.must_not_stop_now:
         return Hold(Held.TAKE_OVER_FIRST)
-    return None if view.is_heard(target.id) else view.hold_for_silence
+    return None if view.is_heard(target.id) else Hold(Held.MEMBER_OVERDUE, view.expires_ms(target))
 
 
 def _choose_at_deadline(view: View, task: Task, leaving: Member) -> Choice | None:

@@ -313,10 +313,11 @@ class View:
         return min(silences, default=None)
 
     @property
-    def hold_for_silence(self) -> Hold:
-        """What holds moves until the member that has been silent longest is heard, or expires."""
-        silence = self.longest_silence
-        return Hold(Held.MEMBER_OVERDUE, None if silence is None else silence[0] + self.config.session_timeout_ms)
+    def hold_for_silence(self) -> Hold | None:
+        """What holds moves for balance if a member is overdue: until whoever is silent longest is heard, or expires."""
+        if not self.is_any_member_overdue or self.longest_silence is None:
+            return None
+        return Hold(Held.MEMBER_OVERDUE, self.longest_silence[0] + self.config.session_timeout_ms)
 
     def why_moves_are_held(self, *, for_balance: bool) -> Hold | None:
         """Return why moves are held in the whole group, or None.
