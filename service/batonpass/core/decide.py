@@ -226,7 +226,7 @@ def _answer(draft: DecisionDraft, item: i.Join | i.Heartbeat, outcome: Reply) ->
 
 def _drain_progress(draft: DecisionDraft, item: i.DrainRequest) -> Reply:
     member = run_named(draft.group, item)
-    if member is None or member.away_until_ms is not None:
+    if member is None:
         return refusal(draft.group, item.member_id)
     remaining = tuple(draft.group.table.in_order(member.may_run))
     why = why_drain_is_blocked(draft.group, member)

@@ -39,7 +39,7 @@ class LoadStatus:
 
 def load_status(group: Group) -> LoadStatus | None:
     """Return how the load lies; None while nothing is measured, or there is no member to have it."""
-    if group.config.balance_by is BalanceBy.DECLARED or not group.loads or not group.table.ids or not group.members:
+    if group.config.balance_by is BalanceBy.DECLARED or not group.loads or not group.members:
         return None
     by = by_measured(group)
     by_member = loads_by_member(by)

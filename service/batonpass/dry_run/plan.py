@@ -129,7 +129,7 @@ def in_order(group: Group, task_ids: Collection[TaskId]) -> list[TaskId]:
 
 def _present_owner(task: Task) -> MemberId | None:
     """Return the member that runs the task now: the last owner, until its revocation is confirmed."""
-    return task.handover.unreleased[0].member_id if task.owner is None and task.handover.unreleased else task.owner
+    return task.handover.unreleased[0].member_id if task.handover.unreleased else task.owner
 
 
 def _holds_already(plan: TaskPlan) -> bool:

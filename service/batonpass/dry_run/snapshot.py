@@ -222,9 +222,7 @@ def _task(
             stalls=stalls,
         ),
     )
-    return (
-        _revoked(task, listed.revoking, members) if listed.revoking is not None and listed.revoking == active else task
-    )
+    return task if listed.revoking is None else _revoked(task, listed.revoking, members)
 
 
 def _is_away(listed: SnapshotMember | None) -> bool:

@@ -18,7 +18,7 @@ from batonpass.core.handover.view import View
 from batonpass.core.state.durations import duration
 from batonpass.core.state.failures import distrusted_until_ms, faults_in_words, host_of
 from batonpass.core.state.ids import MemberId, TaskId, task_sort_key
-from batonpass.core.state.model import Member, Role
+from batonpass.core.state.model import Drain, Member, Role
 from batonpass.core.state.policy import BalanceBy
 from batonpass.core.state.reasons import meaning_of
 from batonpass.core.target.load import due_ms
@@ -194,7 +194,7 @@ def _obstacles(view: View) -> Iterator[Obstacle]:
         if member_id in view.distrusted:
             yield _distrusted(view, member)
         if member.drain is not None:
-            yield _draining(view, member)
+            yield _draining(view, member, member.drain)
 
 
 def _unrevoked(view: View, member: Member) -> Obstacle:
@@ -215,10 +215,8 @@ def _distrusted(view: View, member: Member) -> Obstacle:
     return Obstacle(member.id, "distrusted", len(member.assignment), known.distrusted_ms, until_ms, detail)
 
 
-def _draining(view: View, member: Member) -> Obstacle:
-    left = len(member.may_run)
-    drain, blocked = member.drain, why_drain_is_blocked(view.group, member)
-    until_ms = None if drain is None else drain.deadline_ms or drain.gives_up_ms
+def _draining(view: View, member: Member, drain: Drain) -> Obstacle:
+    left, blocked = len(member.may_run), why_drain_is_blocked(view.group, member)
     what = "drain-blocked" if blocked and left else "draining"
     detail = (
         meaning_of(blocked)
@@ -228,7 +226,7 @@ def _draining(view: View, member: Member) -> Obstacle:
     pins = sum(pin == member.id for pin in view.group.pins.values())
     if pins:
         detail += f"; {count(pins, 'pin', 'pins')} on it suspended until the drain is taken back"
-    return Obstacle(member.id, what, left, drain.since_ms if drain else None, until_ms, detail)
+    return Obstacle(member.id, what, left, drain.since_ms, drain.deadline_ms or drain.gives_up_ms, detail)
 
 
 def _sentences(

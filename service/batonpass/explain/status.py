@@ -169,7 +169,7 @@ def snapshot_of(view: View) -> Snapshot:
             task_id,
             stateful=table.stateful[task_index],
             weight=table.weight[task_index],
-            revoking=_revoking(group, group.tasks[task_id]),
+            revoking=_revoking(group.tasks[task_id]),
         )
         for task_index, task_id in enumerate(table.ids)
     )
@@ -191,12 +191,10 @@ def snapshot_of(view: View) -> Snapshot:
     )
 
 
-def _revoking(group: Group, task: Task) -> MemberId | None:
+def _revoking(task: Task) -> MemberId | None:
     """Return the member that still has to confirm that it gave the task up; None once the task runs elsewhere."""
-    if task.owner is not None:
-        return None
     waits = (entry.member_id for entry in task.handover.unreleased if entry.free_at_ms is None)
-    return next((member_id for member_id in waits if member_id in group.members), None)
+    return next(waits, None) if task.owner is None else None
 
 
 def _snapshot_member(view: View, member_id: MemberId, sizes: Mapping[int, int]) -> SnapshotMember:
@@ -220,7 +218,7 @@ def _snapshot_member(view: View, member_id: MemberId, sizes: Mapping[int, int]) 
 def _snapshot_copy(task: Task, member_id: MemberId, group: Group, measured: MeasuredReport | None) -> SnapshotCopy:
     member = group.members[member_id]
     grant = member.assignment.get(task.id)
-    is_active = member_id == (task.owner or _revoking(group, task))
+    is_active = member_id == (task.owner or _revoking(task))
     role = "active" if is_active else (grant.role.value if grant is not None else "none")
     lag = measured.lag if measured is not None else None
     is_lost = (measured is not None and measured.report.lost) or (is_active and task.state is ActiveState.LOST)

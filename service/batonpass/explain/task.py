@@ -141,7 +141,6 @@ def copies_of(view: View, task: Task) -> Iterator[CopyStatus]:
     for member_id, role in roles.items():
         copy, measured = view.copy(task, member_id), view.soft.report_of(member_id, task.id)
         is_running = role == Role.ACTIVE and task.state is ActiveState.RUNNING
-        stalls = [stall.until_ms for stall in task.marks.stalls if stall.member_id == member_id]
         yield CopyStatus(
             member_id,
             role,
@@ -150,7 +149,7 @@ def copies_of(view: View, task: Task) -> Iterator[CopyStatus]:
             copy.rate,
             None if is_running else caught_up_in_ms(copy, view.config),
             None if measured is None else measured.progress_ms,
-            max([until_ms for until_ms in stalls if until_ms > view.now_ms], default=None),
+            view.stalled_until_ms(task, member_id),
         )
 
 
@@ -331,9 +330,9 @@ def _sentences(view: View, plan: TaskPlan, state: TaskState, waits: tuple[Wait, 
 
 
 def _pin(view: View, task: Task, pin: MemberId) -> str:
-    member, is_placed = view.group.members.get(pin), view.group.placement_due_ms is None
-    if member is None or member.drain is None:
-        has_no_room = is_placed and member is not None and has_limit(member) and task.target.owner != pin
+    member, is_placed = view.members[pin], view.group.placement_due_ms is None
+    if member.drain is None:
+        has_no_room = is_placed and has_limit(member) and task.target.owner != pin
         return f"An operator pinned it to {pin}{', which has no room for it' if has_no_room else ''}."
     return f"An operator pinned it to {pin}, which drains: the pin is suspended until the drain is taken back."
 

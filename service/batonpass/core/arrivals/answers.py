@@ -123,10 +123,9 @@ def status(group: Group, soft: Soft, member: Member) -> Iterator[tuple[str, str]
 
 def _drain_status(group: Group, member: Member) -> tuple[str, str]:
     remaining, left = len(member.actives), len(member.may_run)
-    if member.gets_nothing and not left:
-        return ("drained", "this instance is kept out: none of its runs gets a task until an operator lets it in")
     if not left:
-        return ("drained", "this member has no active task left and may leave")
+        kept_out = "this instance is kept out: none of its runs gets a task until an operator lets it in"
+        return ("drained", kept_out if member.gets_nothing else "this member has no active task left and may leave")
     blocked = why_drain_is_blocked(group, member)
     if remaining and blocked:
         return ("drain-blocked", f"{remaining} tasks {HOW_BLOCKED[blocked]}")

@@ -87,6 +87,4 @@ def is_to_be_doubted(
 
 
 def _is_made_anew(before: EndOffset, after: EndOffset) -> bool:
-    if before.topic_id and after.topic_id:
-        return before.topic_id != after.topic_id
-    return after.shrunk
+    return before.topic_id != after.topic_id if before.topic_id else after.shrunk

@@ -80,7 +80,7 @@ def let_in(draft: DecisionDraft, instance_id: InstanceId, trigger: str) -> None:
     """Let an instance have tasks again: its present run stays, and later ones join as any other."""
     draft.record(r.InstanceLetIn(instance_id))
     member_id = draft.group.instances.get(instance_id)
-    if member_id is not None and draft.group.members[member_id].drain is not None:
+    if member_id is not None:
         draft.record(r.DrainCancelled(member_id))
         draft.schedule(trigger)
 

@@ -214,8 +214,7 @@ def _others_with(draft: DecisionDraft, member: Member, task_id: TaskId) -> dict[
     until = {entry.member_id: entry.free_at_ms or 0 for entry in task.handover.unreleased}
     for holder in (task.owner, *until):
         if holder is not None and holder in members:
-            other = members[holder]
-            until[holder] = draft.view().lease_end_ms(other) if other.away_until_ms is None else 0
+            until[holder] = draft.view().lease_end_ms(members[holder])
     return {other: at_ms for other, at_ms in until.items() if other != member.id and at_ms > draft.now_ms}
 
 

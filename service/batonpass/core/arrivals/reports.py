@@ -340,8 +340,8 @@ def park(draft: DecisionDraft, suspects: list[TaskId]) -> None:
     """Park each of the tasks that failed on ``poison_members`` hosts lately, and ran well on none since."""
     config = draft.group.config
     for task_id in suspects:
-        task = draft.group.tasks.get(task_id)
-        if task is None or task.marks.parked:
+        task = draft.group.tasks[task_id]
+        if task.marks.parked:
             continue
         members = tuple(failure.member_id for failure in blamed(task, draft.group, draft.now_ms))
         if len(members) >= config.poison_members:

@@ -121,7 +121,7 @@ def choose_active(view: View, task: Task) -> Choice:
         own = view.copy(task, owner.id)
         if own.readiness is not Readiness.RUNNING:
             return _choose_for_not_running(view, task, owner, own)
-        if owner.drain is None and task.target.owner is not None and task.target.owner == task.handover.previous_owner:
+        if owner.drain is None and task.target.owner == task.handover.previous_owner:
             return stay(view, task)
     return _choose_for_running(view, task, owner)
 

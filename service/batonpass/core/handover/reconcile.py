@@ -29,7 +29,7 @@ from batonpass.core.handover.state_size import lag_at_start
 from batonpass.core.handover.view import View
 from batonpass.core.state import records as r
 from batonpass.core.state.ids import MemberId, TaskId
-from batonpass.core.state.model import Grant, Member, OnLeaseLost, Role, Task
+from batonpass.core.state.model import Grant, Member, Role, Task
 from batonpass.core.state.reasons import Held, Hold, Why
 from batonpass.core.state.soft import Positions
 
@@ -119,8 +119,8 @@ def _choose_next_owner(view: View, task: Task, active: MemberId) -> list[r.Recor
         records.append(r.NextOwnerChosen(task.id, active))
     for member_id in (*filter(None, [task.owner]), *(entry.member_id for entry in task.handover.unreleased)):
         member = view.members.get(member_id)
-        if member is not None and member.suspected and member.on_lease_lost is OnLeaseLost.CONTINUE:
-            # The next owner's token fences its outputs, so there is no need to wait.
+        if member is not None and member.suspected:
+            # The next owner's token fences its outputs (``OnLeaseLost.CONTINUE``), so there is no need to wait.
             member_soft = view.soft.members.get(member_id)
             heard_ms = None if member_soft is None else member_soft.heard_ms
             records.append(r.ReleaseWaived(task.id, member_id, heard_ms))

@@ -96,8 +96,8 @@ class View:
         return Availability.THERE if member.drain is None else Availability.DRAINING
 
     def is_heard(self, member_id: MemberId) -> bool:
-        """Say whether a member is in the group and would begin at once what it is given."""
-        return member_id in self.members and self.availability(member_id).is_heard
+        """Say whether a member of the group would begin at once what it is given."""
+        return self.availability(member_id).is_heard
 
     @cached_property
     def takers(self) -> frozenset[MemberId]:
@@ -150,8 +150,8 @@ class View:
     def rejoins_until_ms(self, task: Task) -> int | None:
         """Return until when the place of the task's target, or of its last owner, is kept that is away to restart."""
         named = (task.target.owner, task.handover.away_owner)
-        places = [self.members.get(member_id) for member_id in named if member_id is not None]
-        return max([place.away_until_ms for place in places if place and place.away_until_ms is not None], default=None)
+        until = [self.members[member_id].away_until_ms for member_id in named if member_id is not None]
+        return max([until_ms for until_ms in until if until_ms is not None], default=None)
 
     def is_past_deadline(self, member: Member) -> bool:
         """Say whether the member drains and the deadline of its drain is over."""

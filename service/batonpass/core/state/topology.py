@@ -83,7 +83,7 @@ def next_topology(before: Topology, wanted: Topology) -> Topology:
         partitions = part.partitions
         if old is not None and partitions is None:
             partitions = old.partitions
-        if old is not None and old.partitions is not None and partitions is not None and partitions < old.partitions:
+        if old is not None and (partitions or 0) < (old.partitions or 0):
             path = f"topology.subtopologies[{number}].partitions"
             faults.append((path, f"{part.id} has {old.partitions} partitions and cannot shrink to {partitions}"))
         faults.extend(_foreign_weights(part, f"topology.subtopologies[{number}].task_weights"))

@@ -125,8 +125,8 @@ def _has_lasting_owner(view: View, task: Task) -> bool:
 
 
 def _stays(member: Member) -> bool:
-    """Say whether a member is there, and neither drains nor is suspected."""
-    return member.drain is None and not member.suspected and member.away_until_ms is None
+    """Say whether a member that has a task, so it is not away, neither drains nor is suspected."""
+    return member.drain is None and not member.suspected
 
 
 def target_where_it_is(view: View, task: Task) -> Target:

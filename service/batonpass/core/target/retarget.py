@@ -51,7 +51,7 @@ def plan_target(view: View, solver: Solver, moves: Mapping[int, int] | None = No
     if moves is not None:
         number = {member.id: index for index, member in enumerate(request.members)}
         targets = [view.group.tasks[task_id].target.owner for task_id in view.group.table.ids]
-        stay = {task: number[owner] for task, owner in enumerate(targets) if owner is not None and owner in number}
+        stay = {task: number[owner] for task, owner in enumerate(targets) if owner is not None}
         request = replace(request, bound={**stay, **request.bound, **moves})
     placed = last_resorts(view, request, place(request, solver))
     changes = target_changes(view, request, placed)
@@ -172,7 +172,7 @@ def _explain(draft: DecisionDraft, target_plan: TargetPlan) -> None:
     for task, pin in sorted(group.pins.items()):
         # While its member drains or is missing, a pin is suspended and needs no room.
         is_in_force = pin in takers
-        if is_in_force and task in group.table.index_of and group.table.index_of[task] not in target_plan.request.bound:
+        if is_in_force and group.table.index_of[task] not in target_plan.request.bound:
             draft.explain(Held.NO_CAPACITY, task, pin, "it is pinned there, and there is no room for it")
     for task, full in target_plan.unreachable.items():
         draft.explain(

@@ -145,13 +145,10 @@ def _fill_settled(view: View, number: Mapping[MemberId, int]) -> tuple[list[int]
     # If the topology has not changed, the tasks are in order already, which saves up to a hundred thousand look-ups.
     in_order = tasks.values() if tuple(tasks) == ids else [tasks[task_id] for task_id in ids]
     owners = list(map(_OWNER, in_order))
-    index_of = {owner: UNASSIGNED if owner is None else number.get(owner, UNASSIGNED) for owner in set(owners)}
+    index_of = {owner: UNASSIGNED if owner is None else number[owner] for owner in set(owners)}
     home = list(map(index_of.__getitem__, owners))
     standing = list(map(_STANDBYS, in_order))
-    indexes = {
-        names: tuple(sorted([number[member_id] for member_id in names if member_id in number]))
-        for names in set(standing)
-    }
+    indexes = {names: tuple(sorted([number[member_id] for member_id in names])) for names in set(standing)}
     return home, list(map(indexes.__getitem__, standing))
 
 
@@ -173,7 +170,7 @@ class _Constraints:
     def fill(self, task_index: int, task: Task, home: list[int], standbys: list[tuple[int, ...]]) -> None:
         """Note the home, the move under way, and the binding of one unsettled task."""
         view, number = self._view, self._number
-        target = task.target.owner if task.target.owner in number else None
+        target = task.target.owner
         owner, next_owner = task.owner, view.next_owner_of(task)
         # One that drains keeps it only if all do.
         if next_owner is not None and next_owner.id in (view.takers or filter(view.is_heard, number)):
@@ -194,9 +191,7 @@ class _Constraints:
             owner = None
         home[task_index] = number[owner] if owner is not None else UNASSIGNED
         if task.target.standbys or target is not None:
-            standbys[task_index] = tuple(
-                sorted(number[member_id] for member_id in task.target.standbys if member_id in number)
-            )
+            standbys[task_index] = tuple(sorted(number[member_id] for member_id in task.target.standbys))
         if target is not None and number[target] != home[task_index]:
             self.previous[task_index] = number[target]
             if target in task.warmups:
@@ -361,7 +356,7 @@ class _Constraints:
         for task_index, index in self.bound.items():
             room.take(self._ordered[index].id, table.ids[task_index])
         takers = self._view.takers
-        pinned = [task for task in self._marked if task.marks.pin in takers and task.id in table.index_of]
+        pinned = [task for task in self._marked if task.marks.pin in takers]
         for task in sorted(pinned, key=lambda task: (task.owner != task.marks.pin, table.index_of[task.id])):
             task_index, pin = table.index_of[task.id], task.marks.pin
             if pin is None or task_index in self.bound or not room.allows(pin, task.id):
