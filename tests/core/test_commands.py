@@ -3,18 +3,20 @@
 from tests.core.scene import Scene, copy, topology
 from tests.core.scenes import settled
 
+from batonpass.core.decide import decide
 from batonpass.core.state.errors import (
     Fenced,
     Gone,
     GroupNotEmpty,
     InvalidConfig,
+    InvalidRequest,
     InvalidTopology,
     PreconditionFailed,
     PreconditionRequired,
     TooLarge,
     UnknownGroup,
 )
-from batonpass.core.state.ids import GroupId, MemberId
+from batonpass.core.state.ids import GroupId, InstanceId, MemberId, TaskId
 from batonpass.core.state.inputs import (
     Eviction,
     GroupDeclaration,
@@ -23,10 +25,13 @@ from batonpass.core.state.inputs import (
     Join,
     Leave,
     PartitionCounts,
+    PinRequest,
+    ProbeRequest,
+    TrustRequest,
 )
 from batonpass.core.state.model import Subtopology, Topology
 from batonpass.core.state.policy import Policy
-from batonpass.core.state.reasons import Why
+from batonpass.core.state.reasons import NoChange, Why
 from batonpass.core.state.records import ConfigChanged, RebalanceScheduled, TargetPlaced, TopologyChanged
 from batonpass.core.state.replies import Declared, Done
 
@@ -282,3 +287,31 @@ def test_a_deleted_group_may_come_back_smaller() -> None:
     scene.join("m3")
     assert scene.owners() == {"0_0": "m3"}
     assert scene.task("0_0").token > 1
+
+
+def test_a_group_that_has_no_tasks_yet_has_none_to_pin() -> None:
+    scene = Scene()
+    scene.declare(Topology(1, (Subtopology("0", None, source_topics=("orders",)),)))
+    refused = scene.refused(PinRequest(TaskId("0_0"), None), InvalidRequest)
+    assert refused.detail == "group g has no task 0_0"
+
+
+def test_nobody_of_a_deleted_group_is_trusted_again() -> None:
+    scene = Scene()
+    scene.declare(topology(1))
+    scene.join("m1", instance_id=InstanceId("pod-1"))
+    scene.do(Leave(M1))
+    scene.ok(GroupDeletion(), Done)
+    scene.refused(TrustRequest(M1), UnknownGroup)
+
+
+def test_a_failed_placement_is_recorded_once_for_each_change() -> None:
+    def broken(*_: object) -> object:
+        raise ValueError("no answer")
+
+    scene = settled(2, 4)
+    scene.join("m3")
+    first = decide(scene.group, scene.soft, (ProbeRequest(),), scene.now_ms, scene.policy, broken)  # type: ignore[arg-type]
+    again = decide(first.after, first.soft, (ProbeRequest(),), scene.now_ms, scene.policy, broken)  # type: ignore[arg-type]
+    assert NoChange.PLACEMENT_FAILED in {reason.code for reason in again.reasons}
+    assert TargetPlaced not in {type(record) for record in again.records}

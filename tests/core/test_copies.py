@@ -5,6 +5,8 @@ from __future__ import annotations
 from tests.core.relay import COLD_LAG, Relay, moved
 from tests.core.scene import Scene, copy, restoring, running, topology
 
+from batonpass.core.handover.copies import plan_task
+from batonpass.core.state.evolve import evolve
 from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.inputs import (
     DrainRequest,
@@ -16,6 +18,7 @@ from batonpass.core.state.inputs import (
     ResumeRequest,
 )
 from batonpass.core.state.model import PauseScope, Role
+from batonpass.core.state.records import WarmupStalled
 
 TASK = TaskId("0_0")
 
@@ -295,3 +298,10 @@ def test_a_copy_that_nobody_can_read_stays_while_the_owner_has_lost_its_state() 
     assert scene.task(TASK).standbys == (standby,)
     scene.beat(standby, {TASK: copy("standby", 30)})
     assert scene.task(TASK).handover.next_owner == standby
+
+
+def test_a_standby_that_is_wanted_stays_although_a_warmup_stalled_on_its_member_lately() -> None:
+    scene = trio()
+    (holder,) = scene.task("0_0").standbys
+    scene.group = evolve(scene.group, [WarmupStalled(TASK, holder, scene.now_ms + 60_000)])
+    assert plan_task(scene.view(), scene.task("0_0")).copies == {holder: Role.STANDBY}

@@ -9,7 +9,7 @@ from tests.core.scene import Scene, copy, running, topology
 
 from batonpass.core.decide import HANDLERS, decide
 from batonpass.core.state import inputs
-from batonpass.core.state.errors import ProtocolError, UnknownGroup
+from batonpass.core.state.errors import Gone, ProtocolError, UnknownGroup
 from batonpass.core.state.ids import GroupId, MemberId, TaskId
 from batonpass.core.state.inputs import (
     DrainRequest,
@@ -34,7 +34,7 @@ from batonpass.core.state.inputs import (
     StoreRecovered,
     Tick,
 )
-from batonpass.core.state.model import Group
+from batonpass.core.state.model import Group, Role, Subtopology
 from batonpass.core.state.policy import Policy
 from batonpass.core.state.reasons import NoChange, Why
 from batonpass.core.state.replies import Answer, Done, DrainProgress
@@ -176,6 +176,22 @@ def test_unknown_tasks_and_fields_are_named_and_otherwise_ignored() -> None:
     assert scene.owners() == {TASK: "a"}
 
 
+def test_a_task_that_the_topology_drops_is_unknown_from_then_on_in_every_answer() -> None:
+    scene = Scene()
+    scene.declare(topology(1, more=(Subtopology("2", 1),)))
+    scene.join("a")
+    scene.join("b")
+    scene.settle()
+    other = next(str(name) for name in scene.group.members if name != scene.task("2_0").owner)
+    reports = {task: running() for task in scene.held(other, Role.ACTIVE)} | {"2_0": copy("none", 0)}
+    scene.beat(other, reports)
+    scene.change(topology(1))
+    for _ in range(2):
+        reply = scene.beat(other, reports)
+        assert isinstance(reply, Answer)
+        assert [code for code, _ in reply.status] == ["unknown-task"]
+
+
 def test_a_drain_is_answered_with_what_is_left_after_the_decision() -> None:
     scene = running_group()
     scene.join("b")
@@ -241,3 +257,13 @@ def test_a_protocol_error_is_a_reply_and_never_raised() -> None:
     reply = scene.do(GroupDeclaration(GroupId("g"), None, {"max_warmup_replicas": -1}))
     assert isinstance(reply, ProtocolError)
     assert not scene.group.declared
+
+
+def test_a_drain_is_refused_if_the_member_leaves_in_the_same_decision() -> None:
+    scene = Scene()
+    scene.declare(topology(1))
+    scene.join("a")
+    both = (DrainRequest(A), Leave(A))
+    drained, left = decide(scene.group, scene.soft, both, scene.now_ms, scene.policy).replies
+    assert isinstance(drained, Gone)
+    assert isinstance(left, Done)

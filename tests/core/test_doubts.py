@@ -257,3 +257,13 @@ def test_a_doubt_about_a_member_that_is_gone_changes_nothing() -> None:
     group, nobody, task = begin().group, MemberId("nobody"), TaskId("0_0")
     after = evolve(group, [StateDoubted(nobody, {task: ()}), StateTrusted(nobody, (task,))])
     assert after.members == group.members
+
+
+def test_a_copy_whose_member_says_its_lag_is_not_doubted() -> None:
+    """Whoever knows how far it is behind reads the changelog itself."""
+    scene = begin(900, 950)
+    scene.beat("m2", {"0_0": at(900)._replace(lag=0)})
+    read(scene, 100)
+    read(scene, 100)
+    assert not is_doubted(scene)
+    assert readiness(scene) is Readiness.CAUGHT_UP

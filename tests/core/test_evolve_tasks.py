@@ -162,6 +162,17 @@ def test_an_heir_of_two_members_has_one_place_in_each_target() -> None:
         assert group.tasks[T0] == Task(T0, target=Target(next_owner))
 
 
+def test_an_heir_of_two_standbys_is_one() -> None:
+    next_owner = MemberId("m3")
+    group = small(
+        r.TargetPlaced(1, 1, 5, {T0: Target(None, (M1, M2))}),
+        r.MemberJoined(Member(next_owner, 8)),
+        r.PlaceInherited(M1, next_owner),
+        r.PlaceInherited(M2, next_owner),
+    )
+    assert group.tasks[T0].target.standbys == (next_owner,)
+
+
 def test_a_deleted_group_leaves_epochs_tokens_and_ids() -> None:
     group = small(
         active(M1),

@@ -95,3 +95,14 @@ def test_a_copy_that_is_caught_up_in_time_is_news_too() -> None:
     assert not has_news(group, soft, heartbeat, 1_000)
     timed = replace(group, config=replace(group.config, acceptable_catchup_ms=20_000))
     assert has_news(timed, soft, heartbeat, 1_000)
+
+
+def test_nothing_is_news_of_a_member_that_this_coordinator_has_not_heard() -> None:
+    """What it says next asks for its full report, and everything is looked at then."""
+    group, _ = member_of()
+    assert not has_news(group, Soft(), Heartbeat(M1, 11, 5, KEPT | {T2: TaskReport("none")}), 1_000)
+
+
+def test_a_warmup_is_news_if_it_is_caught_up_when_it_is_first_reported() -> None:
+    group, soft = member_of(reports={})
+    assert has_news(group, soft, Heartbeat(M1, 11, 5, KEPT | {T1: TaskReport("warmup", lag=10_000)}), 1_000)

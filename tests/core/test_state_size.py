@@ -166,3 +166,11 @@ def test_the_lag_of_a_member_that_has_not_reported_yet_is_unknown() -> None:
     unheard = scene.soft._replace(members=PMap())
     view = View(scene.group, unheard, scene.now_ms)
     assert lag_at_start(view, scene.task("0_1"), M2) is None
+
+
+def test_a_part_whose_partitions_are_not_known_yet_has_no_tasks_to_measure() -> None:
+    scene = stage(2)
+    unknown = Subtopology("1", None, source_topics=("new",), changelog_topics=("more",))
+    scene.change(Topology(1, (*scene.group.topology.subtopologies, unknown)))
+    read(scene, {("log", 0): 70, ("more", 0): 9})
+    assert sizes(scene) == [70, 0]

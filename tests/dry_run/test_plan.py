@@ -38,6 +38,46 @@ def test_a_caught_up_target_gets_the_task_in_this_step_and_the_next_slot_is_give
     assert sorted(codes) == ["handover", "stays", "stays", "warming"]
 
 
+def test_a_member_hands_a_task_over_in_the_step_in_which_it_is_granted_another() -> None:
+    """Live, the grant comes first (``take-over-first``). When the step is complete, both are done."""
+    going = (SnapshotTask(TaskId("0_0"), revoking=M1), SnapshotTask(TaskId("0_1")))
+    plan = plan_of(
+        member("m1", runs("0_0")),
+        member("m2", {**runs("0_1"), "0_0": SnapshotCopy("warmup", lag=0)}),
+        member("m3", {"0_1": SnapshotCopy("warmup", lag=0)}),
+        tasks=going,
+        target={TaskId("0_0"): (M2, ()), TaskId("0_1"): (M3, ())},
+    )
+    assert [plan.assignment[one]["active"] for one in (M1, M2, M3)] == [(), ("0_0",), ("0_1",)]
+    assert [reason.code for reason in plan.reasons] == ["handover-under-way", "handover"]
+
+
+def test_a_full_member_gets_a_task_in_the_step_in_which_it_gives_up_its_own() -> None:
+    """Live, it is full until it has confirmed that it gave the other up."""
+    listed = (SnapshotTask(TaskId("0_0")), SnapshotTask(TaskId("0_1"), stateful=False))
+    plan = plan_of(
+        member("m1", runs("0_1")),
+        member("m2", runs("0_0"), max_tasks=1),
+        member("m3", {"0_0": SnapshotCopy("warmup", lag=0)}),
+        tasks=listed,
+        pins={TaskId("0_0"): M3, TaskId("0_1"): M2},
+    )
+    assert [plan.assignment[one]["active"] for one in (M1, M2, M3)] == [(), ("0_1",), ("0_0",)]
+
+
+def test_a_warmup_that_gets_its_task_takes_no_slot_though_its_member_gives_up_another() -> None:
+    """Live, it is granted the task when it has confirmed that it gave the other up, and is a warmup until then."""
+    plan = plan_of(
+        member("m1", runs("0_2")),
+        member("m2", {**runs("0_1"), "0_0": SnapshotCopy("warmup", lag=0)}),
+        member("m3", {"0_1": SnapshotCopy("warmup", lag=0)}),
+        count=3,
+        pins={TaskId("0_0"): M2, TaskId("0_1"): M3, TaskId("0_2"): M3},
+    )
+    assert [plan.assignment[one]["active"] for one in (M1, M2, M3)] == [("0_2",), ("0_0",), ("0_1",)]
+    assert plan.assignment[M3]["warmup"] == ("0_2",)
+
+
 def test_a_group_that_is_where_it_belongs_rests() -> None:
     """Protocol 13.5."""
     plan = plan_of(member("m1", runs("0_0")), member("m2", runs("0_1")), count=2)
@@ -180,6 +220,17 @@ def test_a_revocation_without_anybody_to_go_to_returns_the_task() -> None:
     revoked = (SnapshotTask(TaskId("0_0"), revoking=M1),)
     plan = plan_of(member("m1", runs("0_0")), tasks=revoked)
     assert plan.assignment[M1]["active"] == ("0_0",)
+    assert plan.moves == 0
+
+
+def test_the_place_of_a_member_that_is_away_to_restart_is_kept() -> None:
+    """It holds nothing meanwhile. A member that is silent holds what it had, and nobody waits for its return."""
+    plan = plan_of(member("m1"), member("m2", missing=True), count=1, target={TaskId("0_0"): (M2, ())})
+    assert plan.assignment == {
+        M1: {"active": (), "standby": (), "warmup": ()},
+        M2: {"active": (), "standby": (), "warmup": ()},
+    }
+    assert held(plan) == {"0_0": "rejoin-grace"}
 
 
 def test_a_pause_of_balance_moves_nothing_and_keeps_what_is_warm() -> None:
@@ -274,6 +325,19 @@ def test_contradictions_are_named_by_path() -> None:
         "pins.0_7",
         "target.0_8",
     ]
+
+
+def test_a_revocation_from_the_member_that_has_the_task_is_none() -> None:
+    listed = (SnapshotTask(TaskId("0_0"), revoking=M1),)
+    assert contradictions(Snapshot(tasks=listed, members=(member("m1", runs("0_0")),))) == []
+
+
+def test_a_revoked_task_without_a_target_goes_to_the_copy_with_least_left() -> None:
+    listed = (SnapshotTask(TaskId("0_0"), revoking=M1),)
+    has = [member(name, {"0_0": SnapshotCopy("standby", lag=lag)}) for name, lag in (("m2", 900), ("m3", 700))]
+    plan = plan_of(member("m1", runs("0_0")), *has, tasks=listed)
+    assert plan.assignment[M3]["active"] == ("0_0",)
+    assert plan.reasons[0].code == "handover-under-way"
 
 
 def test_an_owner_that_restores_gives_way_to_any_caught_up_copy() -> None:

@@ -79,3 +79,13 @@ def test_balance_is_weight_per_capacity_of_those_who_stay() -> None:
     drained = imagine(replace(snapshot(), pins={}), WhatIf(drain=(M1,)), max_members=2)
     assert balance_then(drained, plan_snapshot(drained)) == Balance(4.0, 4.0)
     assert balance_now(Snapshot()) == Balance(0.0, 0.0)
+
+
+def test_copies_and_tasks_without_state_weigh_nothing_in_it() -> None:
+    listed = (SnapshotTask(TASKS[0]), SnapshotTask(TASKS[1]), SnapshotTask(TaskId("1_0"), stateful=False))
+    standby = {TASKS[1]: SnapshotCopy("standby", lag=0)}
+    members = (
+        SnapshotMember(M1, tasks={TASKS[0]: RUNNING, TaskId("1_0"): RUNNING, **standby}),
+        SnapshotMember(M2, tasks={TASKS[1]: RUNNING}),
+    )
+    assert balance_now(Snapshot(tasks=listed, members=members)) == Balance(1.0, 1.0)
