@@ -149,6 +149,7 @@ OF_AN_OWNER: dict[str, list[tuple[World, MemberId | None, Why | Held]]] = {
         (World(state=LOST, copies={}), B, Why.LOST_STATE),
         (World(state=LOST, copies={}, task={"target": Target(A)}), A, Why.STAYS),
         (World(state=LOST, copies={}, b=DOUBTED), A, Why.STAYS),
+        (World(state=LOST, copies={}, group={"storm_since_ms": 1}), A, Why.STAYS),
     ],
     "is suspected to be dead": [
         (World(a={"suspected": True}, copies={C: READY}, group={"pause": PAUSED}, ends=HELD_UP), C, Why.TAKEOVER),
@@ -304,6 +305,7 @@ OF_NOBODY: dict[str, list[tuple[World, MemberId | None, Why | Held]]] = {
     ],
     "the target reports its copy without a lag, and another member may have it": [
         (FREE._replace(copies={B: UNKNOWN}), A, Why.COLD_START),
+        (FREE._replace(copies={B: UNKNOWN}, a={"topology_epoch": -1}), C, Why.COLD_START),
     ],
     "a copy of unknown lag may turn out to be better": [
         (FREE._replace(copies={B: UNKNOWN}, a={"drain": LEAVING}, c={"drain": LEAVING}), None, Held.STATE_UNKNOWN),
@@ -321,6 +323,7 @@ OF_NOBODY: dict[str, list[tuple[World, MemberId | None, Why | Held]]] = {
     ],
     "no copy is of use, and there is no target because placement failed": [
         (NOWHERE._replace(copies={}), A, Why.COLD_START),
+        (NOWHERE._replace(copies={}, a={"topology_epoch": -1}), B, Why.COLD_START),
         (NOWHERE._replace(copies={}, a={"drain": LEAVING}, b=AWAY), C, Why.COLD_START),
         (NOWHERE._replace(copies={B: 9_000}), B, Why.FAILOVER),
         (NOWHERE._replace(stateful=False, copies={}), A, Why.STATELESS),

@@ -163,14 +163,14 @@ class RequestContext:
         """Return a parameter of the query, without blanks around it."""
         return self.request.query_params.get(name, otherwise).strip()
 
-    def asked_number(self, name: str, otherwise: int, *, most: int = 1_000_000_000) -> int:
-        """Return a whole number of the query that is not negative; an invalid one counts as left out."""
+    def asked_number(self, name: str, *, most: int = 1_000_000_000) -> int:
+        """Return a whole number of the query that is not negative; 0 if it is left out or invalid."""
         text = self.asked(name)
-        return min(int(text), most) if text.isascii() and text.isdigit() else otherwise
+        return min(int(text), most) if text.isascii() and text.isdigit() else 0
 
     def part(self, entries: Sequence[T], size: int = LISTED, name: str = "begin") -> Part[T]:
         """Return the entries from the one on that the parameter ``name`` counts, ``size`` at most."""
-        begin = self.asked_number(name, 0, most=max(len(entries) - 1, 0))
+        begin = self.asked_number(name, most=max(len(entries) - 1, 0))
         return Part(entries[begin : begin + size], begin, size, len(entries), name)
 
     def here(self, **changes: Any) -> str:

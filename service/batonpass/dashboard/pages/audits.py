@@ -40,7 +40,7 @@ async def show_audit(context: RequestContext) -> Response:
     """Show what the audit of one day found, with its evidence, measures, and advice."""
     group = context.request.path_params.get("group")
     day = str(context.request.path_params["day"])
-    one = await context.client.get(path("audits", day), limit=FINDINGS, after=context.asked_number("after", 0) or None)
+    one = await context.client.get(path("audits", day), limit=FINDINGS, after=context.asked_number("after") or None)
     chosen = [name for name in sorted(one["measures"]) if group is None or name == group]
     return context.show(
         "audit.html",

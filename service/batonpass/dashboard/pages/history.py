@@ -25,7 +25,7 @@ EVENTS_PAGES: Final = 3
 
 
 async def show_generations(context: RequestContext) -> Response:
-    before = context.asked_number("before", 0) or None
+    before = context.asked_number("before") or None
     found = await context.client.get(context.at("generations"), limit=PAGE, before=before)
     return context.show(
         "generations.html",
@@ -99,7 +99,7 @@ async def _newest(context: RequestContext) -> list[dict[str, Any]]:
 
 async def show_events(context: RequestContext) -> Response:
     """Show what happened to a group, newest first: page by page, or what of it has a text or a tone."""
-    before, text, tone = context.asked_number("before", 0) or None, context.asked("q"), context.asked("tone")
+    before, text, tone = context.asked_number("before") or None, context.asked("q"), context.asked("tone")
     is_searched = bool(text or tone)
     page = await context.client.newest_events(context.group, limit=LISTED, before=before)
     events = await _newest(context) if is_searched else page["events"]
@@ -125,7 +125,7 @@ async def show_events(context: RequestContext) -> Response:
 
 async def show_trail(context: RequestContext) -> Response:
     """Show who asked for what, when, and why; for operators."""
-    before = context.asked_number("before", 0) or None
+    before = context.asked_number("before") or None
     try:
         found = await context.client.get(context.at("commands"), limit=PAGE, before=before)
     except Refused as refused:
