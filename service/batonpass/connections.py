@@ -117,7 +117,6 @@ class BoundedConnection(HttpToolsProtocol):
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
         self._is_arriving = True
-        self._is_in_head = True
         self._late: asyncio.TimerHandle | None = None
         self._head_bytes = 0
         self._unanswered: list[RequestResponseCycle] = []
@@ -174,19 +173,14 @@ class BoundedConnection(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         """Note that a request is arriving."""
-        self._is_arriving = self._is_in_head = True
+        self._is_arriving = True
         super().on_message_begin()
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a field of the head; those of a trailer are dropped, for nobody has looked at them as headers."""
-        if self._is_in_head:
-            super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         """Count the next head from here on, and the request as unanswered."""
         self._head_bytes = 0
-        self._is_in_head = False
         super().on_headers_complete()
+        self.headers = []  # A trailer's fields go here, and not among the request's, which have been looked at.
         self._unanswered.append(self.cycle)
         self.idle.pop(self, None)
         if self.scope["http_version"] == "1.0":

@@ -93,7 +93,7 @@ def _apply_all(draft: DecisionDraft, inputs: Sequence[i.Input]) -> tuple[list[Re
         before, known = draft.soft, len(draft.records)
         outcome = _handle(draft, item)
         outcomes.append(outcome)
-        sender = item.member_id if isinstance(item, i.Join | i.Heartbeat | i.PollOpened) else None
+        sender = item.member_id if isinstance(item, _OF_A_MEMBER) else None
         member = draft.group.members.get(sender) if sender is not None else None
         is_back = member is not None and liveness.notice_return(draft, before, member)
         if is_back or len(draft.records) > known or (isinstance(outcome, Taken) and outcome.is_news):
@@ -118,6 +118,7 @@ def _handle(draft: DecisionDraft, item: i.Input) -> Reply:
     return InvalidRequest(message, errors=[("path.group", message)])
 
 
+_OF_A_MEMBER: Final = i.Join | i.Heartbeat | i.PollOpened
 _FOR_A_GROUP: Final = i.PauseRequest | i.ResumeRequest | i.ProbeRequest | i.PinRequest | i.ReleaseRequest
 HANDLERS: Final[Mapping[type[i.Input], Callable[[DecisionDraft, Never], Reply]]] = {
     i.Heartbeat: reports.heartbeat,

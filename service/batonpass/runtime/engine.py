@@ -126,7 +126,7 @@ class Engine:
         If it writes something, return the attempt, for ``carry_out`` to commit. Return None if the input needs
         ``carry_out`` from the start.
         """
-        if not self._is_current() or (self._may_take_long((item,)) and not self._is_quiet(item)):
+        if not self._is_current() or (not self._is_quiet(item) and self._may_take_long((item,))):
             return None
         try:
             attempt = self._decide((item,))

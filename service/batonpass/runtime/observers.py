@@ -25,9 +25,10 @@ class Observers(Observer):
             self.add(observer)
 
     def add(self, observer: Observer) -> None:
-        """Call one more observer, after the others."""
+        """Call one more observer, after the others, of all that it does something about."""
         for name, tell in self._tell.items():
-            tell.append(getattr(observer, name))
+            if getattr(type(observer), name) is not getattr(Observer, name):
+                tell.append(getattr(observer, name))
 
 
 def _told_to_each(name: str) -> Callable[..., None]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -24,7 +23,7 @@ class Places:
         self._most = most
         self._each = each
         self._what = what
-        self._by_caller: Counter[str] = Counter()
+        self._by_caller: dict[str, int] = {}
 
     def take(self, who: str, count: int = 1) -> None:
         """Take a place, or several, until ``free`` is called with the same caller.
@@ -32,21 +31,21 @@ class Places:
         Raises:
             LimitExceeded: when none is free, or the caller has as many as it may have (429).
         """
-        if self._by_caller[who] + count > self._each:
+        has = self._by_caller.get(who, 0)
+        if has + count > self._each:
             detail = f"{who or 'this caller'} has {self._each} {self._what} already, as many as one caller may have"
             raise LimitExceeded(detail, retry_after_ms=FULL_RETRY_MS)
         if self.taken + count > self._most:
             detail = f"there are {self._most} {self._what} already, as many as this coordinator may have"
             raise LimitExceeded(detail, retry_after_ms=FULL_RETRY_MS)
         self.taken += count
-        self._by_caller[who] += count
+        self._by_caller[who] = has + count
 
     def free(self, who: str, count: int = 1) -> None:
         """Give places back."""
         self.taken -= count
-        self._by_caller[who] -= count
-        if not self._by_caller[who]:
-            del self._by_caller[who]
+        if left := self._by_caller.pop(who) - count:
+            self._by_caller[who] = left
 
     @contextmanager
     def place(self, who: str) -> Iterator[None]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Final
 
 from batonpass.core.state.errors import LimitExceeded, ProtocolError
 from batonpass.core.state.ids import GroupId
@@ -12,6 +13,7 @@ from batonpass.core.state.model import Group
 from batonpass.core.state.topology import next_topology, with_partitions
 
 TASKS_TOTAL_MAX = 300_000
+_NONE_NEEDED: Final = nullcontext()
 
 
 class TaskRoom:
@@ -23,17 +25,17 @@ class TaskRoom:
         self._groups = groups
         self._claimed: dict[GroupId, int] = {}
 
-    @contextmanager
-    def claim(self, group: Group, item: Input) -> Iterator[None]:
+    def claim(self, group: Group, item: Input) -> AbstractContextManager[None]:
         """Keep room within the block for the tasks that the group has once ``item`` is carried out.
 
         Raises:
             LimitExceeded: when it would have more tasks than now, and there is no room for them.
         """
         wanted = _tasks_after(group, item)
-        if wanted <= len(group.table.ids):
-            yield
-            return
+        return self._claim(group, wanted) if wanted > len(group.table.ids) else _NONE_NEEDED
+
+    @contextmanager
+    def _claim(self, group: Group, wanted: int) -> Iterator[None]:
         sizes = {one.id: len(one.table.ids) for one in self._groups()}
         for group_id, claimed in self._claimed.items():
             sizes[group_id] = max(sizes.get(group_id, 0), claimed)

@@ -58,8 +58,8 @@ class View:
         That is after twice the heartbeat interval, or twice the time between its own heartbeats if they come more
         slowly.
         """
-        longest_ms = max(self.group.overdue_ms, 2 * self.soft.of(member.id).rhythm_ms)
-        return self.now_ms - self.heard_since_ms(member) > longest_ms
+        silent_ms = self.now_ms - self.heard_since_ms(member)
+        return silent_ms > 2 * self.soft.of(member.id).rhythm_ms and silent_ms > self.group.overdue_ms
 
     def lease_end_ms(self, member: Member) -> int:
         """Return when a member's lease ends as this coordinator counts it (protocol 7.5).
