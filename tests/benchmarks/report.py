@@ -20,6 +20,11 @@ GROWTH: Final = 15.0
 """By how much the sum of the four operations may grow from the first of these shapes to the second, which is too large
 for the model."""
 
+LAWS: Final = 0.2
+LAWS_OF_THE_LARGEST: Final = 1 / 3
+"""What checking the laws may add to the sum of the four operations, as a share of it. In the first placement of the
+largest group each task is looked up six times in tables that no cache holds."""
+
 SAME: Final = 2.0
 """The largest group's cost over the smallest's up to which a cost counts as the same: caches and noise are in it."""
 
@@ -77,7 +82,7 @@ def _ratio(model: float | None, ours: float) -> str:
 
 
 def bars_of(weights: str, measured: Measured) -> list[Bar]:
-    """Return the bars of one shape, for both views."""
+    """Return the bars of one shape: for both views, and for the laws."""
     found = []
     for view in ("step", "whole"):
         spent = {name: getattr(timed, view) for name, timed in measured.ours.items()}
@@ -86,7 +91,10 @@ def bars_of(weights: str, measured: Measured) -> list[Bar]:
             ratio = sum(measured.model.values()) / sum(spent.values())
             what = f"{measured.shape}, {weights}, {view}: {wanted:g} times faster than the model"
             found.append(Bar(what, f"{ratio:.1f} times", ratio > wanted))
-    return found
+    at_most = LAWS_OF_THE_LARGEST if measured.shape == TEN_TIMES[1] else LAWS
+    laws = sum(one.laws for one in measured.ours.values()) / sum(one.whole for one in measured.ours.values())
+    what = f"{measured.shape}, {weights}: the laws take at most {at_most:.0%} of a decision"
+    return [*found, Bar(what, f"{laws:.0%}", laws <= at_most)]
 
 
 def growth_bars(weights: str, timed: Mapping[Shape, Measured]) -> list[Bar]:

@@ -106,12 +106,18 @@ def test_the_yardstick_rests_where_ours_does() -> None:
 
 
 def test_a_bar_that_is_missed_says_so() -> None:
-    timed = dict.fromkeys(OPERATIONS, Timed(1.0, 20.0, 0.5))
+    timed = dict.fromkeys(OPERATIONS, Timed(1.0, 20.0, 4.0))
     model = dict.fromkeys(OPERATIONS, 15.0)
     bars = bars_of("equal weights", Measured(WITH_A_BAR, timed, model, None))
-    assert [bar.holds for bar in bars] == [True, False]
-    assert [line.split()[0] for line in bar_lines(bars)[1:]] == ["holds", "MISSED"]
-    assert bars_of("equal weights", Measured(WITHOUT, timed, model, None)) == []
+    assert [bar.holds for bar in bars] == [True, False, True]
+    assert [line.split()[0] for line in bar_lines(bars)[1:]] == ["holds", "MISSED", "holds"]
+
+
+def test_laws_take_a_fifth_of_a_decision_and_of_the_largest_groups_a_third() -> None:
+    for shape, most in ((WITHOUT, 20.0), (TEN_TIMES[1], 33.0)):
+        for laws, holds in ((most, True), (most + 1, False)):
+            measured = Measured(shape, dict.fromkeys(OPERATIONS, Timed(1.0, 100.0, laws)), {}, None)
+            assert [bar.holds for bar in bars_of("equal weights", measured)] == [holds], (shape, laws)
 
 
 def test_the_largest_group_is_held_against_one_of_a_tenth() -> None:

@@ -11,7 +11,7 @@ network or another clock (handovers over time, leases on the worker's side).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from itertools import chain
 
 from batonpass.core.state import records as r
@@ -29,8 +29,9 @@ def check_step(transition: Transition) -> list[Violation]:
     """Return every law that a decision breaks, looking only at the tasks and members that its records name.
 
     A decision without records costs nothing. If it deletes the group or changes its topology, all of it is checked.
+    Tasks and members are looked at in any order, so what is found is sorted.
     """
-    return list(_of_step(transition))
+    return sorted(_of_step(transition), key=str)
 
 
 def _of_step(transition: Transition) -> Iterator[Violation]:
@@ -56,11 +57,10 @@ def _of_step(transition: Transition) -> Iterator[Violation]:
     tasks, members = _touched(ledger, records)
     yield from _check_folded(transition, ledger, tasks)
     yield from check_tasks(after, tasks)
-    touched = frozenset(tasks)
     for member_id in members:
         member = after.members.get(member_id)
         if member is not None:
-            yield from check_member(after, member, touched)
+            yield from check_member(after, member, tasks.keys())  # Of two views the shorter one is passed over.
     yield from check_budgets(transition, ledger)
     yield from check_capacity(transition)
 
@@ -110,18 +110,20 @@ def _check_counts(transition: Transition) -> Iterator[Violation]:
             yield Violation("L2", f"the {name} fell from {old} to {now}")
 
 
-def _touched(ledger: Ledger, records: tuple[r.Record, ...]) -> tuple[list[TaskId], list[MemberId]]:
-    tasks = {*ledger.owners, *ledger.unreleased}.union(*ledger.grants.values(), *ledger.revoking.values())
-    members = {*ledger.members, *ledger.grants, *ledger.revoking}
+def _touched(ledger: Ledger, records: tuple[r.Record, ...]) -> tuple[dict[TaskId, None], dict[MemberId, None]]:
+    """Return the tasks and members in the order of the records: it is that of memory, so many are read faster."""
+    named: list[Iterable[TaskId]] = []
     for record in records:
         if isinstance(record, r.TargetPlaced):
-            tasks.update(record.changes)
+            named.append(record.changes)
         elif isinstance(record, r.NextOwnerChosen | r.ActiveReported | r.WarmupStalled):
-            tasks.add(record.task)
-    return sorted(tasks), sorted(members)
+            named.append((record.task,))
+    named += [ledger.owners, ledger.unreleased, *ledger.grants.values(), *ledger.revoking.values()]
+    tasks = dict.fromkeys(chain.from_iterable(named))
+    return tasks, dict.fromkeys(chain(ledger.members, ledger.grants, ledger.revoking))
 
 
-def _check_folded(transition: Transition, ledger: Ledger, tasks: list[TaskId]) -> Iterator[Violation]:
+def _check_folded(transition: Transition, ledger: Ledger, tasks: Collection[TaskId]) -> Iterator[Violation]:
     """Check that the group agrees with the records about every right that they touch (L2)."""
     after = transition.after
     known = after.tasks.for_reads(len(tasks))
