@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from fractions import Fraction
 
 import pytest
 from tests.core.scene import Scene, copy, running, topology
@@ -20,7 +21,7 @@ from batonpass.core.state.replies import Answer, Done
 from batonpass.core.state.soft import EndOffset, TaskReport
 from batonpass.dry_run.plan import plan_snapshot
 from batonpass.explain.status import snapshot_of
-from batonpass.placement.quotas import SHARES_MAX, whole_shares
+from batonpass.placement.quotas import whole_shares
 
 M1, M2, M3 = MemberId("m1"), MemberId("m2"), MemberId("m3")
 HUGE = (("", WHOLE_MAX),)
@@ -117,18 +118,11 @@ def test_any_capacities_are_placed(tasks: int, capacities: tuple[float, ...]) ->
     assert scene.group.placement_due_ms is None
 
 
-def test_shares_keep_the_proportion_of_capacities_and_are_bounded() -> None:
-    assert whole_shares([1.0, 2.0, 4.0]) == [1, 2, 4]
-    assert whole_shares([4.0, 4.0]) == [1, 1]
-    assert whole_shares([0.1, 0.25]) == [2, 5]
-    assert whole_shares([1 / 3] * 3) == [1, 1, 1]
-    assert whole_shares([]) == []
-    low, high = whole_shares([1e-06, 1e06])
-    assert low == 1
-    assert high == pytest.approx(SHARES_MAX, rel=0.1)
-    many = whole_shares([1 / number for number in range(1, 10_001)])
-    assert sum(many) < SHARES_MAX + len(many)
-    assert many[0] / many[9_999] == pytest.approx(10_000, rel=1e-3)
+@pytest.mark.parametrize("capacities", [*CAPACITIES.values(), tuple(1 / number for number in range(1, 1_001)), ()])
+def test_shares_are_whole_numbers_in_the_proportion_of_capacities_as_decimals(capacities: tuple[float, ...]) -> None:
+    decimals = [Fraction(repr(capacity)) for capacity in capacities]
+    proportions = {share / decimal for share, decimal in zip(whole_shares(capacities), decimals, strict=True)}
+    assert len(proportions) == bool(capacities)
 
 
 @pytest.mark.parametrize("capacity", [1.0, 1e-06, 1e06])

@@ -1,5 +1,6 @@
 """Limits on copies and members that do not know the newest topology: what may be where, and what waits for it."""
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -41,6 +42,16 @@ def test_running_stateless_tasks_are_not_stopped_for_stateful_ones() -> None:
     placed = group.place()
     assert placed.waiting == {1: Waits.NO_CAPACITY}
     assert moved(group, placed) == {}
+
+
+def test_running_stateless_tasks_make_way_for_balance_where_there_is_room_elsewhere() -> None:
+    group = Group(
+        tasks(4, 3, stateless=[1]), (seat("a", max_tasks=4), seat("b", max_tasks=4)), home=("a",) * 4 + ("b",) * 3
+    )
+    placed = group.place()
+    assert faults(group, placed) == []
+    assert Counter(placed.owner[:4]) == {0: 2, 1: 2}
+    assert not placed.waiting
 
 
 @pytest.mark.parametrize("kind", ["equal", "unequal", "rolling out"])
@@ -267,9 +278,17 @@ def test_limits_hold_for_unequal_weights_during_a_rollout() -> None:
     assert faults(group, placed) == []
     assert counts(group, placed) == {"a": 3, "b": 4}
     assert list(placed.waiting.values()) == [Waits.NO_CAPACITY]
-    late = replace(group, home=("a",) * 3 + ("b", None, None, None, None))
-    assert faults(late, late.place()) == []
-    assert counts(late, late.place())["a"] == 2
+
+
+@pytest.mark.parametrize("unequal", [0, 1])
+def test_older_tasks_make_room_for_newer_ones_that_have_no_member(unequal: int) -> None:
+    table = tasks(4, 4, weight=lambda one, partition: 1.0 + (one + partition % 2) * unequal, epochs={1: 2})
+    members = (seat("a", topology_epoch=2, max_tasks=3), seat("b"))
+    group = Group(table, members, home=("a",) * 3 + ("b", None, None, None, None))
+    placed = group.place()
+    assert faults(group, placed) == []
+    assert counts(group, placed) == {"a": 3, "b": 4}
+    assert list(placed.waiting.values()) == [Waits.NO_CAPACITY]
 
 
 def test_an_older_task_of_unequal_weight_makes_room_for_what_only_one_member_may_have() -> None:

@@ -13,27 +13,29 @@ from batonpass.placement.exchange import HAS_PLACE, Classes, Exchange, TaskClass
 from batonpass.placement.flow import Floats, Ints, Marks
 from batonpass.placement.quotas import Quotas, in_parts, quotas, ranks
 from batonpass.placement.state import PlacementState
-from batonpass.placement.types import NO_STATE, UNASSIGNED, Readiness, Waits
+from batonpass.placement.types import UNASSIGNED, Readiness, Waits
 from batonpass.placement.wishes import Wish, Wishes
 
 
 def stateful_tasks(state: PlacementState) -> Kind:
-    """Return the stateful tasks. Stateless tasks that are bound to a member take part of its limit.
+    """Return the stateful tasks.
 
-    Those that run there may be moved, but none is stopped in order to start another task.
+    A member keeps what it has beside the stateless tasks that are bound to it: the others may be moved. If not all of
+    them could go elsewhere, it takes no more than has room beside those that run there.
     """
     stateless, bound = ~state.stateful, np.full(len(state.home), UNASSIGNED)
     bound[[*state.request.bound]] = [*state.request.bound.values()]
-    running = np.where(bound == UNASSIGNED, state.home, bound)
-    limit = np.minimum(np.maximum(0, state.limit - state.count(bound[stateless])), state.stateful_limit)
-    slots = np.minimum(state.limit - state.count(running[stateless]), limit)
-    return Kind(state, stateful=True, limit=limit, slots=slots, load=[0.0] * len(state.capacity))
+    has_room = not state.restricted and state.limit[state.eligible].sum() >= len(bound)
+    staying = bound if has_room else np.where(bound == UNASSIGNED, state.home, bound)
+    keeps = np.minimum(state.limit - state.count(bound[stateless]), state.stateful_limit)
+    takes = np.minimum(state.limit - state.count(staying[stateless]), state.stateful_limit)
+    return Kind(state, stateful=True, keeps=keeps, takes=takes, load=[0.0] * len(state.capacity))
 
 
 def stateless_tasks(state: PlacementState) -> Kind:
     """Return the stateless tasks. The stateful ones take part of the members' limits, and are their other load."""
-    limit = np.maximum(0, state.limit - state.count(np.array(state.owner, np.int64)[state.stateful]))
-    return Kind(state, stateful=False, limit=limit, slots=limit, load=state.stateful_load())
+    limit = state.limit - state.count(np.array(state.owner, np.int64)[state.stateful])
+    return Kind(state, stateful=False, keeps=limit, takes=limit, load=state.stateful_load())
 
 
 class Kind:
@@ -50,9 +52,9 @@ class Kind:
     """
 
     def __init__(
-        self, state: PlacementState, *, stateful: bool, limit: Ints, slots: Ints, load: Sequence[float]
+        self, state: PlacementState, *, stateful: bool, keeps: Ints, takes: Ints, load: Sequence[float]
     ) -> None:
-        """Find out who has the tasks, if members may have ``limit`` of them, and start no more than up to ``slots``."""
+        """Find out who has the tasks, if members may keep ``keeps`` of them, and be given more up to ``takes``."""
         request = state.request
         self.stateful = stateful
         self.load = load
@@ -66,11 +68,12 @@ class Kind:
         at_home = free & state.may_be_target[state.home]
         held = state.count(state.home[at_home])
         self.have = np.where(state.may_be_target[:-1], held + self.bound, 0)
-        orphans = np.flatnonzero(free & ~at_home).tolist()
-        self.orphans = fit(state, orphans, (slots - self.have).tolist())
+        self.orphans = np.flatnonzero(free & ~at_home & (state.need <= state.newest)).tolist()
+        for task in np.flatnonzero(free & ~at_home & (state.need > state.newest)).tolist():
+            state.wait(task, Waits.STALE_TOPOLOGY)
         at_home[self.orphans] = True
         self.tasks = np.flatnonzero(at_home)
-        most = np.maximum(limit, self.bound)
+        most = np.maximum(np.maximum(takes, np.minimum(keeps, self.have)), self.bound)
         self.most: list[int] = most.tolist()
         self.least: list[int] = (np.minimum(self.have, most) if request.balance_held else self.bound).tolist()
 
@@ -83,49 +86,6 @@ class Kind:
         some.have = state.count(state.home[tasks[~np.isin(tasks, some.orphans)]])
         some.most = some.least = amounts.tolist()
         return some
-
-
-def fit(state: PlacementState, orphans: list[int], slots: Sequence[int]) -> list[int]:
-    """Return the orphans that find a slot, the warmest first if there are too few slots. The others wait.
-
-    Args:
-        state: what is being placed.
-        orphans: the tasks.
-        slots: per member, how many more tasks it may have.
-    """
-    request = state.request
-    need = request.table.topology_epoch
-    epochs = {member: request.members[member].topology_epoch for member in state.eligible}
-    newest = max(epochs.values())
-    for task in [task for task in orphans if need[task] > newest]:
-        state.wait(task, Waits.STALE_TOPOLOGY)
-    orphans = [task for task in orphans if need[task] <= newest]
-    if not state.limited or not orphans:
-        return orphans
-    # A member that may take a task may take every older one too. So for each epoch, the tasks that need this epoch or a
-    # newer one have to fit together.
-    room = {
-        epoch: sum([slots[member] for member in state.eligible if epochs[member] >= epoch])
-        for epoch in {need[task] for task in orphans}
-    }
-    if len(orphans) <= min(room.values()):
-        return orphans
-    known = request.warmth(orphans, state.eligible)
-
-    def coldness(task: int) -> tuple[int, int, int]:
-        there = [held for member, held in known.get(task, {}).items() if state.may_be_target[member]]
-        return (*min([NO_STATE, *there]), task)
-
-    fitting: list[int] = []
-    for task in sorted(orphans, key=coldness):
-        levels = [epoch for epoch in room if epoch <= need[task]]
-        if all(room[epoch] > 0 for epoch in levels):
-            fitting.append(task)
-            for epoch in levels:
-                room[epoch] -= 1
-        else:
-            state.wait(task, Waits.NO_CAPACITY)
-    return sorted(fitting)
 
 
 def place_equal(state: PlacementState, kind: Kind) -> None:

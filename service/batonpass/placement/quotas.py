@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from heapq import heapify, heappop, heappush
-from math import floor, gcd, lcm
+from math import floor, lcm
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -17,9 +17,6 @@ from batonpass.placement.flow import Floats, Ints
 
 PLACES: Final = 8
 """Loads per capacity that agree to so many places count as equal. They differ only by rounding."""
-
-SHARES_MAX: Final = 1 << 38
-"""About what all shares add up to at most. A flow multiplies their sum by up to ten million tasks, within 64 bits."""
 
 
 class Quotas(NamedTuple):
@@ -70,19 +67,11 @@ def pour(
 
 
 def whole_shares(capacities: Sequence[float]) -> list[int]:
-    """Return whole numbers in the proportion of the capacities, as decimals, that add up to about SHARES_MAX at most.
-
-    Where the exact proportion needs larger numbers, each is rounded, and is at least 1.
-    """
-    exact = {capacity: Fraction(repr(float(capacity))) for capacity in sorted(set(capacities))}
+    """Return whole numbers in the proportion of the capacities, which are read as decimals."""
+    exact = {capacity: Fraction(repr(float(capacity))) for capacity in {*capacities}}
     scale = lcm(*(part.denominator for part in exact.values()))
     whole = {capacity: int(part * scale) for capacity, part in exact.items()}
-    common = gcd(*whole.values()) or 1
-    total = sum([whole[capacity] for capacity in capacities]) // common
-    if total <= SHARES_MAX:
-        return [whole[capacity] // common for capacity in capacities]
-    rounded = {capacity: max(1, share * SHARES_MAX // (common * total)) for capacity, share in whole.items()}
-    return [rounded[capacity] for capacity in capacities]
+    return [whole[capacity] for capacity in capacities]
 
 
 def quotas(shares: Sequence[int], least: Sequence[int], most: Sequence[int], count: int) -> Quotas:

@@ -49,8 +49,10 @@ class PlacementState:
         self.limit = _limits([member.max_tasks for member in members])
         self.stateful_limit = _limits([member.max_stateful for member in members])
         self.limited = bool((np.minimum(self.limit, self.stateful_limit)[self.eligible] < UNLIMITED).any())
-        oldest = min((members[member].topology_epoch for member in self.eligible), default=0)
-        self.restricted = request.table.newest_epoch > oldest
+        epochs = [members[member].topology_epoch for member in self.eligible] or [0]
+        self.newest = max(epochs)
+        self.need = np.array(request.table.topology_epoch, np.int64)
+        self.restricted = request.table.newest_epoch > min(epochs)
         self.stateful: Marks = np.array(request.table.stateful, np.bool_)
 
     def wait(self, task: int, reason: Waits) -> None:

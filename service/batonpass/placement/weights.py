@@ -40,7 +40,7 @@ def place_weighted(state: PlacementState, kind: Kind) -> int:
             continue
         quota = Quotas(counts.tolist(), [False] * len(counts), [0.0] * len(counts))
         place_part(state, kind.of(state, tasks, counts), quota)
-    return forced + len(kind.orphans) + amounts.fewest_moves()
+    return forced + len(kind.orphans) - int(amounts.lacking.sum()) + amounts.fewest_moves()
 
 
 def _warm(state: PlacementState, kind: Kind) -> dict[int, int]:
