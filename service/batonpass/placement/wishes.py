@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from batonpass.placement.types import NO_STATE, Copies, Readiness, Warmth
-
-_DEGREES: Final = 200
 
 
 class Wish(NamedTuple):
@@ -33,9 +31,7 @@ class Wishes:
     def __init__(self, copies: Copies) -> None:
         self.copies = copies
         every = {known for held in copies.values() for known in held.values()} | {NO_STATE}
-        degrees = sorted({_degree(known) for known in every})
-        steps = max(1, -(-len(degrees) // _DEGREES))
-        rank = {known: place // steps for place, known in enumerate(degrees, 1)}
+        rank = {known: place for place, known in enumerate(sorted({_degree(known) for known in every}), 1)}
         self._rank = {known: rank[_degree(known)] for known in every}
         # The costs at the levels of warmth. They are 0 if no member has any state.
         self._costs = dict.fromkeys(every, (0, 0, 0))
