@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from heapq import heapify, heappop, heappush, heapreplace
+from operator import itemgetter
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -185,10 +186,8 @@ class Amounts:
         return others[np.argsort(heights[others], kind="stable")]
 
     def _best_change(self, member: int, *, exchange: bool) -> Change | None:
-        """Return the move, or exchange, that leaves the higher of two loads lowest; None if none lowers it.
-
-        Of many members, those with the lowest loads are looked at first.
-        """
+        """Return the move, or exchange, that leaves the higher of two loads lowest; None if none lowers it."""
+        found: list[tuple[float, int, Change]] = []
         gives, lower = np.flatnonzero(self.counts[member]), self._lower_others(member)
         size = max(1, _COMPARED // max(1, len(gives) * self.counts.shape[1]))
         for some in (lower[start : start + size] for start in range(0, len(lower), size)):
@@ -204,8 +203,9 @@ class Amounts:
             can = (more > 0) & (higher < self._height(member) - self._least) & self._allowed[others][:, gives].T
             if can.any():
                 given, best = np.unravel_index(int(np.where(can, higher, np.inf).argmin()), can.shape)
-                return Change(member, int(others[best]), int(gives[given]), int(takes[best]) if exchange else None)
-        return None
+                change = Change(member, int(others[best]), int(gives[given]), int(takes[best]) if exchange else None)
+                found.append((float(higher[given, best]), int(given), change))
+        return min(found, key=itemgetter(0, 1))[2] if found else None
 
     def fewest_moves(self) -> int:
         """Return how many tasks have to move at least if no load per capacity may be above the highest one now."""
