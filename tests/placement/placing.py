@@ -285,6 +285,36 @@ def unlevel(group: Group, placed: Placed) -> list[str]:
     return found
 
 
+def unlevel_standbys(group: Group, placed: Placed) -> list[str]:
+    """Return the standbys that would lower the higher number of copies per capacity of two members by going over.
+
+    They may go to members that have room, know the task, have no copy of it, and leave as many values of each tag.
+    """
+    ordered = sorted(group.seats, key=lambda one: one.id)
+    copies = Counter([*placed.owner, *(one for held in placed.standbys for one in held)])
+    takers = [index for index, one in enumerate(ordered) if one.may_be_target]
+    takers = [index for index in takers if ordered[index].max_tasks is None or copies[index] < ordered[index].max_tasks]  # type: ignore[operator]
+    found = []
+    for task_index, (owner, held) in enumerate(zip(placed.owner, placed.standbys, strict=True)):
+        for source, target in product(held, takers):
+            there = {owner, *held} - {source} | {target}
+            higher = copies[source] / ordered[source].capacity
+            if (
+                (copies[target] + 1) / ordered[target].capacity < higher - TINY
+                and target not in {owner, *held}
+                and ordered[target].topology_epoch >= group.table.topology_epoch[task_index]
+                and values(group, there) >= values(group, {owner, *held})
+            ):
+                found.append(f"a standby of {task_index} would be better on {target} than on {source}")
+    return found
+
+
+def values(group: Group, members: Collection[int]) -> tuple[int, ...]:
+    """Return how many different values these members have of each tag that keeps copies apart."""
+    ordered = sorted(group.seats, key=lambda one: one.id)
+    return tuple(len({ordered[index].tags.get(key) for index in members}) for key in group.tags)
+
+
 def together(group: Group, placed: Placed, key: str) -> int:
     """Return how many pairs of copies of one task share a value of a tag."""
     ordered = sorted(group.seats, key=lambda one: one.id)

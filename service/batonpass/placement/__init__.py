@@ -48,8 +48,8 @@ The number of tasks per member (``quotas``) is exact: whole numbers in proportio
 limits change as little as possible. If topology epochs or tags keep members from having some tasks, the flow leaves
 members above their ceiling, or, beside those who may have little, the highest ones next to lower ones that may have
 nothing of theirs. They, and all to whom they could give, are levelled among themselves, the others among themselves,
-and the flow is solved again with these quotas, until the highest of each part could give to all of it. What is beyond a
-quota costs more in the parts with the higher loads (4 more for each).
+and the flow is solved again with these quotas, until the highest of each part could give to all of it, and no quota
+counts copies that wait. What is beyond a quota costs more in the parts with the higher loads (4 more for each).
 
 Tasks of **unequal weights** are placed one weight after the other, each by the same flow. How many of each weight a
 member gets is decided before (``amounts``): no move of one task, and no exchange of two, may lower the higher of two

@@ -132,22 +132,25 @@ class Exchange:
         """Return the best exchange of these classes.
 
         Members that stay highest, and those that could take from them, are levelled among themselves, and so are the
-        others, with a quota for each of the two, until every member of a part could take from its highest.
+        others, with a quota for each of the two, until every member of a part could take from its highest. The first
+        quota may count copies that wait.
 
         Raises:
             PlacementError: the solver found none.
         """
         if not classes:
             return []
+        brought = [len(tasks) * row.copies for row, tasks in classes.items() if row.home == UNASSIGNED]
+        count = int(self.have.sum()) + sum(brought)
         while True:
             dealt, ends, could_go = self._flow(classes)
             parts: list[Ints] = []
             for part in self.parts if self.divide is not None else ():
                 reached = could_go(part[self._is_highest(part, ends)])[part]
                 parts += [some for some in (part[reached], part[~reached]) if len(some)]
-            if self.divide is None or len(parts) == len(self.parts):
+            if self.divide is None or (len(parts) == len(self.parts) and count == ends.sum()):
                 return [move for task_class, tasks in classes.items() for move in self._deal(task_class, tasks, dealt)]
-            self.parts, self.quota = parts, self.divide(parts, ends)
+            self.parts, self.quota, count = parts, self.divide(parts, ends), ends.sum()
 
     def _is_highest(self, part: Ints, ends: Ints) -> Marks:
         """Return which members of a part are above their ceiling; if none is, which ceilings in use are the highest."""
