@@ -25,6 +25,9 @@ LAWS_OF_THE_LARGEST: Final = 1 / 3
 """What checking the laws may add to the sum of the four operations, as a share of it. In the first placement of the
 largest group each task is looked up six times in tables that no cache holds."""
 
+FIRST_MS: Final = 1_000
+"""How long the first generation of the second of these shapes may take as a whole decision."""
+
 SAME: Final = 2.0
 """The largest group's cost over the smallest's up to which a cost counts as the same: caches and noise are in it."""
 
@@ -91,6 +94,14 @@ def bars_of(weights: str, measured: Measured) -> list[Bar]:
             ratio = sum(measured.model.values()) / sum(spent.values())
             what = f"{measured.shape}, {weights}, {view}: {wanted:g} times faster than the model"
             found.append(Bar(what, f"{ratio:.1f} times", ratio > wanted))
+        if measured.kafka is not None:
+            ours, theirs = sum(spent.values()), sum(measured.kafka)
+            what = f"{measured.shape}, {weights}, {view}: the sum no slower than Kafka's own class"
+            found.append(Bar(what, f"{ours:.0f} ms, Kafka's {theirs:.0f}", ours <= theirs))
+    if measured.shape == TEN_TIMES[1]:
+        first = measured.ours["first"].whole
+        what = f"{measured.shape}, {weights}: the first generation under {FIRST_MS} ms as a whole decision"
+        found.append(Bar(what, f"{first:.0f} ms", first < FIRST_MS))
     at_most = LAWS_OF_THE_LARGEST if measured.shape == TEN_TIMES[1] else LAWS
     laws = sum(one.laws for one in measured.ours.values()) / sum(one.whole for one in measured.ours.values())
     what = f"{measured.shape}, {weights}: the laws take at most {at_most:.0%} of a decision"

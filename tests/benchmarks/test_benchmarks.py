@@ -117,7 +117,22 @@ def test_laws_take_a_fifth_of_a_decision_and_of_the_largest_groups_a_third() -> 
     for shape, most in ((WITHOUT, 20.0), (TEN_TIMES[1], 33.0)):
         for laws, holds in ((most, True), (most + 1, False)):
             measured = Measured(shape, dict.fromkeys(OPERATIONS, Timed(1.0, 100.0, laws)), {}, None)
-            assert [bar.holds for bar in bars_of("equal weights", measured)] == [holds], (shape, laws)
+            bars = [bar for bar in bars_of("equal weights", measured) if "laws" in bar.what]
+            assert [bar.holds for bar in bars] == [holds], (shape, laws)
+
+
+@pytest.mark.parametrize(("kafka", "holds"), [(1.0, [True, False]), (0.9, [False, False]), (20.0, [True, True])])
+def test_no_sum_may_be_slower_than_kafkas(kafka: float, holds: list[bool]) -> None:
+    timed = dict.fromkeys(OPERATIONS, Timed(1.0, 20.0, 0.5))
+    bars = bars_of("equal weights", Measured(WITHOUT, timed, {}, [kafka] * 4))
+    assert [bar.holds for bar in bars if "Kafka's" in bar.what] == holds
+
+
+def test_the_first_generation_of_the_largest_group_takes_less_than_a_second() -> None:
+    for whole, holds in ((999.0, True), (1_000.0, False)):
+        timed = dict.fromkeys(OPERATIONS, Timed(1.0, whole, 0.5))
+        bars = bars_of("equal weights", Measured(TEN_TIMES[1], timed, {}, None))
+        assert [bar.holds for bar in bars if "first generation" in bar.what] == [holds]
 
 
 def test_the_largest_group_is_held_against_one_of_a_tenth() -> None:
