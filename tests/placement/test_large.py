@@ -4,7 +4,7 @@ from collections import Counter
 from random import Random
 
 import pytest
-from tests.placement.placing import Group, seats, tasks
+from tests.placement.placing import Group, faults, seats, tasks
 
 from batonpass.placement import exchange, quotas, standbys
 from batonpass.placement.place import place
@@ -119,6 +119,21 @@ def test_copies_are_apart_where_members_that_are_alike_share_an_arc(seed: int, m
         assert len({owner, *held}) == 3 - placed.short.get(task_index, 0)
     cold = [task_index for task_index, held in warm.items() if names[placed.owner[task_index]] not in held]
     assert not cold
+
+
+def test_a_member_above_its_limit_gives_a_copy_of_a_task_that_gets_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The third zone is full, so that both tasks get the copies in the first one again that stand too close."""
+    monkeypatch.setattr(standbys, "_SMALL", 0)
+    members = tuple(
+        PlacementMember(one.id, tags={"zone": zone}, max_tasks=limit)
+        for one, zone, limit in zip(seats(4), "xyxz", (None, 1, None, 0), strict=True)
+    )
+    names = [one.id for one in members]
+    held, bound = (frozenset(names[1:3]),) * 2, dict.fromkeys(range(2), names[0])
+    group = Group(tasks(2), members, (names[0],) * 2, held, replicas=2, tags=("zone",), bound=bound)
+    placed = group.place()
+    assert faults(group, placed) == []
+    assert sorted(placed.standbys) == [(1, 2), (2,)]
 
 
 def test_what_the_last_round_leaves_is_reported_as_short(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -149,7 +149,9 @@ class Exchange:
                 reached = could_go(part[self._is_highest(part, ends)])[part]
                 parts += [some for some in (part[reached], part[~reached]) if len(some)]
             if self.divide is None or (len(parts) == len(self.parts) and count == ends.sum()):
-                return [move for task_class, tasks in classes.items() for move in self._deal(task_class, tasks, dealt)]
+                # What members give comes first: a task that has just got a missing copy would keep the others.
+                rows = sorted(classes, key=lambda row: row.home == UNASSIGNED)
+                return [move for row in rows for move in self._deal(row, classes[row], dealt)]
             self.parts, self.quota, count = parts, self.divide(parts, ends), ends.sum()
 
     def _is_highest(self, part: Ints, ends: Ints) -> Marks:
