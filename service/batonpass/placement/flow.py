@@ -26,7 +26,10 @@ PLENTY: Final = 1 << 31
 """A capacity that is never reached."""
 
 _LARGEST: Final = 1 << 58
-"""The largest cost allowed, after the solver has multiplied it by the number of nodes."""
+"""The largest cost of an arc, after the solver has multiplied it by the number of nodes plus one.
+
+The solver refuses ways that cost more than about sixteen times as much.
+"""
 
 
 class PlacementError(Exception):
@@ -116,7 +119,9 @@ class Network:
         It does not go by way of ``without``.
         """
         first, second = map(self._level, levels)
-        begin, end, price = _residual(*self._ends, flow, (first << 20) + second)
+        # So no way gains as much at the second level as one unit of the first costs.
+        whole = 1 + int(np.abs(second).sum())
+        begin, end, price = _residual(*self._ends, flow, first * whole + second)
         inside = (begin != without) & (end != without)
         start = np.full(self._nodes, PLENTY)
         start[nodes] = 0
