@@ -271,18 +271,19 @@ def unbalanced(group: Group, placed: Placed) -> list[str]:
 
 
 def unlevel(group: Group, placed: Placed) -> list[str]:
-    """Return the stateless tasks that would lower the higher load per capacity of two members by going to the other."""
-    load = loads(group, placed)
+    """Return the moves and exchanges of stateless tasks that lower the higher load per capacity of two members."""
+    load, weight = loads(group, placed), group.table.weight
     capacity: dict[str, float] = {one.id: one.capacity for one in group.seats}
-    found = []
+    of: dict[str | None, set[float]] = {name: set() for name in load}
     for task_index in group.table.stateless_indexes:
-        source = group.name(placed.owner[task_index])
-        for target in load:
-            if source in load and target != source:
-                after = (load[target] + group.table.weight[task_index]) / capacity[target]
-                if after < load[source] / capacity[source] - TINY:
-                    found.append(f"{task_index} would be better on {target} than on {source}")
-    return found
+        of.setdefault(group.name(placed.owner[task_index]), set()).add(weight[task_index])
+    return [
+        f"{source} would better give {given} to {target} for {taken}"
+        for source, target in permutations(load, 2)
+        for given, taken in product(of[source], {0.0, *of[target]})
+        if given > taken
+        if (load[target] + given - taken) / capacity[target] < load[source] / capacity[source] - TINY
+    ]
 
 
 def unlevel_standbys(group: Group, placed: Placed) -> list[str]:

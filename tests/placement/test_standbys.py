@@ -176,7 +176,7 @@ def test_an_old_owner_becomes_the_standby_of_a_task_that_moves_to_its_standby() 
     assert new_copies(group, group.settle(placed)) == 0
 
 
-@pytest.mark.parametrize("small", [1 << 16, 0])
+@pytest.mark.parametrize("small", [standbys._SMALL, 0])
 def test_a_missing_copy_goes_where_there_is_state_of_it(small: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(standbys, "_SMALL", small)
     before = Group(tasks(8), seats(4), replicas=1).settle()

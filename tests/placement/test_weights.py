@@ -63,13 +63,16 @@ def test_light_tasks_are_shared_beside_a_member_with_a_heavy_one() -> None:
     assert (loads(group, placed), placed.moves) == ({"m00": 6.0, "m01": 12.0, "m02": 5.0}, 5)
 
 
-@pytest.mark.parametrize(("members", "size", "moves"), [(10, 1_000, 31), (100, 10_000, 101)])
-def test_a_join_of_a_large_group_of_mixed_weights_moves_few_tasks(members: int, size: int, moves: int) -> None:
+@pytest.mark.parametrize(("members", "size", "moves", "highest"), [(10, 1_000, 31, 1.0005), (100, 10_000, 101, 1.0005)])
+def test_a_join_of_a_large_group_of_mixed_weights_moves_few_tasks(
+    members: int, size: int, moves: int, highest: float
+) -> None:
+    """Meta's Rebalancer moves 37 for 1.000 times the average, and 198 for 1.001."""
     table = tasks(size, weight=lambda _one, partition: (1.0, 1.0, 1.0, 2.0, 3.0, 8.0)[partition % 6])
     group = Group(table, seats(members)).settle().join(seat("zz"))
     placed = group.place()
     assert placed.moves == moves
-    assert max(loads(group, placed).values()) * (members + 1) <= 1.001 * sum(table.weight)
+    assert max(loads(group, placed).values()) * (members + 1) <= highest * sum(table.weight)
     assert is_balanced(group, placed.owner)
 
 
@@ -233,16 +236,6 @@ def test_weights_that_all_differ_leave_the_solver_nothing_to_choose(monkeypatch:
     settled = group.settle(placed)
     joined = replace(settled, seats=(*settled.seats, seat("z")))
     assert is_balanced(joined, joined.place().owner)
-
-
-def test_members_that_are_compared_in_turn_are_balanced_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    """How many exchanges are compared at once decides on memory alone."""
-    group = Group(tasks(60, weight=lambda _one, partition: 1.0 + partition % 7 / 3), seats(6))
-    joined = group.settle().join(seat("z"))
-    monkeypatch.setattr(amounts, "_COMPARED", 1)
-    placed = joined.place()
-    assert is_balanced(joined, placed.owner)
-    assert faults(joined, placed) == []
 
 
 @pytest.mark.parametrize(("tries", "moves"), [(amounts._TRIES, 3), (0, 5)])
