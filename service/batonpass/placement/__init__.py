@@ -62,7 +62,7 @@ costs a level (``apart``) right below waiting. Balance means the lowest number o
 the ceiling goes to the lowest (at the level ``part``). A copy that exists, or that an active leaves behind, costs no
 move. Each pair of owner and member has its even part (``even``), which spreads an owner's copies; in groups with too
 many members for that, dealing spreads them, with members in turn. In a small group every member gives and takes. In
-larger groups the members that have to exchange do so first. Exchanges follow as long as something changes.
+larger groups the members that have to exchange do so first. Exchanges follow until one leads to where copies were.
 
 For example, a member joins ten with 100 equal tasks. Its quota is 9.09, so it must have 9. The others have 10 each,
 which is their ceiling, so nothing else has to move: the bound is nine moves, one each from nine of the ten members.

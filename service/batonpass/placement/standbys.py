@@ -26,8 +26,6 @@ from batonpass.placement.wishes import Wish, Wishes
 # In groups up to this many members, each member has an arc of its own from every class, and the costs include how many
 # copies of each owner it has. In larger groups members that are alike share an arc, and dealing spreads the copies.
 _SINGLE: Final = 64
-# The most rounds. One or two are enough, except where limits or tags bind.
-_ROUNDS: Final = 8
 # A group is small up to this many copies times members. In a small group every member gives and takes at once, and a
 # class also has the members with the other copies of a task.
 _SMALL: Final = 1 << 16
@@ -41,10 +39,11 @@ def place_standbys(state: PlacementState) -> tuple[list[tuple[int, ...]], dict[i
         return [_warmest(state, task, held) for task, held in enumerate(request.standbys)], {}
     if not request.num_standby_replicas:
         return [()] * len(state.owner), {}
-    standbys = _Standbys(state)
-    for _ in range(_ROUNDS):
-        if not standbys.improve():
-            break
+    standbys, seen = _Standbys(state), list[list[tuple[int, ...]]]()
+    # Once or twice is enough, except where limits or tags bind. There, what one exchange does the next may take back.
+    while standbys.copies not in seen:
+        seen.append([*standbys.copies])
+        standbys.improve()
     return standbys.all_copies(), standbys.short()
 
 
@@ -130,8 +129,8 @@ class _Standbys:
         short = np.flatnonzero(self._state.stateful & (self._owner != UNASSIGNED) & (lacks > 0))
         return dict(zip(short.tolist(), lacks[short].tolist(), strict=True))
 
-    def improve(self) -> bool:
-        """Drop the copies that cannot stay, and exchange once. Return whether anything changed.
+    def improve(self) -> None:
+        """Drop the copies that cannot stay, and exchange once.
 
         What is complete and level stays as it is, so placing a group that is placed changes nothing.
 
@@ -150,14 +149,13 @@ class _Standbys:
         floors = np.array(quota.floors)
         level = (floors <= self._count) & (self._count <= floors + quota.fractional)
         if not missing and level[self._state.eligible].all():
-            return False
+            return
         bent = self._tags.kinds > 1 and (self._state.limited or self._state.restricted)
         if not bent and not self._is_small:
             self._exchange(missing, quota, everybody=False)
             if self.copies != self._there:
-                return True
+                return
         self._exchange(missing, quota, everybody=True)
-        return self.copies != self._there
 
     def _count_copies(self) -> None:
         """Index all copies, and number the tasks: equal numbers if tags and topology epochs do not tell them apart."""
