@@ -157,16 +157,24 @@ class Amounts:
         changes = False
         highest = [(-self._height(member), member) for member in members]
         heapify(highest)
+        # What was found of one member is so of all that are like it, until something changes.
+        cannot_be_lowered: set[tuple[object, ...]] = set()
         while highest:
             height, member = highest[0]
             if height != -self._height(member):
                 heapreplace(highest, (-self._height(member), member))
+                continue
+            rows = self.counts[member].tobytes(), self._allowed[member].tobytes()
+            kind = (*rows, self._load[member], self._capacity[member])
+            if kind in cannot_be_lowered:
+                heappop(highest)
             elif change := self._best_change(member, exchange=False) or self._best_change(member, exchange=True):
                 self._make(change)
                 heappush(highest, (-self._height(change.target), change.target))
                 changes = True
+                cannot_be_lowered.clear()
             else:
-                heappop(highest)
+                cannot_be_lowered.add(kind)
         return changes
 
     def _height(self, member: int) -> float:

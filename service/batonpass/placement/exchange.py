@@ -355,12 +355,15 @@ def _in_turn(members: Sequence[int], amounts: Ints) -> deque[int]:
 def _first_that_suits(choice: Preference, home: int, tasks: Sequence[int], places: Sequence[int]) -> Move | None:
     """Return the first move that suits, among a few; failing that, the first acceptable one, among all."""
     # Missing copies of a class are of one owner's tasks, so that another task would suit no better.
-    few = islice(tasks, _TASKS if home != UNASSIGNED else 1)
-    near = product(few, (home,), dict.fromkeys(islice(places, _PLACES)))
-    if suiting := next((move for move in near if choice.suits(move)), None):
+    few, near = [*islice(tasks, _TASKS if home != UNASSIGNED else 1)], dict.fromkeys(islice(places, _PLACES))
+    if suiting := next((move for move in product(few, (home,), near) if choice.suits(move)), None):
         return suiting
-    every = product(tasks, (home,), dict.fromkeys(places))
-    return next((move for move in every if choice.suits(move) is not None), None)
+    # There may be fifty thousand places, which are not gone through where one of the first will do.
+    for some, there in ((few[:1], near), (tasks, places)):
+        every = product(some, (home,), dict.fromkeys(there))
+        if acceptable := next((move for move in every if choice.suits(move) is not None), None):
+            return acceptable
+    return None
 
 
 def _first(places: deque[int], amount: int, excluded: frozenset[int]) -> list[int]:
