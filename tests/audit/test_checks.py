@@ -267,7 +267,6 @@ LEFT: Final = row(0, "gone", "a", until_ms=0, word="left")
         ((TAKEN[0], LEFT), False),
         ((TAKEN[0], DIED), True),
         ((DIED, LEFT), False),
-        ((LEFT, row(0, "unreleased", "a", TASK)), True),
         ((LEFT, row(0, "unreleased", "a", TASK), LEFT), False),
         ((TAKEN[0], row(0, "waived", "a", TASK)), False),
     ],
@@ -279,7 +278,68 @@ def test_a_task_is_granted_when_nobody_else_may_run_it(between: Sequence[Row], *
     assert seen == ([("L1", TASK, "b", [1, last])] if at_once else [])
     said = f"granted at {clock(last)} while a might still run it: it had not confirmed, was not gone, and still had a lease"
     assert [one["detail"].startswith(f"{said}, ") for one in found(rows)] == [True] * at_once
-    assert found([*rows, row(last + 1)], first=last + 1) == []
+
+
+WHILE_A: Final = "while a might still run it: it had not confirmed, was not gone, and still had a lease"
+
+
+def test_who_is_named_is_who_might_still_run_the_task() -> None:
+    """Not whoever was granted it last, which may have stopped; each with its grant, the oldest first."""
+    rows = in_order(grant("a", 1), grant("b", 2), row(0, "revoked", "b", TASK), row(0, "released", "b", TASK))
+    first, then = found([*rows, *in_order(grant("c", 3), begin=5)])
+    assert first["detail"] == f"granted at {clock(2)} {WHILE_A}, until {clock(4)}, when b had stopped"
+    assert then["detail"] == f"granted at {clock(5)} {WHILE_A}, still so {STILL}"
+    assert (first["sequences"], then["sequences"]) == ([1, 2], [1, 5])
+    *_, third = found(in_order(grant("b", 1), grant("a", 2), grant("c", 3)))
+    both = "while b and a might still run it: they had not confirmed, were not gone, and still had leases"
+    assert third["detail"] == f"granted at {clock(3)} {both}, still so {STILL}"
+    assert third["sequences"] == [1, 2, 3]
+
+
+def test_who_may_have_confirmed_in_a_lost_record_is_not_named() -> None:
+    rows = [*in_order(grant("a", 1)), *in_order(grant("b", 2), grant("c", 3), begin=3)]
+    assert [one["detail"] for one in found(rows) if one["law"] == "L1"] == [
+        f"granted at {clock(4)} {WHILE_A.replace('while a', 'while b')}, still so {STILL}"
+    ]
+
+
+def test_a_lease_that_has_run_out_is_none() -> None:
+    assert found(in_order(grant("a", 1), died(3), row(0), grant("b", 2))) == []
+    left = row(0, "unreleased", "a", TASK, place=-1, until_ms=BEGIN_MS + 1_000)
+    assert found([left, *in_order(grant("b", 2))]) == []
+
+
+def test_a_day_that_begins_with_two_owners_has_broken_the_law_too() -> None:
+    """Since before it began, until it is over; what ended before is of the day before."""
+    rows = in_order(grant("a", 1), grant("b", 2))
+    before = f"granted at {clock(2)}, before the day began, {WHILE_A}"
+    still = ("L1", f"{before}, still so {STILL}")
+    assert sentences(rows, first=3) == [still], "nothing happened on that day"
+    assert sentences([*rows, row(3)], first=3) == [still]
+    later = in_order(row(0), row(0, "gone", "b", until_ms=0, word="left"), begin=3)
+    assert sentences([*rows, *later], first=3) == [("L1", f"{before}, until {clock(4)}, when b had stopped")]
+    yesterday = [one | {"ms": one["ms"] - 9_000, "at_ms": one["at_ms"] - 9_000} for one in (*rows, *later)]
+    assert found(yesterday, first=5) == []
+    lapsed = in_order(grant("a", 1), died(-5), grant("b", 2))
+    yesterday = [one | {"ms": one["ms"] - 9_000, "at_ms": one["at_ms"] - 9_000} for one in lapsed]
+    assert [one["law"] for one in found(yesterday, first=1)] == ["L1"]
+    assert found(yesterday, first=4) == []
+
+
+def test_a_day_that_begins_with_two_owners_by_its_snapshot_says_so() -> None:
+    """It is one record that proves it; whoever has not confirmed stands there too."""
+    for other in (grant("a", 1), row(0, "unreleased", "a", TASK)):
+        standing = [one | {"seq": 7, "place": place} for place, one in ((-2, other), (-1, grant("b", 2)))]
+        (one,) = found([*standing, row(8)], base=7, first=8)
+        assert one["detail"].startswith("granted at ")
+        assert one["detail"].endswith(f", before the day began, {WHILE_A}, still so {STILL}")
+        assert one["sequences"] == [7]
+
+
+def test_a_loss_before_the_day_may_have_ended_what_it_would_begin_with() -> None:
+    rows = [*in_order(grant("a", 1), grant("b", 2)), *in_order(row(0), row(0), begin=4)]
+    assert [one["law"] for one in found(rows, first=5)] == ["L2"]
+    assert [one["law"] for one in found(rows, first=3)] == ["L1", "L2"]
 
 
 STOPPED: Final = (row(0, "revoked", "b", TASK), row(0, "released", "b", TASK))
@@ -300,21 +360,34 @@ def died(seconds: int) -> Row:
         ((died(90),), (), 90),
         ((died(90),), STOPPED, 5),
         ((died(4),), STOPPED, 4),
+        ((), (died(4), *STOPPED), 4),
         ((), (died(90),), 90),
-        ((), (grant("c", 3), LEFT), None),
-        ((), (grant("c", 3), *STOPPED, LEFT), 6),
     ],
 )
 def test_how_long_two_might_run_a_task_is_told(before: Sequence[Row], after: Sequence[Row], until: int | None) -> None:
-    """Until the last but one has confirmed that it stopped, or its lease is over, whichever comes first."""
-    ends = {
-        (one["detail"].rpartition("lease, ")[2], one["at"][-1])
-        for one in found(in_order(grant("a", 1), *before, grant("b", 2), *after))
-    }
+    """Until one of them has confirmed that it stopped, or its lease is over, whichever comes first."""
+    (one,) = found(in_order(grant("a", 1), *before, grant("b", 2), *after))
+    end = one["detail"].rpartition("lease, ")[2]
     if until is None:
-        assert {end for end, _ in ends} == {f"still so {STILL}"}
+        assert end == f"still so {STILL}"
     else:
-        assert ends == {(f"until {clock(until)}", BEGIN_MS + until * 1_000)}
+        assert end.startswith(f"until {clock(until)}, when ")
+        assert one["at"][-1] == BEGIN_MS + until * 1_000
+
+
+@pytest.mark.parametrize(
+    ("after", "ends"),
+    [
+        # What is told of a grant ends with its own member, or with the last of the others.
+        ((LEFT,), [f"until {clock(4)}, when a had stopped", f"still so {STILL}"]),
+        (STOPPED, [f"until {clock(5)}, when b had stopped", f"still so {STILL}"]),
+        ((*STOPPED, LEFT), [f"until {clock(5)}, when b had stopped", f"until {clock(6)}, when a had stopped"]),
+        ((LEFT, *STOPPED), [f"until {clock(4)}, when a had stopped", f"until {clock(6)}, when b had stopped"]),
+    ],
+)
+def test_each_overlap_of_three_is_told_by_itself(after: Sequence[Row], ends: Sequence[str]) -> None:
+    rows = in_order(grant("a", 1), grant("b", 2), grant("c", 3), *after)
+    assert [one["detail"].partition(" lease")[2].partition(", ")[2] for one in found(rows)] == ends
 
 
 def test_how_long_two_might_run_a_task_is_not_told_where_records_are_lost() -> None:
@@ -578,7 +651,7 @@ def test_budgets_are_numbers_or_shares_of_tasks_with_state(config: Row, normal: 
 
 def budgets_of(rows: Sequence[Row]) -> list[Budgets | None]:
     """Return the budgets behind each of some rows."""
-    known = Ledger(plan_of(rows))
+    known = Ledger(plan_of(rows), BEGIN_MS)
     found = []
     for one in rows:
         known.take(Entry(*(one[name] for name in Entry._fields)))

@@ -29,7 +29,7 @@ def incarnations(count: int) -> list[Row]:
 
 def taken(rows: Sequence[Row]) -> tuple[Ledger, list[object]]:
     """Return the ledger behind some rows, and the facts before the end of the day."""
-    ledger = Ledger(plan_of(rows))
+    ledger = Ledger(plan_of(rows), BEGIN_MS)
     facts = [fact for one in rows for fact in ledger.take(Entry(*(one[name] for name in Entry._fields)))]
     return ledger, list(facts)
 

@@ -66,7 +66,7 @@ def probe(seq: int, second: float, due_s: float | None, **columns: Any) -> Row:
 def looks_of(rows: Sequence[Row]) -> list[tuple[int, bool]]:
     """Return each look of the timer by its record, and whether it was futile."""
     bounds = next((one for one in rows if one["what"] == BOUNDS), day_of(1))
-    ledger = Ledger(GroupPlan("g", 0, known=True, first=bounds["seq"], last=1_000, missing=0))
+    ledger = Ledger(GroupPlan("g", 0, known=True, first=bounds["seq"], last=1_000, missing=0), BEGIN_MS)
     entries = [
         Entry(*(one[name] for name in Entry._fields))
         for one in rows

@@ -16,6 +16,7 @@ from batonpass.audit.facts import Assigned, Fact, Granted, Handovers, Noted, Ove
 from batonpass.audit.findings import END_MISSING, STILL, Finding, Severity, time_of
 from batonpass.audit.ledger import Ledger
 from batonpass.audit.plan import Ask, DayPlan, batched, quoted
+from batonpass.audit_words import listed
 
 FATAL, NOTICE = Severity.FATAL, Severity.NOTICE
 
@@ -23,21 +24,27 @@ FATAL, NOTICE = Severity.FATAL, Severity.NOTICE
 def one_owner(fact: Overlap, ledger: Ledger) -> Iterator[Wrong]:
     """L1: nobody is granted a task while another member might still run it.
 
-    Where records behind the grant are lost, it is not known how long that was so.
+    Where records behind the grant are lost, it is not known how long that was so. It is of each day that begins so.
     """
-    (entry, held, _), until_ms = fact
-    holder = "?" if held is None or held.member is None else held.member
-    detail = (
-        f"granted at {time_of(entry.ms)} while {holder} might still run it: it had not confirmed, was not gone,"
-        " and still had a lease"
-    )
-    found = wrong("L1", detail, held, entry, task=entry.task, member=entry.member)
+    entry, others, until_ms, stopped = fact
+    first, begin_ms = ledger.plan.first, ledger.begin_ms
+    before = ", before the day began," if entry.seq < first else ""
+    holders = listed([one.member or "?" for one in others])
+    had = "it had not confirmed, was not gone, and still had a lease"
+    if len(others) > 1:
+        had = "they had not confirmed, were not gone, and still had leases"
+    detail = f"granted at {time_of(entry.ms)}{before} while {holders} might still run it: {had}"
+    found = wrong("L1", detail, *others, entry, task=entry.task, member=entry.member)
+    is_of_day = (until_ms is None or until_ms >= begin_ms) and not ledger.order.loses(entry.seq, first - 1)
+    found = found._replace(every_day=is_of_day)
     if ledger.order.loses(entry.seq):
         yield found
     elif until_ms is None:
         yield found._replace(detail=f"{detail}, still so {STILL}")
     else:
-        yield found._replace(detail=f"{detail}, until {time_of(until_ms)}", at=(*found.at, until_ms))
+        yield found._replace(
+            detail=f"{detail}, until {time_of(until_ms)}, when {stopped} had stopped", at=(*found.at, until_ms)
+        )
 
 
 def tokens_grow(fact: Granted, _: Ledger) -> Iterator[Wrong]:

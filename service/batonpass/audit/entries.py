@@ -10,6 +10,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
+from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 from batonpass.codec.groups import UnreadableGroup, decode_group
@@ -281,20 +282,23 @@ def _standing(group: Group, at_ms: int) -> Iterator[Entry]:
             yield _said("stopped", stop.at_ms, task=task_id, member=stop.member_id, number=heard_ms, word=cause)
         if task.marks.parked:
             yield _said("parked", at_ms, task=task_id)
+        for entry in task.handover.unreleased:
+            yield _said("unreleased", at_ms, task=task_id, member=entry.member_id, until_ms=entry.free_at_ms)
+    grants = []
     for member_id, member in sorted(group.members.items()):
         yield _said("joined", member.joined_ms, member=member_id, number=member.epoch, word=member.instance_id)
         if member.drain is not None:
             yield _said("drain", member.drain.since_ms, member=member_id, until_ms=member.drain.deadline_ms)
         if member.suspected:
             yield _said("suspected", at_ms, member=member_id)
-        for task_id, grant in sorted(member.assignment.items()):
-            yield _said(grant.role.value, grant.since_ms, task_id, member_id, token=grant.token, ready=True)
-            owned = group.tasks.get(task_id)
-            if grant.role is Role.ACTIVE and owned is not None and owned.state is not ActiveState.GRANTED:
-                yield _said("reported", owned.since_ms, task=task_id, member=member_id, word=owned.state.value)
+        grants += [(grant.since_ms, member_id, task_id, grant) for task_id, grant in member.assignment.items()]
+    # Of two owners the later one was granted what the other still had.
+    for since_ms, member_id, task_id, grant in sorted(grants, key=itemgetter(0, 1, 2)):
+        yield _said(grant.role.value, since_ms, task_id, member_id, token=grant.token, ready=True)
+        owned = group.tasks.get(task_id)
+        if grant.role is Role.ACTIVE and owned is not None and owned.state is not ActiveState.GRANTED:
+            yield _said("reported", owned.since_ms, task=task_id, member=member_id, word=owned.state.value)
     for task_id, task in sorted(group.tasks.items()):
-        for entry in task.handover.unreleased:
-            yield _said("unreleased", at_ms, task=task_id, member=entry.member_id, until_ms=entry.free_at_ms)
         if task.target.owner is not None:
             yield _said("target", at_ms, task=task_id, member=task.target.owner)
         if task.handover.next_owner is not None:

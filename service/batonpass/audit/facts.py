@@ -50,16 +50,14 @@ class Warmup:
 class Run:
     """A stretch in which a member ran a task, up to where the next one began; the first has no ``up``.
 
-    Each field is the first such entry, except ``next_owner``, the last one chosen. ``granted``: the runner's last grant
-    before it ran. ``revoked``: the runner was told to give the task up, for the task's ``target``-th target. ``fell``:
-    it reported that it does not run. ``taken``: somebody was granted the task, and had ``taken_role`` in it before.
-    ``heard_ms``: when the runner was last heard, if it was given up. ``next_up`` began the next run; ``next_granted``
-    is that runner's grant.
+    Each field is the first such entry, except ``next_owner``, the last one chosen. ``revoked``: the runner was told to
+    give the task up, for the task's ``target``-th target. ``fell``: it reported that it does not run. ``taken``:
+    somebody was granted the task, and had ``taken_role`` in it before. ``heard_ms``: when the runner was last heard, if
+    it was given up. ``next_up`` began the next run; ``next_granted`` is that runner's grant.
     """
 
     task: str
     up: Entry | None = None
-    granted: Entry | None = None
     revoked: Entry | None = None
     target: int = 0
     fell: Entry | None = None
@@ -100,8 +98,9 @@ class Wrong(NamedTuple):
 
 def wrong(law: str, detail: str, *proof: Entry | None, task: str | None = None, member: str | None = None) -> Wrong:
     """Return what entries prove, as far as they are there."""
-    there = [one for one in proof if one is not None]
-    return Wrong(law, detail, tuple(one.seq for one in there), tuple(one.at_ms for one in there), task, member)
+    # A snapshot may prove several things.
+    there = {one.seq: one.at_ms for one in proof if one is not None}
+    return Wrong(law, detail, tuple(there), tuple(there.values()), task, member)
 
 
 class Assigned(NamedTuple):
@@ -125,10 +124,15 @@ class Granted(NamedTuple):
 
 
 class Overlap(NamedTuple):
-    """A grant with which two members might run the task, up to ``until_ms``; None: still when the day ended."""
+    """A grant while others might still run the task: the grant of each of them, or what else gave it that right.
 
-    granted: Granted
+    It ended at ``until_ms``, when ``stopped`` had stopped; None: it was still so when the day ended.
+    """
+
+    entry: Entry
+    others: tuple[Entry, ...]
     until_ms: int | None
+    stopped: str | None
 
 
 class Handovers(NamedTuple):

@@ -45,7 +45,7 @@ class GroupFold:
         self.day: GroupDay | None = None
         self.worst_hour: WorstHour | None = None
         self._behind: list[Finding] = []
-        self.ledger = Ledger(plan)
+        self.ledger = Ledger(plan, begin_ms)
         self._begin_ms, self._end_ms = begin_ms, end_ms
         self._lags = lags or {}
         self._generations = generations

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import ceil, inf
 from operator import itemgetter
-from typing import Final
+from typing import Final, NamedTuple
 
 from batonpass.audit.entries import LAG, UNREADABLE, Entry
 from batonpass.audit.facts import (
@@ -84,8 +84,8 @@ class Member:
 class Copy:
     """A member's copy of a task, and its right to run the task.
 
-    ``licensed``: the member may be running it. ``last_act`` and ``last_right`` are its last acts, the latter without
-    releases. ``grant`` is its last grant. ``lease_ms``: when the lease ends of a member that went without a word.
+    ``licensed``: the member may be running it, until ``until_ms`` as far as is known. ``last_act`` and ``last_right``
+    are its last acts, the latter without releases. ``grant`` is its last grant, or what else gave it the right first.
     ``was_gone``: it is known to have gone, with its lease.
     """
 
@@ -94,19 +94,38 @@ class Copy:
     last_act: str | None = None
     last_right: str | None = None
     grant: Entry | None = None
-    lease_ms: int | None = None
+    until_ms: float = inf
     was_gone: bool = False
     interval: Interval | None = None
     warmth: str = "dropped"
     warmup: Warmup | None = None
 
 
+class _Open(NamedTuple):
+    """A grant while others might still run the task, before it is over, or the day is."""
+
+    entry: Entry
+    copy: Copy
+    others: Sequence[tuple[Entry, Copy]]
+
+    @property
+    def is_over(self) -> bool:
+        return not (self.copy.licensed and any(one.licensed for _, one in self.others))
+
+    def fact(self) -> Overlap:
+        """Return it with its end, as far as it is known: when its member, or the last of the others, had stopped."""
+        last, copy = max(self.others, key=lambda one: one[1].until_ms)
+        ends = (copy.until_ms, last.member), (self.copy.until_ms, self.entry.member)
+        until_ms, stopped = min(ends, key=itemgetter(0))
+        others = tuple(entry for entry, _ in self.others)
+        return Overlap(self.entry, others, None if until_ms == inf else int(until_ms), stopped)
+
+
 @dataclass(slots=True)
 class Task:
     """A task: its copies, its present run, and the grants so far.
 
-    ``may_run`` counts the members that may be running it, ``overlaps`` has the grants while it is more than one;
-    ``held`` is the last grant, ``token`` the highest one.
+    ``overlaps`` has the grants while others might still run it; ``held`` is the last grant, ``token`` the highest one.
     ``meant`` is the member of its target, ``target`` counts its targets. ``first_ms``: when it was first granted, or
     run. ``handovers`` are those for one target.
     """
@@ -114,8 +133,7 @@ class Task:
     id: str
     run: Run
     copies: dict[str | None, Copy] = field(default_factory=dict)
-    may_run: int = 0
-    overlaps: list[Granted] = field(default_factory=list)
+    overlaps: list[_Open] = field(default_factory=list)
     held: Entry | None = None
     token: int | None = None
     has_target: bool = False
@@ -146,6 +164,7 @@ class Ledger:
     """Takes the entries of one group; ``take`` and ``end`` return what came of them.
 
     Attributes:
+        begin_ms: when the day begins.
         tasks, members: by id.
         stateless: the subtopologies without state.
         session_ms, suspect_ms: the longest timeouts that the settings have had.
@@ -155,9 +174,9 @@ class Ledger:
         order: which records were lost.
     """
 
-    def __init__(self, plan: GroupPlan) -> None:
+    def __init__(self, plan: GroupPlan, begin_ms: int) -> None:
         """Begin with what is known before the first entry."""
-        self.plan = plan
+        self.plan, self.begin_ms = plan, begin_ms
         self.tasks: dict[str, Task] = {}
         self.members: dict[str, Member] = {}
         self.stateless: set[str] = set()
@@ -225,7 +244,7 @@ class Ledger:
         for task in self.tasks.values():
             self._end_run(task)
             self._end_handovers(task)
-            self._end_overlaps(task)
+            self._facts += [one.fact() for one in task.overlaps]
             for copy in task.copies.values():
                 self._forget(copy)
         return self._facts
@@ -437,26 +456,29 @@ class Ledger:
         else:
             held = role_before == "active" or copy.last_act == REVOCATION
             copy.licensed = held and entry.until_ms is not None and entry.until_ms > entry.ms
-        copy.lease_ms = entry.until_ms if act == GONE else None
-        task.may_run += copy.licensed - was_licensed
-        if task.may_run <= 1:
-            self._end_overlaps(task, entry.ms)
+        if not copy.licensed:
+            copy.until_ms = min(copy.until_ms, entry.ms)
+        else:
+            copy.until_ms = inf if entry.until_ms is None else entry.until_ms
+        if task.overlaps and was_licensed and not copy.licensed:
+            self._facts += [one.fact() for one in task.overlaps if one.is_over]
+            task.overlaps = [one for one in task.overlaps if not one.is_over]
         copy.last_act = act
         if act != RELEASE:
             copy.last_right = act
         if act == GRANT:
             if entry.what == "active":
-                granted = Granted(entry, task.held, task.token)
-                self._facts.append(granted)
-                if task.may_run > 1:
-                    task.overlaps.append(granted)
+                self._facts.append(Granted(entry, task.held, task.token))
+                self._note_overlap(task, copy, entry)
             copy.grant = task.held = entry
             if entry.token is not None:
                 task.token = max(task.token, entry.token) if task.token is not None else entry.token
             if copy.interval is not None:
                 self._facts.append(copy.interval)
             copy.interval = Interval(entry)
-        elif not copy.licensed and copy.interval is not None and copy.interval.ended is None:
+        elif copy.grant is None:
+            copy.grant = entry
+        if not copy.licensed and copy.interval is not None and copy.interval.ended is None:
             copy.interval.ended = entry
         if act == GONE:
             task.target += 1
@@ -503,7 +525,7 @@ class Ledger:
                 self._end_handovers(task)
             task.handovers.append(run)
         self._facts.append(run)
-        task.run = Run(task.id, up, granted)
+        task.run = Run(task.id, up)
 
     def is_handover(self, run: Run) -> bool:
         """Whether a run ended because the owner was told to give the task up to another member, without a failure."""
@@ -517,13 +539,16 @@ class Ledger:
             and run.runner not in self.excused
         )
 
-    def _end_overlaps(self, task: Task, *until_ms: int) -> None:
-        """Say of each grant how long two members might run the task: until one of them stopped, or its lease ended."""
-        if task.overlaps:
-            leases = (one.lease_ms for one in task.copies.values() if one.licensed)
-            second = sorted([*until_ms, *(inf if one is None else one for one in leases)])[-2]
-            self._facts += [Overlap(one, None if second == inf else int(second)) for one in task.overlaps]
-            task.overlaps = []
+    def _note_overlap(self, task: Task, copy: Copy, entry: Entry) -> None:
+        """Note a grant while others might still run the task, whose stop is in no record that was lost."""
+        others = [
+            (one.grant, one)
+            for one in task.copies.values()
+            if one is not copy and one.licensed and one.until_ms > entry.ms
+            if one.grant is not None and not self.order.loses(one.grant.seq, entry.seq)
+        ]
+        if others:
+            task.overlaps.append(_Open(entry, copy, sorted(others, key=lambda one: one[0].seq)))
 
     def _end_handovers(self, task: Task) -> None:
         if len(task.handovers) > 1:
