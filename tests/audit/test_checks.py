@@ -441,7 +441,7 @@ def test_a_task_is_not_taken_for_a_member_that_is_not_caught_up(between: Sequenc
     rows = handed_over(*between)
     revoked, taken = len(rows) - 3, len(rows) - 1
     assert [(one["law"], one["member"], one["detail"], one["sequences"]) for one in found(rows)] == [
-        ("L7", "b", f"taken from a, which ran it, at {clock(revoked)} for b, which had {copy}", [revoked, taken])
+        ("L7", "b", f"taken from a, which ran it, at {clock(taken)} for b, which had {copy}", [revoked, taken])
     ]
     assert found([*rows, row(len(rows) + 1)], first=len(rows)) == []
 
