@@ -55,7 +55,7 @@ def test_a_day_is_audited_from_its_export(audited: Audited) -> None:
     wanted = ["--from", str(audited.out), "--day", str(DAY)]
     code, out, err = audit(*wanted, "--group", "two-owners", "--no-what-if")
     assert code == 1, err
-    assert "L2, L1 and L9 were broken, in 1 group." in out
+    assert "L1, L2 and L9 were broken, in 1 group." in out
     code, _, err = audit(*wanted[:2], "--day", "2026-11-02")
     assert (code, "no whole export of 2026-11-02" in " ".join(err.split())) == (2, True), err
     code, _, err = audit(*wanted, "--nightly")

@@ -61,6 +61,11 @@ class Finding:
     sequences: tuple[int, ...] = ()
     at: tuple[int, ...] = ()
 
+    @property
+    def is_urgent(self) -> bool:
+        """Whether two members may still run a task: before all else one of them has to stop."""
+        return self.law == "L1" and self.detail.endswith(f", still so {STILL}")
+
     def __post_init__(self) -> None:
         """Refuse a finding whose law or notice ``laws`` does not explain."""
         require_known(self.law)
@@ -244,6 +249,7 @@ def ordered(findings: Sequence[Finding]) -> list[Finding]:
         findings,
         key=lambda one: (
             one.severity is not Severity.FATAL,
+            not one.is_urgent,
             RANK[one.law],
             one.group,
             one.at[:1],
@@ -314,7 +320,8 @@ def headline(result: AuditResult) -> str:
     where = {one.group for one in result.findings if one.severity is Severity.FATAL}
     verb = "was" if len(broken) == 1 else "were"
     of_all = f" of {len(result.groups):,}" if len(result.groups) > len(where) else ""
-    return f"{listed(sorted(broken, key=RANK.__getitem__))} {verb} broken{so_far}, in {amount(len(where), 'group')}{of_all}."
+    laws = listed(list(dict.fromkeys(one.law for one in ordered(result.findings) if one.law in broken)))
+    return f"{laws} {verb} broken{so_far}, in {amount(len(where), 'group')}{of_all}."
 
 
 def summary(result: AuditResult) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime, time, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from enum import IntEnum
 from operator import itemgetter
 from shlex import quote
@@ -52,13 +52,18 @@ def cause_of(one: Finding) -> str:
     return re.sub(r"[^\s,;:()]*\d[^\s,;()]*", "0", said)
 
 
-def commands_of(one: Finding) -> list[str]:
-    """Return the commands to begin with, for the group and task of a finding; the last says whether it goes on."""
-    group = quote(one.group)
-    said = ["batonpass db status"] * (one.law in {"L2", "L3", "L4"})
+def commands_of(one: Finding, day: date) -> list[str]:
+    """Return the commands to begin with, for the group and task of a day's finding; the last says whether it goes on.
+
+    Rows that are wrong are found again where they were, by the audit of the same day.
+    """
+    if one.law == "what-if-incomplete":
+        return []
+    group, when = quote(one.group), day if one.law == "L2" else "today"
+    said = ["batonpass db status"] * (one.is_urgent or one.law in {"L2", "L3", "L4"})
     said.append(f"batonpass explain {group}" + (f" {quote(one.task)}" if one.task else ""))
     said += [f"batonpass members {group}"] * (one.law in {"L1", "stuck-task"})
-    return [*said, f"batonpass audit --day today --group {group} --no-what-if"]
+    return [*said, f"batonpass audit --day {when} --group {group} --no-what-if"]
 
 
 def all_over(found: Sequence[Mapping[str, Any]]) -> str:
@@ -133,10 +138,10 @@ class Morning:
             by_cause = kinds.setdefault((one.severity, one.law, meaning), {})
             by_cause.setdefault((one.group, cause_of(one)), []).append(one)
         left_out, made = dict(self._result.left_out), []
-        for (severity, law, meaning), by_cause in sorted(kinds.items(), key=lambda each: _place(*each[0])):
+        for (severity, law, meaning), by_cause in sorted(kinds.items(), key=_place):
             some = [one for of_cause in by_cause.values() for one in of_cause]
             cards = sorted((self._card(of_cause) for of_cause in by_cause.values()), key=_worst)
-            standing, over = self._over(some)
+            standing, when = self._when(some)
             made.append(
                 {
                     "severity": "down" if law == "stuck-task" else severity.value,
@@ -147,7 +152,7 @@ class Morning:
                     "groups": amount(len({one.group for one in some}), "group"),
                     "where": _where(cards),
                     "standing": standing,
-                    "over": over,
+                    "when": when,
                     "since": max(one["since"] or "" for one in cards),
                     "cards": cards[:CAUSES_SHOWN],
                     "causes_more": max(0, len(cards) - CAUSES_SHOWN),
@@ -157,27 +162,34 @@ class Morning:
 
     def _card(self, some: Sequence[Finding]) -> dict[str, Any]:
         first, known = some[0], self._result.before.known
-        others = len({one.task for one in some}) - 1
-        standing, over = self._over(some)
-        times = _times(some)
-        said = (
-            [] if not times else [f"at {times[0]}" if times[0] == times[-1] else f"first {times[0]}, last {times[-1]}"]
-        )
+        others, members = len({one.task for one in some}) - 1, {one.member for one in some}
+        standing, when = self._when(some)
+        l2 = "L2 is broken in it too: " + ("first have one of them stop" if first.is_urgent else "begin there")
         return {
             "group": first.group,
             "task": f"{first.task}{f' and {others} more' if others else ''}" if first.task else None,
+            "member": first.member if len(members) == 1 else None,
             "count": len(some),
             "laws": self._laws[first.group],
             "since": None if known is None else "known" if (first.group, first.law) in known else "new",
-            "when": "; ".join([*said, over]),
+            "when": when,
             "standing": standing,
             "lasted_ms": max(map(self._lasted_ms, some)),
-            "is_unproven": first.law != "L2" and first.group in self._wrong,
+            "unproven": l2 if first.law != "L2" and first.group in self._wrong else None,
             "detail": first.detail,
-            "commands": commands_of(first),
+            "commands": commands_of(first, self._result.day),
             "findings": some[:ALIKE_SHOWN],
             "more": max(0, len(some) - ALIKE_SHOWN),
         }
+
+    def _when(self, some: Sequence[Finding]) -> tuple[Standing, str]:
+        """Return whether findings of one law are over, and in words when they were so."""
+        standing, over = self._over(some)
+        times = _times(some)
+        if not times:
+            return standing, over
+        when = f"at {times[0]}" if times[0] == times[-1] else f"first {times[0]}, last {times[-1]}"
+        return standing, f"{when}; {over}"
 
     def _over(self, some: Sequence[Finding]) -> tuple[Standing, str]:
         """Return whether findings of one law are over, and that in words.
@@ -203,9 +215,14 @@ class Morning:
         return (self.end_ms if STILL in one.detail else one.at[-1]) - one.at[0]
 
 
-def _place(severity: Severity, law: str, meaning: Meaning) -> tuple[bool, int, bool, bool]:
+_Kind = tuple[tuple[Severity, str, Meaning], Mapping[Any, Sequence[Finding]]]
+
+
+def _place(kind: _Kind) -> tuple[bool, bool, int, bool, bool]:
     """Return the sort key of what was found: what asks for something to be done comes first."""
-    return not meaning.todo, RANK[law], meaning.title != TITLES[law], severity is not Severity.FATAL
+    (severity, law, meaning), by_cause = kind
+    is_urgent = any(one.is_urgent for of_cause in by_cause.values() for one in of_cause)
+    return not is_urgent, not meaning.todo, RANK[law], meaning.title != TITLES[law], severity is not Severity.FATAL
 
 
 def _worst(card: Mapping[str, Any]) -> tuple[int, int, int, int, str]:
@@ -214,11 +231,12 @@ def _worst(card: Mapping[str, Any]) -> tuple[int, int, int, int, str]:
 
 def _where(cards: Sequence[Mapping[str, Any]]) -> str:
     """Return where something was found, the worst first."""
-    places = [
-        f"{one['task']} of {one['group']} ({duration(one['lasted_ms'])})" if one["lasted_ms"] else one["group"]
-        for one in cards
-    ]
-    places = list(dict.fromkeys(places))
+
+    def place(one: Mapping[str, Any]) -> str:
+        lasted = f" ({duration(one['lasted_ms'])})" if one["lasted_ms"] else ""
+        return f"{one['task']} of {one['group']}{lasted}" if one["task"] else str(one["group"])
+
+    places = list(dict.fromkeys(map(place, cards)))
     more = len(places) - PLACES_NAMED
     return listed(places) if more <= 0 else f"{', '.join(places[:PLACES_NAMED])} and {more} more"
 
