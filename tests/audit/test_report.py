@@ -213,8 +213,22 @@ def test_a_finding_is_new_or_known_since_the_day_before() -> None:
 def test_a_group_that_was_not_read_whole_is_in_no_sum() -> None:
     odd = Finding("orders", "replay-incomplete", Severity.NOTICE, None, None, "record 7 is missing")
     text = Page(as_html(replace(sample_result(), findings=(odd,)))).text
-    assert "1 group (orders) could not be read whole; no sum on this page counts what was read of that." in text
+    assert (
+        "1 group (orders) could not be read whole: the figures of the day leave out what the tables have of that."
+        in text
+    )
     assert "21 min" not in text.partition("Group orders")[0]
+
+
+def test_the_figures_of_a_day_of_which_no_group_was_read_whole_are_not_known() -> None:
+    """They were shown as 0 above tables that said otherwise; the reason is their title."""
+    whole = sample_result()
+    odd = Finding("orders", "replay-incomplete", Severity.NOTICE, None, None, "record 7 is missing")
+    made = as_html(replace(whole, groups=whole.groups[1:2], findings=(odd,)))
+    tiles = re.findall(r"<div([^>]*)><b>(.*?)</b><span>", made.partition('<section class="tiles"')[2])
+    assert [value for _, value in tiles] == ["–"] * 8
+    assert all("1 group (orders) could not be read whole" in title for title, _ in tiles)
+    assert 'title="' not in as_html(whole).partition('<section class="tiles"')[2].partition("</section>")[0]
 
 
 def test_every_law_says_what_it_means_that_it_was_broken_and_what_to_do() -> None:

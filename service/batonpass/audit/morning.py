@@ -81,6 +81,15 @@ def all_over(found: Sequence[Mapping[str, Any]]) -> str:
     return " ".join([*said, "The rest is over."] if Standing.OVER in of else said)
 
 
+def unread_in_words(result: AuditResult) -> str:
+    """Return which groups are in no figure of the day; empty where each was read whole."""
+    if not result.unread:
+        return ""
+    which = f" ({listed(sorted(result.unread))})" if len(result.unread) <= PLACES_NAMED else ""
+    unread = amount(len(result.unread), "group")
+    return f"{unread}{which} could not be read whole: the figures of the day leave out what the tables have of that."
+
+
 class Morning:
     """What was found on a day, in words.
 
@@ -102,9 +111,7 @@ class Morning:
         """Return how far the audit could look, a sentence each."""
         said, result = [], self._result
         if result.unread:
-            which = f" ({listed(sorted(result.unread))})" if len(result.unread) <= PLACES_NAMED else ""
-            unread = amount(len(result.unread), "group")
-            said.append(f"{unread}{which} could not be read whole; no sum on this page counts what was read of that.")
+            said.append(unread_in_words(result))
         if result.decisions_replayed:
             differing = f"{result.decisions_differing:,} of them came out differently"
             same = differing if result.decisions_differing else "every one came out the same"

@@ -34,11 +34,11 @@ from batonpass.audit.findings import (
     readable,
     time_of,
 )
-from batonpass.audit.morning import Morning, Standing, all_over, clock
+from batonpass.audit.morning import Morning, Standing, all_over, clock, unread_in_words
 from batonpass.audit.plan import HOUR_MS
 from batonpass.audit.rows import Generation, Interval, Of, Warmup
 from batonpass.audit_words import MEASURES, advised, amount, measured, number, share
-from batonpass.core.state.durations import duration
+from batonpass.core.state.durations import DASH, duration
 from batonpass.core.state.ids import subtopology_sort_key
 
 
@@ -109,6 +109,7 @@ def _context(result: AuditResult, shown: dict[str, Any]) -> dict[str, Any]:
         "over": all_over(found),
         "notes": morning.notes(),
         "tiles": _tiles(whole),
+        "unread": unread_in_words(result),
         "found": found,
         "unknown": Standing.UNKNOWN,
         "trend": _trend(result, whole),
@@ -142,9 +143,10 @@ def _least_available(groups: Sequence[GroupDay]) -> float | None:
 
 
 def _tiles(groups: Sequence[GroupDay]) -> list[tuple[str, str]]:
+    """Return the figures of the day, summed over the groups that were read whole; unknown without any."""
     longest = [_of(one, "longest_unowned_ms") for one in groups]
     total = {name: sum(_of(one, name) for one in groups) for name in (*COSTS, *WORK)}
-    return [
+    tiles = [
         ("least available group", share(_least_available(groups))),
         ("downtime of all tasks", duration(total["downtime_ms"])),
         ("longest without an owner", duration(max(longest, default=None))),
@@ -154,6 +156,7 @@ def _tiles(groups: Sequence[GroupDay]) -> list[tuple[str, str]]:
         ("moves beyond the fewest", number(max(0, total["moves"] - total["lower_bound"]))),
         ("wasted warmups", number(total["wasted_warmups"])),
     ]
+    return [(name, value if groups else DASH) for name, value in tiles]
 
 
 def _trend(result: AuditResult, whole: Sequence[GroupDay]) -> list[tuple[str, str]]:
