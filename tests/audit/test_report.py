@@ -40,6 +40,7 @@ from batonpass.audit.findings import (
 )
 from batonpass.audit.morning import CAUSES_SHOWN, Morning, cause_of
 from batonpass.audit.report import as_html
+from batonpass.core.state.durations import DASH
 from batonpass.laws import LAWS, MEANINGS
 
 NASTY = '"><script>window.hurt=1</script><img src=x onerror="window.hurt=1"><b>%{x}</b></script>\u2028&lt;'
@@ -226,7 +227,7 @@ def test_the_figures_of_a_day_of_which_no_group_was_read_whole_are_not_known() -
     odd = Finding("orders", "replay-incomplete", Severity.NOTICE, None, None, "record 7 is missing")
     made = as_html(replace(whole, groups=whole.groups[1:2], findings=(odd,)))
     tiles = re.findall(r"<div([^>]*)><b>(.*?)</b><span>", made.partition('<section class="tiles"')[2])
-    assert [value for _, value in tiles] == ["–"] * 8
+    assert [value for _, value in tiles] == [DASH] * 8
     assert all("1 group (orders) could not be read whole" in title for title, _ in tiles)
     assert 'title="' not in as_html(whole).partition('<section class="tiles"')[2].partition("</section>")[0]
 
@@ -251,6 +252,14 @@ def test_a_colour_is_one_that_the_page_has(source: str) -> None:
     used = set(re.findall(r'"(--\w+)"', json.dumps(figures_of(source)))) | set(re.findall(r"var\((--\w+)\)", style))
     for palette in re.findall(r":root \{(.*?)\}", style, re.DOTALL):
         assert used <= set(re.findall(r"(--\w+):", palette))
+
+
+def test_a_command_is_broken_at_spaces_only(source: str) -> None:
+    """What is copied out of two lines is one command still."""
+    shown = re.findall(r"<code>(batonpass .*?)</code>|^(batonpass .*?)(?:</pre>)?$", source, re.MULTILINE)
+    assert len(shown) > 10
+    for command in (first or other for first, other in shown):
+        assert "-" not in re.sub(r'<span class="word">[^<]*</span>', "", command)
 
 
 def test_what_came_from_users_is_only_shown() -> None:
@@ -363,6 +372,8 @@ def test_a_warmup_that_became_a_standby_or_goes_on_was_not_wasted() -> None:
     made = report.warmups_figure([*points, ("g", warmup("0_0", "m", (0, 9), None, "dropped"))], MIDNIGHT_MS)
     assert made is not None
     assert {one["name"]: len(one["x"]) for one in made["data"]} == {"put to use": 2, "under way": 1, "wasted": 1}
+    for scale in ("xaxis", "yaxis"):
+        assert made["layout"][scale]["tickformat"] == ",~r", "half a second is 0.5, not 500m"
 
 
 def test_the_frontier_is_what_nothing_beats() -> None:

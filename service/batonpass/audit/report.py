@@ -68,12 +68,18 @@ def coded(text: str) -> Markup:
     return Markup(re.sub(r"`(.+?)`", r"<code>\1</code>", escape(text)))  # noqa: S704 - escaped
 
 
+def unbroken(command: str) -> Markup:
+    """Return a command of which no line ends within a word, as it could behind a hyphen."""
+    return Markup(re.sub(r"(\S*-\S*)", r'<span class="word">\1</span>', escape(command)))  # noqa: S704 - escaped
+
+
 def as_html(result: AuditResult) -> str:
     """Return the report of an audit, which calls members by their names where they have some."""
     result = readable(result)
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters |= {
         "duration": duration, "number": number, "clock": clock, "measured": measured, "coded": coded,
+        "unbroken": unbroken,
     }  # fmt: skip
     environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
     template = (files("batonpass.audit") / "report.html.j2").read_text(encoding="utf-8")
@@ -322,7 +328,7 @@ def warmups_figure(warmups: Sequence[Of[Warmup]], end_ms: int) -> Figure | None:
             lags, took_s = [lag for *_, lag, _ in chosen], [took_ms / 1_000 for *_, took_ms in chosen]
             marker = {"color": shade, "size": 8, "symbol": symbol, "opacity": 0.75}
             data.append(trace(POINTS, name, lags, took_s, told, hover, marker=marker, showlegend=True))
-    scale = {"type": "log", "tickformat": "~s"}
+    scale = {"type": "log", "tickformat": ",~r"}
     made = figure(data, axis("records to restore", **scale), axis("seconds that it took", **scale))
     return made if data else None
 
