@@ -110,7 +110,7 @@ def rows() -> GroupRows:
 def test_a_clean_day_is_decided_again_to_the_same(rows: GroupRows) -> None:
     again = replayed(rows)
     assert again.kept.first() == []
-    assert again.replayed == len(rows.tables["traces"]) > 50
+    assert again.replayed == again.decisions == len(rows.tables["traces"]) > 50
     assert (again.differing, again.untraced) == (0, 0)
 
 
@@ -131,7 +131,7 @@ def test_what_no_core_decided_is_found(rows: GroupRows, fault: Fault) -> None:
 
 def test_a_hole_ends_the_replay(rows: GroupRows) -> None:
     again = replayed(plant(rows, [Fault.SEQUENCE_HOLE]))
-    assert again.replayed < len(rows.tables["traces"])
+    assert again.replayed < again.decisions == len(rows.tables["traces"])
     assert [one.law for one in again.kept.first()] == ["replay-incomplete"]
 
 

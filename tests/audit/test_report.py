@@ -137,7 +137,7 @@ def test_the_verdict_comes_first_and_in_words(source: str) -> None:
         assert sentence in text
         assert text.index(sentence) < text.index("Findings")
     for sentence in (
-        "The audit made 21,700 decisions again, with the same code: every one came out the same.",
+        "The audit made 21,700 decisions again, with the same code: every one of them came out the same.",
         "99.94 % least available group 21 min 25 s downtime of all tasks",
         "15 moves beyond the fewest 15 wasted warmups",
         "Change max_warmup_replicas from 2 to 4, num_standby_replicas from 0 to 1. In the simulation of the day, downtime goes from 2 min 16 s to 14 s,",
@@ -414,3 +414,14 @@ def test_the_verdict_is_one_sentence_and_its_figures_another() -> None:
     assert [one["law"] for one in Morning(odd).found()] == ["L2", "L10", "unbalanced"]
     differing = replace(result, decisions_differing=3)
     assert "3 of them came out differently" in " ".join(Morning(differing).notes())
+
+
+def test_of_how_many_decisions_those_are_that_were_made_again_is_said() -> None:
+    """And where it stopped."""
+    why = "without record 1232 nothing that follows can be decided again"
+    odd = Finding("clicks", "replay-incomplete", Severity.NOTICE, None, None, why)
+    day = replace(clean_result(), decisions=1_068, decisions_replayed=427, findings=(odd,))
+    made = "The audit made 427 of 1,068 decisions again, with the same code: every one of them came out the same;"
+    assert f"{made} {why}." in Morning(day).notes()
+    assert f"{made} it stopped at 2 places." in Morning(replace(day, findings=(odd, odd))).notes()
+    assert "427 of 1,068 decisions made again, 0 of them with another outcome." in summary(day)

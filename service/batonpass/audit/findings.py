@@ -166,6 +166,7 @@ class AuditResult:
     """Everything that one audit of one day has found.
 
     ``so_far_ms`` is until when records were read (milliseconds since 1970) where the day was under way, else None.
+    ``decisions`` counts those of the day that have a trace: those behind what cannot be read are not replayed.
     ``findings`` are cut at ``FINDINGS_PER_LAW`` for each group and law; ``left_out`` counts the others, by law.
     ``names`` has what people call the members that findings name, by group and id, where their ids were drawn.
     """
@@ -178,6 +179,7 @@ class AuditResult:
     findings: tuple[Finding, ...] = ()
     left_out: Mapping[str, int] = field(default_factory=dict)
     records: int = 0
+    decisions: int = 0
     decisions_replayed: int = 0
     decisions_differing: int = 0
     records_untraced: int = 0
@@ -187,6 +189,13 @@ class AuditResult:
     so_far_ms: int | None = None
     before: Before = field(default_factory=Before)
     names: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+    @property
+    def replayed(self) -> str:
+        """How many decisions were made again, and of how many, if not all were."""
+        if self.decisions <= self.decisions_replayed:
+            return amount(self.decisions_replayed, "decision")
+        return f"{self.decisions_replayed:,} of {amount(self.decisions, 'decision')}"
 
     @property
     def findings_left_out(self) -> int:
@@ -332,8 +341,7 @@ def summary(result: AuditResult) -> str:
     if result.findings_left_out:
         parts.append(f"{amount(result.findings_left_out, 'more finding')} counted but not kept.")
     if result.decisions_replayed:
-        replayed, differing = amount(result.decisions_replayed, "decision"), f"{result.decisions_differing:,}"
-        parts.append(f"{replayed} made again, {differing} of them with another outcome.")
+        parts.append(f"{result.replayed} made again, {result.decisions_differing:,} of them with another outcome.")
     parts += untraced(result)
     return " ".join(parts)
 

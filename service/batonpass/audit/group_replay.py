@@ -106,7 +106,8 @@ class GroupReplay:
     """Goes through a group; rows come in the order of versions: at each a trace, a history, a generation, a record.
 
     Attributes:
-        replayed: how many decisions were made again.
+        decisions: how many decisions of the day have a trace.
+        replayed: how many of them were made again.
         differing: how many of them came out differently, and not only because an earlier one did.
         untraced: how many records of the day have no trace: their decisions were not made again.
         kept: what is wrong.
@@ -114,7 +115,7 @@ class GroupReplay:
 
     def __init__(self, plan: GroupPlan, *, begin_ms: int, code: str, has_histories: bool) -> None:
         """Begin with nothing. ``code``: that of this program. ``has_histories``: task histories of the day are kept."""
-        self.replayed = self.differing = self.untraced = 0
+        self.decisions = self.replayed = self.differing = self.untraced = 0
         self.kept = Kept()
         self._plan = plan
         self._begin_ms = begin_ms
@@ -165,6 +166,7 @@ class GroupReplay:
 
     def trace(self, version: int, form: int, payload: bytes, at_ms: int) -> None:
         """Take the trace of the decision that was made at a version."""
+        self.decisions += version >= self._plan.first - 1
         if self._version is not None and self._version < version:
             self._lose_records(version, at_ms)
         try:

@@ -224,6 +224,7 @@ def _verdict(tables: DayTables, audit: Audit, tell: Tell, log_lines: Sequence[st
         findings=findings,
         left_out=left_out,
         records=sum(int(day.measures["records"] or 0) for day in days.values()),
+        decisions=sum(one.decisions for one in groups),
         decisions_replayed=sum(one.replayed for one in groups),
         decisions_differing=sum(one.differing for one in groups),
         records_untraced=sum(one.untraced for one in groups),

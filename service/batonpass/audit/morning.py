@@ -114,10 +114,11 @@ class Morning:
             said.append(unread_in_words(result))
         if result.decisions_replayed:
             differing = f"{result.decisions_differing:,} of them came out differently"
-            same = differing if result.decisions_differing else "every one came out the same"
-            said.append(
-                f"The audit made {amount(result.decisions_replayed, 'decision')} again, with the same code: {same}."
-            )
+            same = differing if result.decisions_differing else "every one of them came out the same"
+            stops = [one.detail for one in result.findings if one.law == "replay-incomplete"]
+            if stops:
+                same += f"; {stops[0]}" if len(stops) == 1 else f"; it stopped at {len(stops)} places"
+            said.append(f"The audit made {result.replayed} again, with the same code: {same}.")
         return [*said, *untraced(result)]
 
     def not_run(self) -> str:

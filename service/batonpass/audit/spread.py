@@ -68,7 +68,7 @@ class GroupResult(msgspec.Struct, frozen=True):
         left_out: how many more there are, by law.
         worst_hour: the one with the most downtime, if any.
         names: what people call the members that are found to do something, by id, where that differs.
-        replayed, differing, untraced: see ``GroupReplay``; 0 without a replay.
+        decisions, replayed, differing, untraced: see ``GroupReplay``; 0 without a replay.
     """
 
     group: str
@@ -77,6 +77,7 @@ class GroupResult(msgspec.Struct, frozen=True):
     left_out: dict[str, int]
     worst_hour: WorstHour | None
     names: dict[str, str]
+    decisions: int = 0
     replayed: int = 0
     differing: int = 0
     untraced: int = 0
@@ -168,10 +169,10 @@ def _batches(one: GroupPlan, kind: type, rows: Sequence[Any]) -> Iterator[pa.Rec
 
 
 def _result(one: GroupPlan, fold: GroupFold, replay: GroupReplay | None) -> pa.RecordBatch:
-    found, left_out, counts = fold.kept.first(), fold.kept.left_out, (0, 0, 0)
+    found, left_out, counts = fold.kept.first(), fold.kept.left_out, (0, 0, 0, 0)
     if replay is not None:
         found, left_out = [*found, *replay.kept.first()], left_out + replay.kept.left_out
-        counts = replay.replayed, replay.differing, replay.untraced
+        counts = replay.decisions, replay.replayed, replay.differing, replay.untraced
     mentioned = {member for finding in found for member in GIVEN_ID.findall(f"{finding.member} {finding.detail}")}
     names = {member: name for member in sorted(mentioned) if (name := fold.ledger.name_of(member)) != member}
     result = GroupResult(one.group, fold.day, found, left_out, fold.worst_hour, names, *counts)
