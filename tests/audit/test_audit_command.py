@@ -5,14 +5,19 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from tests.audit.conftest import Audited
 from tests.audit.planted import DAY
+from tests.audit.sample import clean_result
 from typer.testing import CliRunner
 
+from batonpass.audit.findings import Finding, Severity
+from batonpass.audit.job import Audit
+from batonpass.cli import auditing
 from batonpass.cli.audit import app
 
 if TYPE_CHECKING:
@@ -60,6 +65,26 @@ def test_a_day_is_audited_from_its_export(audited: Audited) -> None:
     assert (code, "no whole export of 2026-11-02" in " ".join(err.split())) == (2, True), err
     code, _, err = audit(*wanted, "--nightly")
     assert (code, "--from reads one exported day" in err) == (2, True), err
+
+
+def test_what_is_alike_is_one_row_on_the_console(capsys: pytest.CaptureFixture[str]) -> None:
+    """Forty stuck warmups of one member hid what else was found."""
+    stuck = [
+        Finding("g", "stuck-warmup", Severity.NOTICE, f"0_{number}", "m", f"given up at {number}", (number,))
+        for number in range(40)
+    ]
+    other = Finding("g", "futile-probes", Severity.NOTICE, None, None, "11 of 12 probes changed nothing")
+    auditing._show(replace(clean_result(), findings=(*stuck, other)), Audit(NOWHERE, DAY))
+    said = " ".join(capsys.readouterr().out.split())
+    assert said.count("stuck-warmup") == said.count("(and 39 alike)") == said.count("futile-probes") == 1
+    assert "--json prints all 41 findings." in said
+    auditing._show(replace(clean_result(), findings=(stuck[0],)), Audit(NOWHERE, DAY))
+    said = capsys.readouterr().out
+    assert "alike" not in said
+    assert "--json" not in said
+    many = [replace(other, group=f"g{number}") for number in range(22)]
+    auditing._show(replace(clean_result(), findings=tuple(many)), Audit(NOWHERE, DAY))
+    assert "2 more causes; --json prints all 22 findings." in capsys.readouterr().out
 
 
 def test_a_day_that_is_not_there_is_exit_code_2(planted_url: str) -> None:

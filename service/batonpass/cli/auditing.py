@@ -8,18 +8,20 @@ import os
 import re
 import sys
 import tempfile
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
 import typer
 from rich.text import Text
 
 from batonpass.audit import job
-from batonpass.audit.findings import AuditResult, named, ordered, readable, summary
+from batonpass.audit.findings import AuditResult, Finding, named, ordered, readable, summary
 from batonpass.audit.job import Audit
+from batonpass.audit.morning import cause_of
 from batonpass.audit.nights import Nights, Schedule
 from batonpass.audit.reloading import NotExported, as_of, reload
 from batonpass.audit.runs import DayTaken, Stopped, reason_of
@@ -35,7 +37,7 @@ from batonpass.terminal import say, say_on_stderr, screen
 __all__ = ["Audit", "Schedule", "audit_day", "audit_export", "every_night"]
 
 SHOWN: Final = 20
-"""How many findings are shown; --json prints all that were kept."""
+"""How many causes are shown; --json prints all findings that were kept."""
 
 
 def every_night(wanted: Audit, schedule: Schedule, *, as_json: bool) -> NoReturn:
@@ -219,14 +221,24 @@ def _show_advice(result: AuditResult) -> None:
         screen().say(line)
 
 
+def _alike_row(first: Finding, *others: Finding) -> list[Any]:
+    """Return findings of one cause as a row, so that many alike do not hide what else was found."""
+    more = f" (and {len(others):,} alike)" if others else ""
+    return finding_row(asdict(first) | {"detail": first.detail + more}, first.sequences)
+
+
 def _show(result: AuditResult, wanted: Audit) -> None:
     out = screen()
     out.say(f"{named(result)}: {summary(result)}")
-    found = ordered(readable(result).findings)
-    if found:
-        out.print(table(*FINDING, rows=[finding_row(asdict(one), one.sequences) for one in found[:SHOWN]]))
-    if len(found) > SHOWN:
-        out.say(f"{amount(len(found) - SHOWN, 'more finding')}: --json prints all.")
+    causes: defaultdict[tuple[str, ...], list[Finding]] = defaultdict(list)
+    for one in ordered(readable(result).findings):
+        causes[one.severity, one.law, one.group, cause_of(one)].append(one)
+    alike = list(causes.values())
+    if alike:
+        out.print(table(*FINDING, rows=[_alike_row(*some) for some in alike[:SHOWN]]))
+    if any(len(some) > 1 for some in alike) or len(alike) > SHOWN:
+        more = f"{amount(len(alike) - SHOWN, 'more cause')}; " if len(alike) > SHOWN else ""
+        out.say(f"{more}--json prints all {len(result.findings):,} findings.")
     days = sorted(result.groups, key=lambda one: (-float(one.measures["downtime_ms"] or 0), one.group))
     out.print(table("group", *MEASURES, rows=[measures_row(one.group, one.measures) for one in days[:SHOWN]]))
     if len(days) > SHOWN:
