@@ -125,6 +125,18 @@ def test_the_first_screen_says_in_words_what_happened_to_which_task_and_when() -
     assert "<td>orders</td><td>first 03:00:00, last 04:00:00; over since" in notice
 
 
+def test_what_was_so_from_a_grant_on_is_told_from_then_on() -> None:
+    said = "granted at 1 while b might still run it, until 2, when b had stopped"
+    over = replace(found("L1", said, at_ms(3), at_ms(20, 36), at_ms(20, 38)), sequences=(7, 9))
+    assert told(over)[0]["when"].startswith("first 20:36:00, last 20:38:00; over since 20:38:00")
+
+
+def test_a_time_before_the_day_has_its_date() -> None:
+    before = replace(STILL_BOTH, sequences=(7,), at=(at_ms(-4),))
+    assert told(before)[0]["when"] == "at 2026-11-19 20:00:00; not over when the day ended"
+    assert "Records 7; at 2026-11-19 20:00:00." in report.as_html(day_with(before))
+
+
 def test_a_folded_card_names_the_member_that_its_findings_have_in_common() -> None:
     alike = [found("stuck-warmup", "no progress", at_ms(4), task=task) for task in ("0_1", "0_2")]
     assert "· 2 alike · 0_1 and 1 more · all of member a ·" in report.as_html(day_with(*alike))

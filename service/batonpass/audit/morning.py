@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from enum import IntEnum
 from operator import itemgetter
@@ -37,10 +37,11 @@ class Standing(IntEnum):
     STILL_SO = 2
 
 
-def clock(at_ms: int) -> str:
-    """Return the time of day of an instant, in UTC."""
+def clock(at_ms: int, day: date | None = None) -> str:
+    """Return the time of day of an instant, in UTC, with its date where it is before ``day``."""
     at = datetime.fromtimestamp(at_ms / 1_000, UTC)
-    return f"{at:%H:%M:%S}" + (f".{at.microsecond // 1_000:03}" if at.microsecond else "")
+    before = f"{at:%Y-%m-%d} " if day is not None and at.date() < day else ""
+    return f"{before}{at:%H:%M:%S}" + (f".{at.microsecond // 1_000:03}" if at.microsecond else "")
 
 
 def cause_of(one: Finding) -> str:
@@ -193,7 +194,7 @@ class Morning:
     def _when(self, some: Sequence[Finding]) -> tuple[Standing, str]:
         """Return whether findings of one law are over, and in words when they were so."""
         standing, over = self._over(some)
-        times = _times(some)
+        times = [clock(at // 1_000 * 1_000, self._result.day) for at in sorted(_times(some))]
         if not times:
             return standing, over
         when = f"at {times[0]}" if times[0] == times[-1] else f"first {times[0]}, last {times[-1]}"
@@ -249,10 +250,11 @@ def _where(cards: Sequence[Mapping[str, Any]]) -> str:
     return listed(places) if more <= 0 else f"{', '.join(places[:PLACES_NAMED])} and {more} more"
 
 
-def _times(some: Iterable[Finding]) -> list[str]:
-    """Return the times of day at which findings were so, in order.
+def _times(some: Iterable[Finding]) -> Iterator[int]:
+    """Yield when findings were so.
 
-    A law is broken with the last of the records that prove it; what is lawful has lasted from the first one on.
+    A law is broken from the last of the records that prove it on; what is lawful has lasted from the first one on.
     """
-    times = (at for one in some for at in (one.at[-1:] if one.severity is Severity.FATAL else one.at))
-    return [clock(at)[:8] for at in sorted(times)]
+    for one in some:
+        last = min(len(one.sequences), len(one.at)) - 1
+        yield from one.at[last:] if one.severity is Severity.FATAL else one.at

@@ -13,8 +13,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import date
+from functools import partial
 from html import escape
 from importlib.resources import files
+from math import log10
 from typing import Any, Final
 
 from jinja2 import Environment, StrictUndefined
@@ -78,7 +80,7 @@ def as_html(result: AuditResult) -> str:
     result = readable(result)
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters |= {
-        "duration": duration, "number": number, "clock": clock, "measured": measured, "coded": coded,
+        "duration": duration, "number": number, "clock": partial(clock, day=result.day), "measured": measured, "coded": coded,
         "unbroken": unbroken,
     }  # fmt: skip
     environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
@@ -328,9 +330,12 @@ def warmups_figure(warmups: Sequence[Of[Warmup]], end_ms: int) -> Figure | None:
             lags, took_s = [lag for *_, lag, _ in chosen], [took_ms / 1_000 for *_, took_ms in chosen]
             marker = {"color": shade, "size": 8, "symbol": symbol, "opacity": 0.75}
             data.append(trace(POINTS, name, lags, took_s, told, hover, marker=marker, showlegend=True))
-    scale = {"type": "log", "tickformat": ",~r"}
-    made = figure(data, axis("records to restore", **scale), axis("seconds that it took", **scale))
-    return made if data else None
+    if not data:
+        return None
+    # Half a record is none, and thousandths of a second are no "m".
+    most = log10(max(lag for one in data for lag in one["x"])) + 0.15
+    across = axis("records to restore", type="log", tickformat="~s", range=[-0.15, most])
+    return figure(data, across, axis("seconds that it took", type="log", tickformat=",~r"))
 
 
 def frontier_figure(advice: Recommendation) -> Figure | None:
