@@ -282,6 +282,8 @@ def test_a_task_that_nobody_ran_for_hours_is_in_the_headline() -> None:
 def test_a_task_that_nobody_ran_has_its_place_by_severity_and_how_long_it_was() -> None:
     """The longest first, those that still wait before all."""
     short, late = stuck("0_1", at_ms(1), at_ms(9), ends=True, group="b"), stuck("0_3", at_ms(23), group="c")
+    (many,) = told(stuck("0_1", at_ms(4)), stuck("0_2", at_ms(5)))
+    assert many["where"] == "orders (2 tasks, 20 h)"
     (one,) = told(short, late, stuck("0_2", at_ms(4), group="a"))
     assert one["severity"] == "down"
     assert one["where"] == "0_2 of a (20 h), 0_3 of c (1 h) and 0_1 of b (8 h)"

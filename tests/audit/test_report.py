@@ -178,7 +178,7 @@ def test_a_bad_day_is_told_by_law_the_worst_first_with_one_card_for_each_cause()
     ]
     assert places == sorted(places)
     assert (
-        "stored rows are missing, damaged, or contradict each other (L2) · 2,679 times · new 0_1 and 53 more of g1,"
+        "stored rows are missing, damaged, or contradict each other (L2) · 2,679 times · new g1 (54 tasks), g2 (54 tasks), g3 (54 tasks) and 1 more at 14:00:00;"
         in text
     )
     assert "· 2,679 in 4 groups" in text
@@ -373,8 +373,11 @@ def test_a_warmup_that_became_a_standby_or_goes_on_was_not_wasted() -> None:
     assert made is not None
     assert {one["name"]: len(one["x"]) for one in made["data"]} == {"put to use": 2, "under way": 1, "wasted": 1}
     assert made["layout"]["yaxis"]["tickformat"] == ",~r", "half a second is 0.5, not 500m"
+    least, most = made["layout"]["xaxis"]["range"]
+    assert 2_000 < 10**least < 3_000 < 10**most < 4_500
+    made = report.warmups_figure([("g", warmup("0_0", "m", (0, 9), 0, "dropped"))], MIDNIGHT_MS)
+    assert made is not None
     assert 10 ** made["layout"]["xaxis"]["range"][0] > 0.5, "no tick is at half a record"
-    assert 10 ** made["layout"]["xaxis"]["range"][1] > 3_000
 
 
 def test_the_frontier_is_what_nothing_beats() -> None:

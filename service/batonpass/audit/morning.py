@@ -177,6 +177,7 @@ class Morning:
         return {
             "group": first.group,
             "task": f"{first.task}{f' and {others} more' if others else ''}" if first.task else None,
+            "tasks": others + 1,
             "member": first.member if len(members) == 1 else None,
             "count": len(some),
             "laws": self._laws[first.group],
@@ -242,8 +243,11 @@ def _where(cards: Sequence[Mapping[str, Any]]) -> str:
     """Return where something was found, the worst first."""
 
     def place(one: Mapping[str, Any]) -> str:
-        lasted = f" ({duration(one['lasted_ms'])})" if one["lasted_ms"] else ""
-        return f"{one['task']} of {one['group']}{lasted}" if one["task"] else str(one["group"])
+        said = [amount(one["tasks"], "task")] if one["tasks"] > 1 else []
+        which = f"{one['group']}" if said or not one["task"] else f"{one['task']} of {one['group']}"
+        if one["lasted_ms"]:
+            said.append(duration(one["lasted_ms"]))
+        return f"{which} ({', '.join(said)})" if said else which
 
     places = list(dict.fromkeys(map(place, cards)))
     more = len(places) - PLACES_NAMED

@@ -332,9 +332,9 @@ def warmups_figure(warmups: Sequence[Of[Warmup]], end_ms: int) -> Figure | None:
             data.append(trace(POINTS, name, lags, took_s, told, hover, marker=marker, showlegend=True))
     if not data:
         return None
-    # Half a record is none, and thousandths of a second are no "m".
-    most = log10(max(lag for one in data for lag in one["x"])) + 0.15
-    across = axis("records to restore", type="log", tickformat="~s", range=[-0.15, most])
+    # No tick is at half a record, and thousandths of a second are no "m".
+    logs = [log10(lag) for one in data for lag in one["x"]]
+    across = axis("records to restore", type="log", tickformat="~s", range=[min(logs) - 0.15, max(logs) + 0.15])
     return figure(data, across, axis("seconds that it took", type="log", tickformat=",~r"))
 
 
