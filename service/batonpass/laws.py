@@ -69,8 +69,8 @@ MEANINGS: Final[Mapping[str, Meaning]] = {
             " other sink may have records twice, or older values over newer ones."
         ),
         (
-            "See whether two members still claim the task; stop the one whose assignment lacks it. Then check what the"
-            " sinks took in these minutes."
+            "See whether two members still claim the task: `batonpass members GROUP` shows whose assignment has it. End"
+            " the process of the other one. Then check what the sinks took from the time of the finding on."
         ),
     ),
     "L4": Meaning(

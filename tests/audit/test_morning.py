@@ -75,7 +75,7 @@ def test_what_happened_in_a_group_with_wrong_rows_may_go_on() -> None:
         assert standing["L7"] is Standing.OVER
     rows = found("L2", "record 9 is missing", at_ms(3))
     source = report.as_html(day_with(first, rows))
-    assert source.count("L2 is broken in it too: begin there") == 1
+    assert source.count("L2 is broken in it too: nothing said of it here is proven before that") == 1
     assert "L2 is broken in it too" not in report.as_html(day_with(first, replace(rows, group="clicks")))
 
 
@@ -110,7 +110,7 @@ def test_two_owners_of_now_come_before_everything() -> None:
     assert commands_of(STILL_BOTH, DAY)[0] == "batonpass db status"
     first, then = told(rows, STILL_BOTH)
     assert (first["law"], then["law"]) == ("L1", "L2")
-    assert first["cards"][0]["unproven"] == "L2 is broken in it too: first have one of them stop"
+    assert first["cards"][0]["unproven"] == "L2 is broken in it too: have one of them stop before that"
     assert headline(day_with(rows, STILL_BOTH)) == "L1 and L2 were broken, in 1 group."
     over = replace(STILL_BOTH, detail="granted at 1 while b might still run it, until 2, when b had stopped")
     assert [one["law"] for one in told(over, rows)] == ["L2", "L1"]

@@ -189,7 +189,7 @@ def test_a_bad_day_is_told_by_law_the_worst_first_with_one_card_for_each_cause()
 def test_what_differs_only_in_tasks_members_and_numbers_is_one_cause() -> None:
     """Whoever the sentence names, not only the member that the finding is about."""
     alike = [
-        Finding("g", "L7", Severity.FATAL, task, to, f"taken from {owner}, which ran it, at {at} for {to}")
+        Finding("g", "L7", Severity.FATAL, task, to, f"{owner}, which ran it, was told to stop at {at} for {to}")
         for task, owner, to, at in (
             ("0_1", "w06.1", "flapping.7", "2026-11-20 12:45:36.544"),
             ("1_12", "w00.4", "flapping.7", "2026-11-20 12:45:36.604"),
@@ -197,7 +197,7 @@ def test_what_differs_only_in_tasks_members_and_numbers_is_one_cause() -> None:
         )
     ]
     assert len({cause_of(one) for one in alike}) == 1
-    assert cause_of(replace(alike[0], detail="taken from w06.1, which was gone")) != cause_of(alike[0])
+    assert cause_of(replace(alike[0], detail="w06.1, which was gone, was told to stop")) != cause_of(alike[0])
 
 
 def test_a_finding_is_new_or_known_since_the_day_before() -> None:

@@ -94,7 +94,10 @@ def caught_up_copies_take_over(run: Run, ledger: Ledger) -> Iterator[Wrong]:
     is_chosen = run.next_owner is None or run.next_owner == taken.member
     if is_chosen and not is_excused and ledger.has_state(run.task) and ledger.knows_topology:
         copy = f"a {run.taken_role} {BEHIND}" if has_copy else "no copy of it"
-        detail = f"taken from {run.runner}, which ran it, at {time_of(taken.ms)} for {taken.member}, which had {copy}"
+        detail = (
+            f"{run.runner}, which ran it, was told to stop at {time_of(revoked.ms)} for {taken.member}, which was granted it at"
+            f" {time_of(taken.ms)} and had {copy}"
+        )
         yield wrong("L7", detail, revoked, taken, task=run.task, member=taken.member)
 
 

@@ -173,7 +173,7 @@ class Morning:
         first, known = some[0], self._result.before.known
         others, members = len({one.task for one in some}) - 1, {one.member for one in some}
         standing, when = self._when(some)
-        l2 = "L2 is broken in it too: " + ("first have one of them stop" if first.is_urgent else "begin there")
+        l2 = "have one of them stop before that" if first.is_urgent else "nothing said of it here is proven before that"
         return {
             "group": first.group,
             "task": f"{first.task}{f' and {others} more' if others else ''}" if first.task else None,
@@ -185,7 +185,7 @@ class Morning:
             "when": when,
             "standing": standing,
             "lasted_ms": max(map(self._lasted_ms, some)),
-            "unproven": l2 if first.law != "L2" and first.group in self._wrong else None,
+            "unproven": f"L2 is broken in it too: {l2}" if first.law != "L2" and first.group in self._wrong else None,
             "detail": first.detail,
             "commands": commands_of(first, self._result.day),
             "findings": some[:ALIKE_SHOWN],
