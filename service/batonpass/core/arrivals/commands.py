@@ -73,6 +73,10 @@ def redeclare(draft: DecisionDraft, topology: Topology, config: GroupConfig) -> 
         draft.record(r.TopologyChanged(topology))
     if config != group.config:
         draft.record(r.ConfigChanged(config))
+    if config.session_timeout_ms < group.config.session_timeout_ms:
+        # Who echoes its next epoch has seen the lower timeout (protocol 7.5).
+        there = (member for _, member in sorted(group.members.items()) if member.away_until_ms is None)
+        draft.record(*(r.AssignmentChanged(one.id, one.epoch + 1, draft.now_ms) for one in there))
     return len(draft.records) > known
 
 
