@@ -19,10 +19,9 @@ from pathlib import Path
 from batonpass.worker.own_folder import sole_user_of
 with sole_user_of(Path(sys.argv[1])) as ids:
     ids.new()
-    child = os.fork()
-    if not child:
-        time.sleep(60)
-    print(ids.last, child, flush=True)
+    if not os.fork():
+        # It has let go of the folder by now.
+        print(ids.last, os.getpid(), flush=True)
     time.sleep(60)
 """
 
