@@ -69,8 +69,8 @@ MEANINGS: Final[Mapping[str, Meaning]] = {
             " other sink may have records twice, or older values over newer ones."
         ),
         (
-            "See whether two members still claim the task: `batonpass members GROUP` shows whose assignment has it. End"
-            " the process of the other one. Then check what the sinks took from the time of the finding on."
+            "`batonpass members GROUP` shows who has the task: end the process of any other. Then check what the sinks took"
+            " since then."
         ),
     ),
     "L4": Meaning(

@@ -261,10 +261,10 @@ async def test_new_timeouts_are_told_though_no_assignment_changes(
             await until(lambda: len(holder.running) == 4)
             await until(lambda: len(of(assignments(), f"{GROUP}/h")[-1:]) == 1)
             epoch = of(assignments(), f"{GROUP}/h")[-1]["member_epoch"]
-            await declare(local, revision=1, session_timeout_ms=20_000)
+            await declare(local, revision=1, session_timeout_ms=60_000)
             await until(
                 lambda: any(
-                    (each["session_timeout_ms"], each["member_epoch"]) == (20_000, epoch)
+                    (each["session_timeout_ms"], each["member_epoch"]) == (60_000, epoch)
                     for each in of(assignments(), f"{GROUP}/h")
                 )
             )
