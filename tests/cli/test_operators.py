@@ -323,6 +323,11 @@ def test_a_group_that_exists_is_changed_under_its_etag(server: Canned) -> None:
         ("a.json", "{", "is not JSON"),
         ("a.toml", "= 1", "is not TOML"),
         ("a.json", "[]", "holds no object"),
+        (
+            "a.json",
+            '{"config": {"num_standby_replicas": 1, "num_standby_replicas": 2}}',
+            "'num_standby_replicas' stands twice",
+        ),
         ("b.json", None, "No such file"),
     ],
 )

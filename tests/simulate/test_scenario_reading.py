@@ -147,6 +147,12 @@ def test_a_fault_is_shown_with_its_place(change: str, path: str, reason: str) ->
     assert reason in found[0][1]
 
 
+def test_a_key_that_stands_twice_is_refused_with_its_line() -> None:
+    ((place, reason),) = faults_of(f"{HEAD}\nconfig:\n  num_standby_replicas: 1\n  num_standby_replicas: 2\n")
+    assert place == f"line {HEAD.count(chr(10)) + 4}, column 3"
+    assert "'num_standby_replicas' stands here twice" in reason
+
+
 def test_a_file_that_is_no_yaml_is_refused_with_its_line() -> None:
     ((place, reason),) = faults_of("scenario: 1\ntasks: [\n")
     assert place.startswith("line 3")

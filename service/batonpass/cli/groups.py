@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import tomllib
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
@@ -142,7 +143,7 @@ def read_declaration(name: str) -> dict[str, Any]:
     """
     try:
         text = sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
-        body = tomllib.loads(text) if name.endswith(".toml") else json.loads(text)
+        body = tomllib.loads(text) if name.endswith(".toml") else json.loads(text, object_pairs_hook=_each_key_once)
     except OSError as error:
         raise Failure(Exit.BAD_INPUT, f"{name}: {error.strerror or error}.") from None
     except (ValueError, RecursionError) as error:
@@ -151,6 +152,13 @@ def read_declaration(name: str) -> dict[str, Any]:
     if not isinstance(body, dict):
         raise Failure(Exit.BAD_INPUT, f"{name} holds no object; expected `topology` and `config`.")
     return body
+
+
+def _each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    ((key, times),) = Counter(key for key, _ in pairs).most_common(1) or [("", 0)]
+    if times > 1:
+        raise ValueError(f"{key!r} stands twice in one object")
+    return dict(pairs)
 
 
 def headline(health: Mapping[str, Any], name: Callable[[str], str] = str) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -98,6 +98,18 @@ class ScenarioFile(msgspec.Struct, forbid_unknown_fields=True):
     until: Until = "rest"
 
 
+class _EachKeyOnce(yaml.SafeLoader):
+    """A loader that refuses a key that stands twice in a mapping: else the last one would count, in silence."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:  # noqa: FBT001, FBT002 - its caller's
+        seen = set[tuple[str, str]]()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and (key.tag, key.value) in seen:
+                raise yaml.constructor.ConstructorError(None, None, f"{key.value!r} stands here twice", key.start_mark)
+            seen.add((key.tag, str(key.value)))
+        return super().construct_mapping(node, deep)
+
+
 class UnreadableScenario(Exception):
     """A scenario file cannot be understood; ``faults`` has the path and the reason of each fault."""
 
@@ -143,7 +155,7 @@ def parse_scenario(text: str, *, source: str = "scenario", name: str = "scenario
         UnreadableScenario: when it holds none.
     """
     try:
-        said = yaml.safe_load(text)
+        said = _EachKeyOnce(text).get_single_data()
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         place = "" if mark is None else f"line {mark.line + 1}, column {mark.column + 1}"
