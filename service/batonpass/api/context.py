@@ -187,7 +187,7 @@ class RequestContext:
         if status != 204:
             headers = [*headers, (b"content-length", b"%d" % len(body))]
         await self.send({"type": "http.response.start", "status": status, "headers": headers})
-        await self._send({"type": "http.response.body", "body": body})
+        await self.send({"type": "http.response.body", "body": body})
 
     async def refuse(self, error: ProtocolError) -> None:
         headers = [(name.encode(), value.encode()) for name, value in problem_headers(error).items()]

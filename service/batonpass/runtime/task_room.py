@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Final
+from contextlib import contextmanager
 
 from batonpass.core.state.errors import LimitExceeded, ProtocolError
 from batonpass.core.state.ids import GroupId
@@ -13,7 +12,6 @@ from batonpass.core.state.model import Group
 from batonpass.core.state.topology import next_topology, with_partitions
 
 TASKS_TOTAL_MAX = 300_000
-_NONE_NEEDED: Final = nullcontext()
 
 
 class TaskRoom:
@@ -25,17 +23,17 @@ class TaskRoom:
         self._groups = groups
         self._claimed: dict[GroupId, int] = {}
 
-    def claim(self, group: Group, item: Input) -> AbstractContextManager[None]:
+    @contextmanager
+    def claim(self, group: Group, item: Input) -> Iterator[None]:
         """Keep room within the block for the tasks that the group has once ``item`` is carried out.
 
         Raises:
             LimitExceeded: when it would have more tasks than now, and there is no room for them.
         """
         wanted = _tasks_after(group, item)
-        return self._claim(group, wanted) if wanted > len(group.table.ids) else _NONE_NEEDED
-
-    @contextmanager
-    def _claim(self, group: Group, wanted: int) -> Iterator[None]:
+        if wanted <= len(group.table.ids):
+            yield
+            return
         sizes = {one.id: len(one.table.ids) for one in self._groups()}
         for group_id, claimed in self._claimed.items():
             sizes[group_id] = max(sizes.get(group_id, 0), claimed)

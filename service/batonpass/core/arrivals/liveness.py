@@ -66,8 +66,7 @@ def notice_return(draft: DecisionDraft, before: Soft, member: Member) -> bool:
 
     If the present target gives it nothing new because it was not there, the group is placed anew.
     """
-    then = View(draft.group, before, draft.now_ms)
-    was_overdue = then.is_overdue(member) and then.availability(member.id) is Availability.OVERDUE
+    was_overdue = View(draft.group, before, draft.now_ms).availability(member.id) is Availability.OVERDUE
     missing = draft.soft.placed_without
     if not was_overdue and member.id not in missing:
         return False

@@ -93,7 +93,7 @@ class GroupConfig:
     load_patience_ms: int = _number(600_000, 1_000, _DAY_MS)
     load_cooldown_ms: int = _number(3_600_000, 60_000, 7 * _DAY_MS)
     other_assignor: str = ""
-    max_heartbeats_per_s: int = _number(1_500, 1, 1_000_000)
+    max_heartbeats_per_s: int = _number(1_000, 1, 1_000_000)
 
     def warmup_budget(self, stateful_tasks: int) -> int:
         """Return how many extra copies the group may have at once, at least 1."""
