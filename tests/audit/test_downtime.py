@@ -226,6 +226,21 @@ def test_a_parked_task_has_no_gap() -> None:
     assert len(gaps_of([*rows, row(12, 102, "parked", task="0_0"), *taken(5_000)])) == 1
 
 
+def test_a_task_is_not_down_while_an_owner_runs_it_who_was_told_nothing() -> None:
+    """Of two at once (L1) one stops, and a third one begins; once the first is told to stop, nobody is sure to run it."""
+    two = [
+        row(6, 50, "active", task="0_0", member="b.1", token=2, ready=True),
+        row(7, 53, "reported", task="0_0", member="b.1", word="running"),
+        row(8, 100, "revoked", task="0_0", member="b.1"),
+        row(9, 101, "released", task="0_0", member="b.1"),
+    ]
+    assert len(gaps_of([*settings(), *a_runs(), *two, *taken(131, "c.1", ready=False)])) == 1
+    assert second_gap(*two, given(101)[0], *taken(131, "c.1"))["from"] == 101
+    restoring = row(5, 10, "reported", task="0_0", member="a.1", word="restoring")
+    *_, gap = gaps_of([*settings(), *a_runs()[:3], restoring, *two, *taken(131, "c.1")])
+    assert (gap["runner"], gap["from"], gap["to"]) == ("b.1", 101, 134)
+
+
 def test_gaps_are_cut_at_the_ends_of_the_day() -> None:
     yesterday = [*settings(), *a_runs(up_s=-7_200), *given(-60)]
     (found,) = gaps_of([*yesterday, *taken(5)])

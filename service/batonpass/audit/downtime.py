@@ -20,7 +20,7 @@ DEATHS: Final = ("expired", "fenced", "evicted", "replaced", "taken-over")
 
 def gap_after(run: Run, ledger: Ledger, begin_ms: int, end_ms: int) -> Gap | None:
     """Return the gap between a run and the next one, as far as it is of the day; None: there is none."""
-    since_ms = None if run.parked else _down_since(run, ledger)
+    since_ms = None if run.parked or ledger.runs_beside(run) else _down_since(run, ledger)
     until_ms = run.next_up.ms if run.next_up is not None else end_ms
     if since_ms is None or not (since_ms < end_ms and until_ms > begin_ms):
         return None

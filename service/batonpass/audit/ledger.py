@@ -539,6 +539,20 @@ class Ledger:
             and run.runner not in self.excused
         )
 
+    def runs_beside(self, run: Run) -> bool:
+        """Whether another owner, who was told nothing, ran the task when a run ended, and has it still (L1)."""
+        down = run.down
+        return down is not None and any(
+            copy.last_act == GRANT
+            and copy.interval is not None
+            and copy.interval.began.seq < down.seq
+            and copy.interval.running_ms is not None
+            and copy.interval.running_ms < down.ms
+            and not self.order.loses(copy.interval.began.seq, down.seq)
+            for member, copy in self.tasks[run.task].copies.items()
+            if member != run.runner
+        )
+
     def _note_overlap(self, task: Task, copy: Copy, entry: Entry) -> None:
         """Note a grant while others might still run the task, whose stop is in no record that was lost."""
         others = [
