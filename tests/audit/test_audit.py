@@ -70,6 +70,17 @@ def test_whatever_was_planted_is_found_where_it_was_planted(audited: Audited) ->
     assert {*VARIANTS, "calm", "otherwise", "older", "streams"} == {*FATAL, *NOTICED, "calm", "clean", "streams"}
 
 
+def test_of_a_group_that_was_not_read_whole_no_figure_is_known_but_its_records(audited: Audited) -> None:
+    known = {
+        one.group: {name for name, value in one.measures.items() if value is not None} for one in audited.result.groups
+    }
+    assert "hole" in audited.result.unread
+    assert {group for group, names in known.items() if names == {"records"}} == audited.result.unread
+    assert all(one.downtime_by_cause == {} for one in audited.result.groups if one.group in audited.result.unread)
+    told = {one.group for one in audited.result.findings if one.law == "downtime-objective"}
+    assert not told & audited.result.unread
+
+
 def test_the_result_is_handed_out_once(audited: Audited) -> None:
     """The verdict can be printed before Spark has ended; it is the one that is returned."""
     assert [one is audited.result for one in audited.results] == [True]

@@ -23,7 +23,7 @@ from tests.postgres.test_upkeep import sql
 
 from batonpass.audit import runs
 from batonpass.audit.database import libpq_url
-from batonpass.audit.findings import AuditResult, Before, Finding, GroupDay, Severity
+from batonpass.audit.findings import AuditResult, Before, GroupDay
 from batonpass.audit.runs import Run, Stopped, beating, reason_of, recorded, stoppable, to_json
 from batonpass.postgres.audits import PostgresAudits
 from batonpass.runtime.audits import AuditState
@@ -356,11 +356,13 @@ async def test_a_verdict_may_be_written_again_with_advice_and_the_next_day_knows
 
 async def test_the_trend_leaves_out_groups_that_were_not_read_whole(engine: AsyncEngine, database_url: str) -> None:
     """Their availability says too little; the page of their own day has them in no sum either."""
-    days = tuple(GroupDay(group, {"availability": one}) for group, one in (("read", 0.99), ("unread", 0.5)))
-    notice = Finding("unread", "replay-incomplete", Severity.NOTICE, None, None, "without record 7")
+    days = (
+        GroupDay("read", {"availability": 0.99}),
+        GroupDay("unread", {"availability": 0.5, "records": 7}).unknown(),
+    )
 
     async def least(*groups: GroupDay) -> dict[date, float]:
-        result = replace(clean_result(), groups=groups, findings=(notice,))
+        result = replace(clean_result(), groups=groups)
         await asyncio.to_thread(during, database_url, lambda run: run.finish(result, report=None))
         found = await asyncio.to_thread(runs.before, database_url, DAY + timedelta(days=1))
         return dict(found.availability)

@@ -84,6 +84,10 @@ class GroupDay:
     measures: Mapping[str, float | int | None]
     downtime_by_cause: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
+    def unknown(self) -> GroupDay:
+        """Return it as that of a group that was not read whole: nothing is known but how many records were read."""
+        return GroupDay(self.group, {**dict.fromkeys(self.measures), "records": self.measures["records"]})
+
 
 Value = int | float | str | bool | None
 """The value of a setting."""

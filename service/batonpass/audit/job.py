@@ -16,12 +16,7 @@ from batonpass.audit import parquet, report, runs, spread, whatif
 from batonpass.audit.checks import beyond_heads, log_ends
 from batonpass.audit.database import rows
 from batonpass.audit.export import NotOver, export_day
-from batonpass.audit.findings import (
-    AuditResult,
-    Pictures,
-    kept_of,
-    without_consequences,
-)
+from batonpass.audit.findings import UNREAD, AuditResult, Pictures, kept_of, without_consequences
 from batonpass.audit.measures import notices
 from batonpass.audit.pictures import pictures
 from batonpass.audit.places import put
@@ -200,10 +195,10 @@ def _verdict(tables: DayTables, audit: Audit, tell: Tell, log_lines: Sequence[st
             # work of keeping it.
             results = results.persist(StorageLevel.MEMORY_AND_DISK_DESER)
         groups = spread.group_results(results)
-    days = {one.group: one.day for one in groups if one.day is not None}
-    ends = [*log_ends(plan), *beyond_heads(tables.rows, plan)]
-    every = [*ends, *(one for group in groups for one in group.found), *notices(days, audit.objective)]
-    findings, left_out = kept_of(without_consequences(every))
+    found = [*log_ends(plan), *beyond_heads(tables.rows, plan), *(one for group in groups for one in group.found)]
+    unread = {one.group for one in found if one.law in UNREAD}
+    days = {one.group: one.day.unknown() if one.group in unread else one.day for one in groups if one.day is not None}
+    findings, left_out = kept_of(without_consequences([*found, *notices(days, audit.objective)]))
     for one in groups:
         left_out.update(one.left_out)
     drawn = Pictures()

@@ -26,8 +26,7 @@ from adbc_driver_manager import Error
 
 from batonpass.advisory_locks import AUDIT_LOCK
 from batonpass.audit.database import DATE, INT, LONG, TEXT, bind, connected, rows
-from batonpass.audit.findings import UNREAD, AuditResult, Before, Finding, ordered, summary
-from batonpass.audit.plan import quoted
+from batonpass.audit.findings import AuditResult, Before, Finding, ordered, summary
 from batonpass.codec.answers import rfc3339
 from batonpass.database_url import DatabaseUrl
 
@@ -184,16 +183,14 @@ DAYS_BEFORE: Final = 30
 """For how many days the availability is shown beside the day's."""
 
 _AVAILABLE: Final = (
-    "select day, min(available) as least from ("  # noqa: S608 - our own words
-    "   select day, (measures -> 'measures' ->> 'availability')::float8 as available from audit_daily d"
-    "   where day >= '{first}' and day < '{day}' and not exists (select from audit_findings f"
-    f"   where f.run_id = d.run_id and f.group_name = d.group_name and law in ({', '.join(map(quoted, sorted(UNREAD)))}))"
-    " ) as whole where available is not null group by day order by day"
+    "select day, min((measures -> 'measures' ->> 'availability')::float8) from audit_daily"
+    " where day >= '{first}' and day < '{day}' and measures -> 'measures' ->> 'availability' is not null"
+    " group by day order by day"
 )
 
 
 def before(url: str, day: date) -> Before:
-    """Return what audits of the days before said. A group that was not read whole is in no day's availability.
+    """Return what audits of the days before said.
 
     Raises:
         adbc_driver_manager.Error: when the database cannot be read.
