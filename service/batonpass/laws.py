@@ -49,32 +49,31 @@ class Meaning(NamedTuple):
 
 MEANINGS: Final[Mapping[str, Meaning]] = {
     "L2": Meaning(
-        "stored rows are missing, damaged, or contradict each other",
+        "stored rows are missing or wrong",
         (
-            "The coordinator starts from these rows, and nothing else that is said of these groups is proven until it is"
-            " known who or what changed them. Records of streams are not touched."
+            "The coordinator starts from these rows, and nothing else said of these groups is proven until you know who or"
+            " what changed them. Records of streams are not touched."
         ),
         (
             "Find out who or what changed rows: a statement by hand, a restore of single tables, a disk. Until you know,"
-            " leave coordinators as they are: start none, because it would begin from these rows, and end only one that does"
-            " not own the group (L4). The last step is a restore: stop every coordinator first, and restore the whole database, never single"
-            " tables: every group goes back to the backup. Run `batonpass db recovered` before a coordinator starts on it"
-            " (docs/operations.md, Backup and restore)."
+            " leave coordinators as they are: start none, and end only one that does not own the group (L4). The last step:"
+            " stop every coordinator, restore the whole database, never single tables (every group goes back to the backup),"
+            " and run `batonpass db recovered` before one starts (docs/operations.md, Backup and restore)."
         ),
     ),
     "L1": Meaning(
-        "two members may have run a task at the same time",
+        "two members may have run a task at once",
         (
-            "Both may have processed the same records. A sink that checks the fencing token refused the older member; any"
+            "Both may have processed the same records. A sink that checks the fencing token refused the older owner; any"
             " other sink may have records twice, or older values over newer ones."
         ),
         (
-            "`batonpass members GROUP` shows who has the task: end the process of any other. Then check what the sinks took"
-            " since then."
+            "If it is not over, end the process of the older owner, which is named first; `evict` has it stop where you"
+            " cannot reach it. Then check what the sinks took since."
         ),
     ),
     "L4": Meaning(
-        "a coordinator wrote after another one had taken over",
+        "a coordinator wrote after another had taken over",
         "Members may have been told different things.",
         (
             "See which coordinators are alive, and end the one that is not the owner; if L2 is broken in the group too, start"
@@ -83,7 +82,7 @@ MEANINGS: Final[Mapping[str, Meaning]] = {
         ),
     ),
     "L3": Meaning(
-        "after a restart a coordinator did not go on from what was stored",
+        "a restart did not go on from what was stored",
         "Members may have been told different things.",
         "Treat it as a break of L2.",
     ),
@@ -96,17 +95,17 @@ MEANINGS: Final[Mapping[str, Meaning]] = {
         ),
     ),
     "L10": Meaning(
-        "a decision comes out differently when it is made again",
+        "a decision comes out differently when made again",
         "Its input was changed afterwards, or the program is not deterministic. Data are not affected by that alone.",
         "Keep the day's rows and send them to the project.",
     ),
     "L7": Meaning(
-        "a task was taken from its owner for a member that had to restore it first",
+        "a task was moved to a member that had to restore it first",
         "No data are lost; the task stood still for longer than it had to.",
         "See whether the task runs again. Then send the finding to the project: it is a defect.",
     ),
     "L8": Meaning(
-        "a task was handed over too often, or more copies were made than allowed",
+        "too many handovers, or more copies than allowed",
         "Data are right; brokers, disks and workers had more to do.",
         (
             "See whether it goes on; pause the group if it does: `batonpass pause GROUP --for 30m` holds moves for balance,"
@@ -114,7 +113,7 @@ MEANINGS: Final[Mapping[str, Meaning]] = {
         ),
     ),
     "L9": Meaning(
-        "a group did not come to rest, or its state contradicts itself",
+        "a group did not come to rest, or contradicts itself",
         "Tasks may stay where they should not be. Data are right as long as no other law is broken.",
         "See what the group waits for.",
     ),
@@ -152,7 +151,7 @@ PARTICULAR: Final = (
         "L2",
         r"cannot be read: .*(newer program|this program reads up to)",
         Meaning(
-            "a record cannot be read; a newer version of Batonpass may have written it",
+            "a record cannot be read; a newer version may have written it",
             "If so, nothing is damaged, but from that record on the audit could not judge the group.",
             (
                 "Audit the day with the newest version of Batonpass that ran on this database. If it cannot read the record"

@@ -85,6 +85,7 @@ def found(rows: Sequence[Row], *, groups: Sequence[GroupPlan] = (), lawful: bool
             "detail": one.detail,
             "sequences": list(one.sequences),
             "at": list(one.at),
+            "others": list(one.others),
         }
         for plan in groups or [plan_of(rows, **bounds)]
         for one in folded(rows, plan, lawful=lawful).kept.first()

@@ -68,8 +68,9 @@ FINDINGS = (
         "orders-2",
         "orders-1 and orders-2 both ran 0_7 for 4.2 s from 14:12:07.310: orders-2 was granted it under fencing token 41"
         " before orders-1 had confirmed that it stopped.",
-        (18_204, 18_211),
-        (at_ms(14, 12, 7), at_ms(14, 12, 11)),
+        (18_011, 18_204),
+        (at_ms(13, 40, 2), at_ms(14, 12, 7), at_ms(14, 12, 11)),
+        ("orders-1",),
     ),
     Finding(
         "orders",

@@ -294,6 +294,11 @@ def test_who_is_named_is_who_might_still_run_the_task() -> None:
     both = "while b and a might still run it: they had not confirmed, were not gone, and still had leases"
     assert third["detail"] == f"granted at {clock(3)} {both}, still so {STILL}"
     assert third["sequences"] == [1, 2, 3]
+    assert [(one["others"], one["member"]) for one in (first, then, third)] == [
+        (["a"], "b"),
+        (["a"], "c"),
+        (["b", "a"], "c"),
+    ]
 
 
 def test_who_may_have_confirmed_in_a_lost_record_is_not_named() -> None:

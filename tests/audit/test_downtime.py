@@ -227,7 +227,7 @@ def test_a_parked_task_has_no_gap() -> None:
 
 
 def test_a_task_is_not_down_while_an_owner_runs_it_who_was_told_nothing() -> None:
-    """Of two at once (L1) one stops, and a third one begins; once the first is told to stop, nobody is sure to run it."""
+    """Of two at once (L1) one stops, and a third begins. If the first is told to stop, nobody is sure to run it."""
     two = [
         row(6, 50, "active", task="0_0", member="b.1", token=2, ready=True),
         row(7, 53, "reported", task="0_0", member="b.1", word="running"),

@@ -192,7 +192,7 @@ def test_a_warmup_of_an_hour_that_nothing_is_known_of_is_stuck() -> None:
     assert (found["sequences"], found["at"]) == ([50, 60], [MIDNIGHT_MS + 600_000, MIDNIGHT_MS + 4_200_000])
     assert found_in(warmed(600, 599.999 + HOUR_S), "stuck-warmup") == []
     (still,) = found_in(warmed(600), "stuck-warmup", MIDNIGHT_MS + 3 * HOUR_MS)
-    assert still["detail"].endswith("in 2 h 50 min, still so when the day ended")
+    assert still["detail"].endswith("in 2 h 50 min, still so at the end of what was read")
     assert found_in(warmed(600), "stuck-warmup", MIDNIGHT_MS + HOUR_MS) == []
 
 
@@ -261,7 +261,7 @@ def test_a_task_without_an_owner_for_long_is_a_notice_with_its_last_owner() -> N
     assert (found["task"], found["member"], found["sequences"]) == ("0_0", "a.1", [11])
     assert found["at"] == [MIDNIGHT_MS + 101_000, MIDNIGHT_MS + 101_000 + 40 * MINUTE_S * 1_000]
     (still,) = found_in(rows[:-2], "stuck-task")
-    assert still["detail"].endswith(", still so when the day ended")
+    assert still["detail"].endswith(", still so at the end of what was read")
     assert still["at"] == [MIDNIGHT_MS + 101_000]
     assert found_in([*rows[:-2], *taken(101 + 10 * MINUTE_S)], "stuck-task") == []
 

@@ -46,23 +46,21 @@ def test_a_card_says_when_it_was_first_and_last_so_and_whether_it_is_over() -> N
     def when(*findings: Finding, **more: Any) -> str:
         (one,) = told(*findings, **more)
         (card,) = one["cards"]
-        assert card["when"] == one["when"]
-        return str(card["when"])
+        assert (card["standing"], card["when"]) == (one["standing"], one["when"])
+        return f"{card['standing'].words}, {card['when']}"
 
-    over = "at 04:00:01; over since 04:00:01, for 19 h 59 min"
-    assert when(once) == when(found("L7", "taken at 1", at_ms(3), at_ms(4, 0, 1))) == over
+    assert when(once) == when(found("L7", "taken at 1", at_ms(3), at_ms(4, 0, 1))) == "over, at 04:00:01"
     flaps = found("flapping-member", "went", at_ms(3), at_ms(4))
-    assert when(flaps) == "first 03:00:00, last 04:00:00; over since 04:00:00, for 20 h"
-    assert when(flaps, so_far_ms=at_ms(5)) == "first 03:00:00, last 04:00:00; over since 04:00:00, for 1 h"
-    assert when(again, once) == "first 04:00:01, last 14:31:40; over since 14:31:40, for 9 h 28 min"
-    unknown = "first 04:00:01, last 14:31:40; the log of the day cannot tell"
+    assert when(flaps) == when(flaps, so_far_ms=at_ms(5)) == "over, 03:00:00 to 04:00:00"
+    assert when(flaps, so_far_ms=at_ms(4)) == "not over, since 03:00:00"
+    assert when(again, once) == "over, 04:00:01 to 14:31:40"
+    unknown = "not known, 04:00:01 to 14:31:40"
     assert when(again, once, left_out={"L7": 1}) == unknown, "who was not kept came later"
-    assert when(found("L7", "taken")) == "the log of the day cannot tell"
-    assert when(found("L9", f"{STILL}: it waits", at_ms(4, 0, 1))) == "at 04:00:01; not over when the day ended"
-    assert when(found("L9", f"{STILL}: it waits", at_ms(4)), so_far_ms=at_ms(5)) == "at 04:00:00; not over at 05:00:00"
+    assert when(found("L7", "taken")) == "not known, "
+    assert when(found("L9", f"{STILL}: it waits", at_ms(4, 0, 1))) == "not over, since 04:00:01"
     beyond = found("L1", "granted, until a minute after midnight", at_ms(23), at_ms(23, 59) + 120_000)
-    assert when(beyond) == "at 00:01:00; not over when the day ended"
-    assert when(found("L2", "record 7 is missing", at_ms(4))) == "at 04:00:00; not over: rows stay as they are"
+    assert when(beyond) == "not over, since 00:01:00"
+    assert when(found("L2", "record 7 is missing", at_ms(4))) == "not over, rows stay as they are"
 
 
 def test_what_happened_in_a_group_with_wrong_rows_may_go_on() -> None:
@@ -73,20 +71,26 @@ def test_what_happened_in_a_group_with_wrong_rows_may_go_on() -> None:
         assert standing["L7"] is Standing.UNKNOWN
         standing = {one["law"]: one["standing"] for one in told(first, replace(lost, group="clicks"))}
         assert standing["L7"] is Standing.OVER
-    rows = found("L2", "record 9 is missing", at_ms(3))
-    source = report.as_html(day_with(first, rows))
-    assert source.count("L2 is broken in it too: nothing said of it here is proven before that") == 1
-    assert "L2 is broken in it too" not in report.as_html(day_with(first, replace(rows, group="clicks")))
 
 
 def test_the_last_command_says_whether_it_goes_on() -> None:
-    """It stands in the first line as well where the log of the day cannot tell."""
     last = "batonpass audit --day today --group orders --no-what-if"
-    for unknown in (False, True):
-        source = report.as_html(day_with(found("L9", "it waits", *[] if unknown else [at_ms(4)])))
-        assert "the last command of each says whether it goes on" in source
-        assert re.sub(r"</?span[^>]*>", "", source).count(last) == 1 + unknown
+    source = report.as_html(day_with(found("L9", "it waits")))
+    assert "Not known of 1 of 1: the last command of each says." in source
+    assert re.sub(r"</?span[^>]*>", "", source).count(last) == 1
     assert commands_of(found("L9", "it waits"), DAY)[-1] == last
+
+
+def test_the_page_says_once_which_commands_need_a_coordinator() -> None:
+    """And what to do without one: to start it over wrong rows would do harm."""
+    late, rows = found("L9", "it waits", at_ms(4)), found("L2", "record 9 is missing", at_ms(3))
+    for findings, start in (
+        ((late, late), "start one for the others"),
+        ((late, rows), "start none before L2 is settled"),
+    ):
+        source = report.as_html(day_with(*findings))
+        assert source.count("If no coordinator runs") == source.count(f"</code> answer: {start}.") == 1
+    assert "If no coordinator runs" not in report.as_html(day_with(found("what-if-incomplete", "no time was left")))
 
 
 def test_rows_that_are_wrong_are_found_again_by_the_audit_of_the_same_day() -> None:
@@ -101,39 +105,54 @@ def test_no_command_tells_whether_other_settings_can_be_tried() -> None:
     assert '<pre class="commands">' not in report.as_html(day_with(untried))
 
 
-STILL_BOTH = found("L1", f"granted at 1 while b might still run it, still so {STILL}", at_ms(20))
+STILL_BOTH = replace(
+    found("L1", f"granted at 1 while b might still run it, still so {STILL}", at_ms(20)), others=("b",)
+)
 
 
 def test_two_owners_of_now_come_before_everything() -> None:
     """While both write, each minute costs more than not to know who changed rows."""
     rows = found("L2", "record 9 is missing", at_ms(3))
-    assert commands_of(STILL_BOTH, DAY)[0] == "batonpass db status"
+    assert commands_of(STILL_BOTH, DAY)[0] == "batonpass members orders"
     first, then = told(rows, STILL_BOTH)
     assert (first["law"], then["law"]) == ("L1", "L2")
-    assert first["cards"][0]["unproven"] == "L2 is broken in it too: have one of them stop before that"
-    assert headline(day_with(rows, STILL_BOTH)) == "L1 and L2 were broken, in 1 group."
+    assert headline(day_with(rows, STILL_BOTH)) == (
+        "Two members may have run a task at once (L1); 1 more law broken, L2, in 1 group."
+    )
     over = replace(STILL_BOTH, detail="granted at 1 while b might still run it, until 2, when b had stopped")
     assert [one["law"] for one in told(over, rows)] == ["L2", "L1"]
-    assert "batonpass db status" not in commands_of(over, DAY)
+    evict = "batonpass evict orders b"
+    assert evict in commands_of(STILL_BOTH, DAY)
+    assert evict not in commands_of(over, DAY), "there is nobody to stop"
 
 
 def test_the_first_screen_says_in_words_what_happened_to_which_task_and_when() -> None:
     source = report.as_html(day_with(STILL_BOTH, found("flapping-member", "went", at_ms(3), at_ms(4), task=None)))
     row, notice = re.findall(r"<tr class.*?</tr>", source.partition("</header>")[0], re.DOTALL)
-    assert "two members may have run a task at the same time</a> (L1)" in row
-    assert "<td>0_7 of orders</td><td>at 20:00:00; not over when the day ended</td>" in row
-    assert "<td>orders</td><td>first 03:00:00, last 04:00:00; over since" in notice
+    assert "two members may have run a task at once</a> (L1)" in row
+    assert '<td>0_7 of orders (b and a)</td><td><b class="still">not over</b>, since 20:00:00</td>' in row
+    assert '<td>orders</td><td><b class="over">over</b>, 03:00:00 to 04:00:00</td>' in notice
+
+
+def test_of_two_owners_all_are_named_by_their_names_and_commands_have_the_id() -> None:
+    """The older ones first: they are to stop."""
+    drawn = "0f0e0d0c-0000-4000-8000-00000000000a"
+    both = replace(STILL_BOTH, others=(drawn,), detail=STILL_BOTH.detail.replace("while b", f"while {drawn}"))
+    source = report.as_html(day_with(both, names={"orders": {drawn: "w1, run 2"}}))
+    assert source.count("w1, run 2 and a") == 3
+    (command,) = re.findall(r"^batonpass evict .*", source, re.MULTILINE)
+    assert re.sub(r"<.*?>", "", command) == f"batonpass evict orders {drawn}"
 
 
 def test_what_was_so_from_a_grant_on_is_told_from_then_on() -> None:
     said = "granted at 1 while b might still run it, until 2, when b had stopped"
     over = replace(found("L1", said, at_ms(3), at_ms(20, 36), at_ms(20, 38)), sequences=(7, 9))
-    assert told(over)[0]["when"].startswith("first 20:36:00, last 20:38:00; over since 20:38:00")
+    assert told(over)[0]["when"] == "20:36:00 to 20:38:00"
 
 
 def test_a_time_before_the_day_has_its_date() -> None:
     before = replace(STILL_BOTH, sequences=(7,), at=(at_ms(-4),))
-    assert told(before)[0]["when"] == "at 2026-11-19 20:00:00; not over when the day ended"
+    assert told(before)[0]["when"] == "since 2026-11-19 20:00:00"
     assert "Records 7; at 2026-11-19 20:00:00." in report.as_html(day_with(before))
 
 
@@ -162,7 +181,7 @@ def test_what_to_begin_with_stands_first_everywhere() -> None:
     findings = [found(name, "granted to nobody", at_ms(4), group=name) for name in names]
     assert [one["law"] for one in told(*findings)] == ["L2", "L1", "L4", "stuck-task", "L7", "flapping-member"]
     source = report.as_html(day_with(*findings))
-    assert "L2, L1, L4 and L7 were broken" in source
+    assert "Stored rows are missing or wrong (L2); 3 more laws broken, L1, L4 and L7, in 4 groups." in source
     heads = re.findall(r"<h3>.*?</span> .*? \(([\w-]+)\) · ", source)
     lines = re.findall(r'<a href="#found-\d">.*?</a> \(([\w-]+)\)', source)
     assert heads == lines == ["L2", "L1", "L4", "stuck-task", "L7", "flapping-member"]
@@ -248,12 +267,12 @@ def test_the_headline_says_whether_it_is_over() -> None:
     once, again = found("L7", "taken", at_ms(3), at_ms(4)), found("L4", "wrote", at_ms(20, 30))
     assert said(once, again, found("futile-probes", "nothing")) == "Yes, as far as the log of the day tells."
     waits, lost = found("L9", f"{STILL}: it waits", at_ms(4)), found("L2", "lost", group="clicks")
-    assert said(once, waits) == "No: L9 is not. The rest is over."
-    assert said(waits, lost) == "No: L2 and L9 are not."
-    unknown = "The log of the day cannot tell of L7: run the commands that are named there."
-    assert said(once, again, left_out={"L7": 1}) == f"{unknown} The rest is over."
-    assert said(once, waits, lost, left_out={"L7": 1}) == f"No: L2 and L9 are not. {unknown}"
-    assert said(found("futile-probes", "nothing")).startswith("The log of the day cannot tell of futile-probes")
+    assert said(once, waits) == "No, 1 of 2 is not."
+    assert said(waits, lost) == "No, 2 of 2 are not."
+    unknown = "the last command of each says."
+    assert said(once, again, left_out={"L7": 1}) == f"Not known of 1 of 2: {unknown}"
+    assert said(found("futile-probes", "nothing")) == f"Not known of 1 of 1: {unknown}"
+    assert said(once, waits, lost, left_out={"L7": 1}) == "No, 2 of 3 are not."
 
 
 def stuck(task: str, *at: int, group: str = "orders", ends: bool = False) -> Finding:
@@ -351,9 +370,13 @@ def test_the_advice_to_pause_has_the_command_and_what_it_holds() -> None:
 
 def test_the_headline_says_in_how_many_groups_of_how_many() -> None:
     one = found("L7", "taken", group="clicks")
-    assert headline(day_with(one)) == "L7 was broken, in 1 group."
+    said = "A task was moved to a member that had to restore it first (L7), in 1 group"
+    assert headline(day_with(one)) == f"{said}."
     more = (*clean_result().groups, *(replace(clean_result().groups[0], group=f"g{number}") for number in range(2)))
-    assert headline(day_with(one, groups=more)) == "L7 was broken, in 1 group of 3."
+    assert headline(day_with(one, groups=more)) == f"{said} of 3."
+    token = found("L1", "granted at 1 under token 4, which is not above 5")
+    assert headline(day_with(token)) == "A fencing token did not grow (L1), in 1 group."
+    assert headline(day_with(token, STILL_BOTH)) == "Two members may have run a task at once (L1), in 1 group."
 
 
 def test_a_folded_card_names_its_task_and_is_told_whole() -> None:

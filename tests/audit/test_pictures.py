@@ -1,5 +1,7 @@
 """Which hour of a group is worth an assignment."""
 
+from dataclasses import replace
+
 from batonpass.audit.findings import Finding, Severity
 from batonpass.audit.pictures import broken_hours
 
@@ -17,6 +19,12 @@ def broken(group: str, *hours: float) -> Finding:
 def test_the_hour_of_a_broken_law_is_the_worst() -> None:
     """Not the hour of an older record that proves it."""
     assert broken_hours([broken("a", 2.5, 20.5)], BEGIN_MS, END_MS) == [("a", BEGIN_MS + 20 * HOUR_MS)]
+
+
+def test_the_hour_of_two_owners_is_that_in_which_the_second_was_granted_the_task() -> None:
+    """Not that in which one of them stopped."""
+    over = replace(broken("a", 2.5, 20.5, 22.5), sequences=(1, 2))
+    assert broken_hours([over], BEGIN_MS, END_MS) == [("a", BEGIN_MS + 20 * HOUR_MS)]
 
 
 def test_the_hour_with_the_most_broken_laws_wins() -> None:

@@ -11,7 +11,7 @@ from tests.audit.small_day import DAY, SCENARIO
 from tests.runtime.stories import STORIES, StoryScene, fails_to_be_placed, hands_over, is_suspected
 from tests.runtime.test_historian import Written, played
 
-from batonpass.audit.findings import FINDINGS_PER_LAW
+from batonpass.audit.findings import FINDINGS_PER_LAW, STILL
 from batonpass.codec.generations import PROBE
 from batonpass.core.state.records import ProbeScheduled, RebalanceScheduled
 from batonpass.days.generate import rows_of
@@ -29,7 +29,7 @@ CODE = "code-1"
 def test_a_story_is_made_again_to_the_same(story: Callable[[], StoryScene], *, traced: bool) -> None:
     found = written(story)
     again = made_again("g", found, traced=traced)
-    assert [one for one in again.kept.first() if not one.detail.startswith("when the day ended")] == []
+    assert [one for one in again.kept.first() if not one.detail.startswith(STILL)] == []
     assert again.replayed == (len(found) if traced else 0)
 
 

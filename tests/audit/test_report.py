@@ -37,6 +37,7 @@ from batonpass.audit.findings import (
     headline,
     named,
     summary,
+    time_of,
 )
 from batonpass.audit.morning import CAUSES_SHOWN, Morning, cause_of
 from batonpass.audit.report import as_html
@@ -129,13 +130,13 @@ def test_the_report_fetches_nothing_from_anywhere_else(source: str) -> None:
 
 def test_the_verdict_comes_first_and_in_words(source: str) -> None:
     text = Page(source).text
-    assert "L1 and L7 were broken, in 1 group of 3." in text
+    assert "Two members may have run a task at once (L1); 1 more law broken, L7, in 1 group of 3." in text
     for sentence in (
-        "two members may have run a task at the same time (L1) · 4 times 0_7 of orders at 14:12:11; the log of the day",
-        "at 14:31:40; over since 14:31:40, for 9 h 28 min batonpass explain orders 0_3",
+        "two members may have run a task at once (L1) · 4 times 0_7 of orders (orders-1 and orders-2) not known , 14:12:07 to",
+        "0_3 of orders over , at 14:31:40",
     ):
         assert sentence in text
-        assert text.index(sentence) < text.index("Findings")
+        assert text.index(sentence) < text.index("What to do now.")
     for sentence in (
         "The audit made 21,700 decisions again, with the same code: every one of them came out the same.",
         "99.94 % least available group 21 min 25 s downtime of all tasks",
@@ -149,7 +150,7 @@ def test_every_finding_is_there_with_its_evidence(source: str) -> None:
     text = Page(source).text
     for one in sample_result().findings:
         assert one.detail in text
-    assert "Records 18,204, 18,211; at 14:12:07, 14:12:11." in text
+    assert "Records 18,011, 18,204; at 13:40:02, 14:12:07, 14:12:11." in text
     assert "and 10 more." in text
     assert "3 more were counted but not kept." in text
     assert text.index("had confirmed that it stopped") < text.index("11 of 12 probes")
@@ -173,12 +174,10 @@ def test_a_bad_day_is_told_by_law_the_worst_first_with_one_card_for_each_cause()
     made = as_html(bad_day())
     text = Page(made).text
     assert made.count('<details class="card">') == 6 * 4
-    places = [
-        text.index(f"({law}) · ", text.index("Findings")) for law in ("L2", "L1", "stuck-task", "L10", "L7", "L8")
-    ]
-    assert places == sorted(places)
+    told = re.findall(r"<h3>.*?</span> .*? \(([\w-]+)\) · ", made)
+    assert told == ["L2", "L1", "stuck-task", "L10", "L7", "L8"]
     assert (
-        "stored rows are missing, damaged, or contradict each other (L2) · 2,679 times · new g1 (54 tasks), g2 (54 tasks), g3 (54 tasks) and 1 more at 14:00:00;"
+        "stored rows are missing or wrong (L2) · 2,679 times · new g1 (54 tasks), g2 (54 tasks), g3 (54 tasks) and 1 more not over , rows"
         in text
     )
     assert "· 2,679 in 4 groups" in text
@@ -205,31 +204,27 @@ def test_a_finding_is_new_or_known_since_the_day_before() -> None:
     assert "g1 · 13 alike · 0_1 and 12 more · all of member m1 · known" in text
     assert "g2 · 13 alike · 0_2 and 12 more · all of member m1 · new" in text
     unknown = Page(as_html(replace(bad_day(), before=Before()))).text
-    assert "g2 · 13 alike · 0_2 and 12 more · all of member m1 · at 14:00:00; the log" in unknown
+    assert "g2 · 13 alike · 0_2 and 12 more · all of member m1 · not known , at 14:00:00" in unknown
     assert "Availability of the least available group on 3 days" in text
     assert "2026-11-18 99.94 %" in text
     assert "Availability of the least" not in unknown
 
 
-def test_a_group_that_was_not_read_whole_is_in_no_sum() -> None:
+def test_a_group_that_was_not_read_whole_is_in_no_figure() -> None:
+    """Tiles left it out and tables did not: two figures of one name."""
     odd = Finding("orders", "replay-incomplete", Severity.NOTICE, None, None, "record 7 is missing")
-    text = Page(as_html(replace(sample_result(), findings=(odd,)))).text
-    assert (
-        "1 group (orders) could not be read whole: the figures of the day leave out what the tables have of that."
-        in text
-    )
-    assert "21 min" not in text.partition("Group orders")[0]
-
-
-def test_the_figures_of_a_day_of_which_no_group_was_read_whole_are_not_known() -> None:
-    """They were shown as 0 above tables that said otherwise; the reason is their title."""
-    whole = sample_result()
-    odd = Finding("orders", "replay-incomplete", Severity.NOTICE, None, None, "record 7 is missing")
-    made = as_html(replace(whole, groups=whole.groups[1:2], findings=(odd,)))
-    tiles = re.findall(r"<div([^>]*)><b>(.*?)</b><span>", made.partition('<section class="tiles"')[2])
-    assert [value for _, value in tiles] == [DASH] * 8
-    assert all("1 group (orders) could not be read whole" in title for title, _ in tiles)
-    assert 'title="' not in as_html(whole).partition('<section class="tiles"')[2].partition("</section>")[0]
+    clicks, orders, quiet = sample_result().groups
+    day = replace(sample_result(), groups=(clicks, orders.unknown(), quiet), findings=(odd,), recommendations=())
+    made = as_html(day)
+    text = Page(made).text
+    assert "1 group (orders) could not be read whole and is in no figure." in text
+    assert "21 min" not in text
+    assert "99.9999 % least available group" in text
+    rows = re.findall(r'<tr><th scope="row">orders</th>(.*?)</tr>', made)
+    assert [set(re.findall(r">([^<]+)</td>", row)) for row in rows] == [{"0", DASH, "21,480"}, {"0", DASH}]
+    assert text.index("Group orders") < text.index("Group clicks"), "it may have been the worst"
+    tiles = re.findall(r"<div><b>(.*?)</b><span>", as_html(replace(day, groups=(orders.unknown(),))))
+    assert tiles == [DASH] * 8
 
 
 def test_every_law_says_what_it_means_that_it_was_broken_and_what_to_do() -> None:
@@ -299,7 +294,7 @@ def test_a_day_under_way_is_shown_so_far() -> None:
     assert named(under_way) == "2026-11-20 so far, until 18:07 UTC"
     held = replace(under_way, groups=sample_result().groups)
     assert headline(held) == "Every law held so far."
-    assert headline(replace(sample_result(), so_far_ms=1)).endswith(" broken so far, in 1 group of 3.")
+    assert headline(replace(sample_result(), so_far_ms=1)).endswith(" broken, L7 so far, in 1 group of 3.")
     over = replace(held, so_far_ms=None)
     assert named(over) == "2026-11-20"
     assert "so far" not in headline(over)
@@ -357,6 +352,18 @@ def test_a_timeline_shows_the_tasks_to_which_most_happened() -> None:
     assert report.timeline_figure(many, [], WORST_HOUR_MS + HOUR_MS * 2) == (None, 0, 0)
 
 
+def test_the_mark_of_two_owners_is_where_the_second_was_granted_the_task() -> None:
+    """Not where one of them stopped, minutes later."""
+    begin, ended = WORST_HOUR_MS + 60_000, WORST_HOUR_MS + 600_000
+    both = [ran("0_1", "a", WORST_HOUR_MS), ran("0_1", "b", begin, ended)]
+    broken = Finding("orders", "L1", Severity.FATAL, "0_1", "b", "x", (1, 2), (WORST_HOUR_MS, begin, ended))
+    made, *_ = report.timeline_figure(both, [broken], WORST_HOUR_MS)
+    assert made is not None
+    mark = made["data"][-1]
+    assert (mark["name"], mark["x"]) == ("law broken", [time_of(begin)])
+    assert mark["customdata"] == [["two members may have run a task at once (L1)", "14:01:00.000"]]
+
+
 def test_nothing_is_drawn_beyond_what_was_read() -> None:
     minute = 60_000
     goes_on = [ran("0_1", "a", WORST_HOUR_MS + minute)]
@@ -411,10 +418,12 @@ def test_the_verdict_is_one_sentence_and_its_figures_another() -> None:
     )
     result = sample_result()
     assert summary(result).startswith(
-        "L1 and L7 were broken, in 1 group of 3. 3 groups, 21,880 records, 2 fatal findings,"
+        "Two members may have run a task at once (L1); 1 more law broken, L7, in 1 group of 3. 3 groups, 21,880 records, 2 fatal"
     )
     odd = replace(result, findings=tuple(replace(result.findings[0], law=law) for law in ("unbalanced", "L10", "L2")))
-    assert headline(odd) == "L2, L10 and unbalanced were broken, in 1 group of 3."
+    assert headline(odd).startswith(
+        "Stored rows are missing or wrong (L2); 2 more laws broken, L10 and unbalanced, in "
+    )
     assert [one["law"] for one in Morning(odd).found()] == ["L2", "L10", "unbalanced"]
     differing = replace(result, decisions_differing=3)
     assert "3 of them came out differently" in " ".join(Morning(differing).notes())

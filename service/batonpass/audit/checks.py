@@ -29,14 +29,14 @@ def one_owner(fact: Overlap, ledger: Ledger) -> Iterator[Wrong]:
     entry, others, until_ms, stopped = fact
     first, begin_ms = ledger.plan.first, ledger.begin_ms
     before = ", before the day began," if entry.seq < first else ""
-    holders = listed([one.member or "?" for one in others])
+    owners = tuple(one.member or "?" for one in others)
     had = "it had not confirmed, was not gone, and still had a lease"
     if len(others) > 1:
         had = "they had not confirmed, were not gone, and still had leases"
-    detail = f"granted at {time_of(entry.ms)}{before} while {holders} might still run it: {had}"
+    detail = f"granted at {time_of(entry.ms)}{before} while {listed(owners)} might still run it: {had}"
     found = wrong("L1", detail, *others, entry, task=entry.task, member=entry.member)
     is_of_day = (until_ms is None or until_ms >= begin_ms) and not ledger.order.loses(entry.seq, first - 1)
-    found = found._replace(every_day=is_of_day)
+    found = found._replace(every_day=is_of_day, others=owners)
     if ledger.order.loses(entry.seq):
         yield found
     elif until_ms is None:
@@ -163,11 +163,11 @@ def broken(fact: Fact, ledger: Ledger) -> Iterator[Finding]:
     Only a missing record between the ones that prove a finding matters; for a number of warmups, every one before.
     """
     for find in LAWS.get(type(fact), ()):
-        for law, detail, sequences, at, task, member, every_day in find(fact, ledger):
+        for law, detail, sequences, at, task, member, every_day, others in find(fact, ledger):
             first, last = sequences[0] if len(sequences) > 1 else -1, sequences[-1]
             is_proven = law not in NEED_EVERY_RECORD or not ledger.order.loses(first, last)
             if (last >= ledger.plan.first or every_day) and is_proven:
-                yield Finding(ledger.plan.group, law, FATAL, task, member, detail, sequences, at)
+                yield Finding(ledger.plan.group, law, FATAL, task, member, detail, sequences, at, others)
 
 
 def unreadable_snapshot(fact: Noted, ledger: Ledger) -> Iterator[Finding]:

@@ -94,6 +94,7 @@ class Wrong(NamedTuple):
     task: str | None = None
     member: str | None = None
     every_day: bool = False
+    others: tuple[str, ...] = ()
 
 
 def wrong(law: str, detail: str, *proof: Entry | None, task: str | None = None, member: str | None = None) -> Wrong:

@@ -15,7 +15,7 @@ from typing import Final
 
 from batonpass.audit.rows import Generation, Interval, Of, Warmup
 from batonpass.audit_words import amount, listed
-from batonpass.laws import MEANINGS, NOTICES, require_known
+from batonpass.laws import MEANINGS, NOTICES, TITLES, meaning_of, require_known
 
 FINDINGS_PER_LAW: Final = 50
 """How many findings of one law are kept for a group; the others are counted."""
@@ -49,7 +49,8 @@ class Finding:
         law: "L1" to "L10", or the name of a notice ("stuck-warmup", "flapping-member", ...): one that ``laws`` has.
         detail: one sentence in the field's words, with times.
         sequences: the sequence numbers of the records that prove it.
-        at: when these were written, in milliseconds since 1970.
+        at: when these were written, in milliseconds since 1970; behind them the end of what a grant began, if known.
+        others: of two owners or more, those from before ``member`` was granted the task.
     """
 
     group: str
@@ -60,6 +61,13 @@ class Finding:
     detail: str
     sequences: tuple[int, ...] = ()
     at: tuple[int, ...] = ()
+    others: tuple[str, ...] = ()
+
+    @property
+    def times(self) -> tuple[int, ...]:
+        """When it was so: a law is broken from the last of its records on, a notice holds from the first one on."""
+        last = min(len(self.sequences), len(self.at)) - 1
+        return self.at[last:] if self.severity is Severity.FATAL else self.at
 
     @property
     def is_urgent(self) -> bool:
@@ -228,7 +236,7 @@ class AuditResult:
         return len(self.findings) - self.fatal
 
 
-STILL: Final = "when the day ended"
+STILL: Final = "at the end of what was read"
 """What the sentence of a finding has in it that was still so then."""
 
 END_MISSING: Final = "the end of the log is missing: "
@@ -305,7 +313,7 @@ class Kept:
 
 
 def _place_of(one: Finding) -> tuple[object, ...]:
-    return (one.severity.value, one.at[-1] if one.at else -1, one.task or "", one.member or "", one.detail)
+    return (one.severity.value, one.times[:1], one.task or "", one.member or "", one.detail)
 
 
 def kept_of(findings: Iterable[Finding]) -> tuple[tuple[Finding, ...], Counter[str]]:
@@ -325,16 +333,19 @@ def named(result: AuditResult) -> str:
 
 
 def headline(result: AuditResult) -> str:
-    """Return the verdict in a sentence: whether every law held, and if not, which ones were broken, and where."""
+    """Return the verdict in a sentence: whether every law held, and if not, the worst that happened, and where."""
     so_far = "" if result.so_far_ms is None else " so far"
-    broken = result.broken
-    if not broken:
+    if not result.fatal:
         return f"Every law held{so_far}." if result.groups else f"Nothing happened{so_far or ' that day'}."
-    where = {one.group for one in result.findings if one.severity is Severity.FATAL}
-    verb = "was" if len(broken) == 1 else "were"
+    fatal = [one for one in ordered(result.findings) if one.severity is Severity.FATAL]
+    where = {one.group for one in fatal}
     of_all = f" of {len(result.groups):,}" if len(result.groups) > len(where) else ""
-    laws = listed(list(dict.fromkeys(one.law for one in ordered(result.findings) if one.law in broken)))
-    return f"{laws} {verb} broken{so_far}, in {amount(len(where), 'group')}{of_all}."
+    worst, *laws = dict.fromkeys(one.law for one in fatal)
+    # Of a law that has more than one meaning the worst has the law's own title.
+    titles = {meaning_of(worst, one.detail).title for one in fatal if one.law == worst}
+    title = TITLES[worst] if TITLES[worst] in titles else titles.pop()
+    more = f"; {amount(len(laws), 'more law')} broken, {listed(laws)}" if laws else ""
+    return f"{title[0].upper()}{title[1:]} ({worst}){more}{so_far}, in {amount(len(where), 'group')}{of_all}."
 
 
 def summary(result: AuditResult) -> str:
@@ -371,13 +382,15 @@ GIVEN_ID: Final = re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")
 
 
 def readable(result: AuditResult) -> AuditResult:
-    """Return the same with names in place of ids, where ``result.names`` has one.
+    """Return the same with names in place of ids, where ``result.names`` has one, and without the date of the day.
 
     Two members of a group never have the same name, so that two owners of a task are still seen as two.
     """
-    return replace(result, findings=tuple(_with_names(one, result.names.get(one.group, {})) for one in result.findings))
 
+    def shown(one: Finding) -> Finding:
+        names = result.names.get(one.group, {})
+        detail = GIVEN_ID.sub(lambda found: names.get(found[0], found[0]), one.detail)
+        detail = re.sub(rf"{result.day} (?=\d\d:)", "", detail)
+        return replace(one, member=names.get(one.member or "", one.member), detail=detail)
 
-def _with_names(one: Finding, names: Mapping[str, str]) -> Finding:
-    detail = GIVEN_ID.sub(lambda found: names.get(found[0], found[0]), one.detail)
-    return replace(one, member=names.get(one.member or "", one.member), detail=detail)
+    return replace(result, findings=tuple(map(shown, result.findings)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from enum import IntEnum
 from operator import itemgetter
@@ -26,15 +26,18 @@ CAUSES_SHOWN: Final = 20
 ALIKE_SHOWN: Final = 20
 """How many findings are listed in a card."""
 
-WRONG_ROWS: Final = "not over: rows stay as they are"
-
 
 class Standing(IntEnum):
-    """Whether something was over when the day ended; the worse has the higher number."""
+    """Whether something was over at the end of what was read; the worse has the higher number."""
 
     OVER = 0
     UNKNOWN = 1
     STILL_SO = 2
+
+    @property
+    def words(self) -> str:
+        """Return it as people read it."""
+        return ("over", "not known", "not over")[self]
 
 
 def clock(at_ms: int, day: date | None = None) -> str:
@@ -61,34 +64,38 @@ def commands_of(one: Finding, day: date) -> list[str]:
     if one.law == "what-if-incomplete":
         return []
     group, when = quote(one.group), day if one.law == "L2" else "today"
-    said = ["batonpass db status"] * (one.is_urgent or one.law in {"L2", "L3", "L4"})
-    said.append(f"batonpass explain {group}" + (f" {quote(one.task)}" if one.task else ""))
-    said += [f"batonpass members {group}"] * (one.law in {"L1", "stuck-task"})
+    status, members = "batonpass db status", f"batonpass members {group}"
+    explain = f"batonpass explain {group}" + (f" {quote(one.task)}" if one.task else "")
+    of_law = {
+        "L1": [members, explain],
+        "L2": [status],
+        "L3": [status, explain],
+        "L4": [status, explain],
+        "stuck-task": [explain, members],
+        "L10": [],
+    }
+    said = list(of_law.get(one.law, [explain]))
+    said += [f"batonpass evict {group} {quote(older)}" for older in one.others if one.is_urgent]
     return [*said, f"batonpass audit --day {when} --group {group} --no-what-if"]
 
 
+def without_coordinator(found: Sequence[Mapping[str, Any]]) -> str:
+    """Return what to do with the commands while no coordinator runs."""
+    rows_are_wrong = any(one["law"] == "L2" for one in found)
+    start = "start none before L2 is settled" if rows_are_wrong else "start one for the others"
+    return f"If no coordinator runs, only `batonpass db status` and `batonpass audit` answer: {start}."
+
+
 def all_over(found: Sequence[Mapping[str, Any]]) -> str:
-    """Return what of all that asks for something to be done is not over, as far as the log of the day tells."""
-    of: dict[Standing, dict[str, None]] = {}
-    for one in [one for one in found if one["meaning"].todo] or found:
-        of.setdefault(one["standing"], {})[one["law"]] = None
-    if not {*of} - {Standing.OVER}:
+    """Return whether all that asks for something to be done is over, as far as the log of the day tells."""
+    standing = [one["standing"] for one in found if one["meaning"].todo] or [one["standing"] for one in found]
+    worst = max(standing, default=Standing.OVER)
+    count, of_all = standing.count(worst), f" of {len(standing)}"
+    if worst is Standing.OVER:
         return "Yes, as far as the log of the day tells."
-    said = []
-    if still := list(of.get(Standing.STILL_SO, ())):
-        said.append(f"No: {listed(still)} {'is' if len(still) == 1 else 'are'} not.")
-    if unknown := list(of.get(Standing.UNKNOWN, ())):
-        said.append(f"The log of the day cannot tell of {listed(unknown)}: run the commands that are named there.")
-    return " ".join([*said, "The rest is over."] if Standing.OVER in of else said)
-
-
-def unread_in_words(result: AuditResult) -> str:
-    """Return which groups are in no figure of the day; empty where each was read whole."""
-    if not result.unread:
-        return ""
-    which = f" ({listed(sorted(result.unread))})" if len(result.unread) <= PLACES_NAMED else ""
-    unread = amount(len(result.unread), "group")
-    return f"{unread}{which} could not be read whole: the figures of the day leave out what the tables have of that."
+    if worst is Standing.UNKNOWN:
+        return f"Not known of {count}{of_all}: the last command of each says."
+    return f"No, {count}{of_all} {'is' if count == 1 else 'are'} not."
 
 
 class Morning:
@@ -103,7 +110,6 @@ class Morning:
         self._result = result
         midnight = datetime.combine(result.day + timedelta(days=1), time(), UTC)
         self.end_ms = int(midnight.timestamp() * 1_000) if result.so_far_ms is None else result.so_far_ms
-        self._end = STILL if result.so_far_ms is None else f"at {clock(result.so_far_ms)[:8]}"
         self._wrong = frozenset(one.group for one in result.findings if one.law == "L2")
         fatal = {(one.group, one.law) for one in result.findings if one.severity is Severity.FATAL}
         self._laws = Counter(group for group, _ in fatal)
@@ -111,8 +117,10 @@ class Morning:
     def notes(self) -> list[str]:
         """Return how far the audit could look, a sentence each."""
         said, result = [], self._result
-        if result.unread:
-            said.append(unread_in_words(result))
+        if unread := sorted(result.unread):
+            which = f" ({listed(unread)})" if len(unread) <= PLACES_NAMED else ""
+            verb = "is" if len(unread) == 1 else "are"
+            said.append(f"{amount(len(unread), 'group')}{which} could not be read whole and {verb} in no figure.")
         if result.decisions_replayed:
             differing = f"{result.decisions_differing:,} of them came out differently"
             same = differing if result.decisions_differing else "every one of them came out the same"
@@ -123,7 +131,7 @@ class Morning:
         return [*said, *untraced(result)]
 
     def not_run(self) -> str:
-        """Return which tasks nobody ran for an hour or more, or still when the day ended; empty without any."""
+        """Return which tasks nobody ran for an hour or more, or still not; empty without any."""
         of_tasks = [one for one in self._result.findings if one.law == "stuck-task" and one.at]
         long = [
             (self._lasted_ms(one), one) for one in of_tasks if self._lasted_ms(one) >= HOUR_MS or STILL in one.detail
@@ -171,52 +179,55 @@ class Morning:
 
     def _card(self, some: Sequence[Finding]) -> dict[str, Any]:
         first, known = some[0], self._result.before.known
-        others, members = len({one.task for one in some}) - 1, {one.member for one in some}
+        others, members = len({one.task for one in some}) - 1, {self._who(one) for one in some}
         standing, when = self._when(some)
-        l2 = "have one of them stop before that" if first.is_urgent else "nothing said of it here is proven before that"
         return {
             "group": first.group,
             "task": f"{first.task}{f' and {others} more' if others else ''}" if first.task else None,
             "tasks": others + 1,
-            "member": first.member if len(members) == 1 else None,
+            "member": members.pop() if len(members) == 1 else None,
+            "owners": len(first.others) + 1,
             "count": len(some),
             "laws": self._laws[first.group],
             "since": None if known is None else "known" if (first.group, first.law) in known else "new",
             "when": when,
             "standing": standing,
             "lasted_ms": max(map(self._lasted_ms, some)),
-            "unproven": f"L2 is broken in it too: {l2}" if first.law != "L2" and first.group in self._wrong else None,
             "detail": first.detail,
             "commands": commands_of(first, self._result.day),
-            "findings": some[:ALIKE_SHOWN],
+            "findings": [(one, self._who(one)) for one in some[:ALIKE_SHOWN]],
             "more": max(0, len(some) - ALIKE_SHOWN),
         }
 
-    def _when(self, some: Sequence[Finding]) -> tuple[Standing, str]:
-        """Return whether findings of one law are over, and in words when they were so."""
-        standing, over = self._over(some)
-        times = [clock(at // 1_000 * 1_000, self._result.day) for at in sorted(_times(some))]
-        if not times:
-            return standing, over
-        when = f"at {times[0]}" if times[0] == times[-1] else f"first {times[0]}, last {times[-1]}"
-        return standing, f"{when}; {over}"
+    def _who(self, one: Finding) -> str:
+        """Return the member that a finding is about; of several owners all, the older ones first."""
+        names = self._result.names.get(one.group, {})
+        return listed([*(names.get(older, older) for older in one.others), one.member or ""])
 
-    def _over(self, some: Sequence[Finding]) -> tuple[Standing, str]:
-        """Return whether findings of one law are over, and that in words.
+    def _when(self, some: Sequence[Finding]) -> tuple[Standing, str]:
+        """Return whether findings of one law are over, and when they were so, in words."""
+        standing = self._over(some)
+        times = [clock(at // 1_000 * 1_000, self._result.day) for at in sorted(at for one in some for at in one.times)]
+        if not times or some[0].law == "L2":
+            return standing, "rows stay as they are" if some[0].law == "L2" else ""
+        if standing is Standing.STILL_SO:
+            return standing, f"since {times[0]}"
+        return standing, f"at {times[0]}" if times[0] == times[-1] else f"{times[0]} to {times[-1]}"
+
+    def _over(self, some: Sequence[Finding]) -> Standing:
+        """Return whether findings of one law are over.
 
         Rows that are wrong stay so. Where rows are wrong, or not all was read or kept, the last time that is known may
         not be the last.
         """
         law = some[0].law
-        if law == "L2":
-            return Standing.STILL_SO, WRONG_ROWS
         last_ms = max((at for one in some for at in one.at), default=0)
-        if last_ms >= self.end_ms or any(STILL in one.detail for one in some):
-            return Standing.STILL_SO, f"not over {self._end}"
+        if law == "L2" or last_ms >= self.end_ms or any(STILL in one.detail for one in some):
+            return Standing.STILL_SO
         unsure = self._result.unread | self._wrong
         if self._result.left_out.get(law) or any(not one.at or one.group in unsure for one in some):
-            return Standing.UNKNOWN, "the log of the day cannot tell"
-        return Standing.OVER, f"over since {clock(last_ms)[:8]}, for {duration(self.end_ms - last_ms)}"
+            return Standing.UNKNOWN
+        return Standing.OVER
 
     def _lasted_ms(self, one: Finding) -> int:
         """Return for how long nobody ran a task, as far as it is of the day; 0 for any other finding."""
@@ -245,6 +256,8 @@ def _where(cards: Sequence[Mapping[str, Any]]) -> str:
     def place(one: Mapping[str, Any]) -> str:
         said = [amount(one["tasks"], "task")] if one["tasks"] > 1 else []
         which = f"{one['group']}" if said or not one["task"] else f"{one['task']} of {one['group']}"
+        if one["owners"] > 1 and one["member"]:
+            said.append(one["member"])
         if one["lasted_ms"]:
             said.append(duration(one["lasted_ms"]))
         return f"{which} ({', '.join(said)})" if said else which
@@ -252,13 +265,3 @@ def _where(cards: Sequence[Mapping[str, Any]]) -> str:
     places = list(dict.fromkeys(map(place, cards)))
     more = len(places) - PLACES_NAMED
     return listed(places) if more <= 0 else f"{', '.join(places[:PLACES_NAMED])} and {more} more"
-
-
-def _times(some: Iterable[Finding]) -> Iterator[int]:
-    """Yield when findings were so.
-
-    A law is broken from the last of the records that prove it on; what is lawful has lasted from the first one on.
-    """
-    for one in some:
-        last = min(len(one.sequences), len(one.at)) - 1
-        yield from one.at[last:] if one.severity is Severity.FATAL else one.at

@@ -47,11 +47,11 @@ def pictures(batches: Batches, plan: DayPlan, findings: Sequence[Finding], down:
 def broken_hours(fatal: Sequence[Finding], begin_ms: int, end_ms: int) -> list[tuple[str, int]]:
     """Return for each group with fatal findings the hour of the day with the most of them, the first of such hours.
 
-    A finding belongs to the hour of its last record, when it arose. Groups with the most findings come first.
+    A finding belongs to the hour in which it arose. Groups with the most findings come first.
     """
     counts: defaultdict[str, Counter[int]] = defaultdict(Counter)
     for one in fatal:
-        for at in one.at[-1:]:
+        for at in one.times[:1]:
             if begin_ms <= at < end_ms:
                 counts[one.group][begin_ms + (at - begin_ms) // HOUR_MS * HOUR_MS] += 1
     ranked = sorted(counts.items(), key=lambda item: (-item[1].total(), item[0]))

@@ -36,12 +36,13 @@ from batonpass.audit.findings import (
     readable,
     time_of,
 )
-from batonpass.audit.morning import Morning, Standing, all_over, clock, unread_in_words
+from batonpass.audit.morning import Morning, all_over, clock, without_coordinator
 from batonpass.audit.plan import HOUR_MS
 from batonpass.audit.rows import Generation, Interval, Of, Warmup
 from batonpass.audit_words import MEASURES, advised, amount, measured, number, share
 from batonpass.core.state.durations import DASH, duration
 from batonpass.core.state.ids import subtopology_sort_key
+from batonpass.laws import TITLES
 
 
 def long_day(day: date) -> str:
@@ -99,7 +100,11 @@ def _context(result: AuditResult, shown: dict[str, Any]) -> dict[str, Any]:
     morning = Morning(result)
     found, not_run = morning.found(), morning.not_run()
     fatal = Counter(one.group for one in result.findings if one.severity is Severity.FATAL)
-    ranked = sorted(result.groups, key=lambda one: (-_of(one, "downtime_ms"), -fatal[one.group], one.group))
+    ranked = sorted(
+        result.groups,
+        # How long one was down that was not read whole is not known; it comes first.
+        key=lambda one: (one.group not in result.unread, -_of(one, "downtime_ms"), -fatal[one.group], one.group),
+    )
     pictures = result.pictures
     drawn = {
         "downtime": downtime_figure(result.groups),
@@ -107,7 +112,6 @@ def _context(result: AuditResult, shown: dict[str, Any]) -> dict[str, Any]:
         "warmups": warmups_figure(pictures.warmups, morning.end_ms),
     }
     shown |= {place: made for place, made in drawn.items() if made is not None}
-    whole = [one for one in result.groups if one.group not in result.unread]
     return {
         "day": long_day(result.day),
         "so_far": None if result.so_far_ms is None else clock(result.so_far_ms)[:5],
@@ -115,12 +119,11 @@ def _context(result: AuditResult, shown: dict[str, Any]) -> dict[str, Any]:
         "headline": " ".join(filter(None, (headline(result), not_run))),
         "verdict": "bad" if result.fatal or not_run else "good" if result.groups else "quiet",
         "over": all_over(found),
+        "without_coordinator": without_coordinator(found),
         "notes": morning.notes(),
-        "tiles": _tiles(whole),
-        "unread": unread_in_words(result),
+        "tiles": _tiles([one for one in result.groups if one.group not in result.unread]),
         "found": found,
-        "unknown": Standing.UNKNOWN,
-        "trend": _trend(result, whole),
+        "trend": _trend(result),
         "advice": advised({one.group: asdict(one) for one in result.recommendations}),
         "tried": {one.group: amount(len(one.grid), "set") for one in result.recommendations},
         "words": MEASURES,
@@ -167,11 +170,11 @@ def _tiles(groups: Sequence[GroupDay]) -> list[tuple[str, str]]:
     return [(name, value if groups else DASH) for name, value in tiles]
 
 
-def _trend(result: AuditResult, whole: Sequence[GroupDay]) -> list[tuple[str, str]]:
+def _trend(result: AuditResult) -> list[tuple[str, str]]:
     """Return the availability of the least available group, by day, the audited day last; empty without another day."""
     if not result.before.availability:
         return []
-    today = _least_available(whole)
+    today = _least_available(result.groups)
     days = dict(result.before.availability) | ({} if today is None else {result.day: today})
     return [(day.isoformat(), share(value)) for day, value in sorted(days.items())]
 
@@ -382,13 +385,14 @@ def timeline_figure(
     """Return which member had which task in the hour from ``begin_ms``, how many tasks are shown, and of how many.
 
     Where there is no bar no member had the task; two bars above one another are two owners at once. A red
-    diamond is where a law was broken. Of a day under way nothing is drawn beyond ``read_ms``, until when it was read.
+    diamond is since when a law is broken. Of a day under way nothing is drawn beyond ``read_ms``, until when it was
+    read.
     """
     end_ms = begin_ms + HOUR_MS
     known_ms = end_ms if read_ms is None else min(read_ms, end_ms)
     within = [one for one in intervals if one.from_ms < end_ms and (one.to_ms is None or one.to_ms > begin_ms)]
     broken = [one for one in findings if one.severity is Severity.FATAL and one.task is not None]
-    marks = [(one, at) for one in broken for at in one.at[-1:] if begin_ms <= at < end_ms]
+    marks = [(one, at) for one in broken for at in one.times[:1] if begin_ms <= at < end_ms]
     if not within:
         return None, 0, 0
     happened = Counter(one.task for one in within)
@@ -398,11 +402,11 @@ def timeline_figure(
     data = _bars([one for one in within if one.task in set(rows)], begin_ms, known_ms)
     shown = [(one, at) for one, at in marks if one.task in set(rows)]
     if shown:
-        told = [[escape(one.law), time_of(at)[11:]] for one, at in shown]
+        told = [[escape(f"{TITLES[one.law]} ({one.law})"), time_of(at)[11:]] for one, at in shown]
         marker = {"color": "--bad", "size": 13, "symbol": "diamond", "line": {"color": "--paper", "width": 2}}
         at, tasks_of = [time_of(at) for _, at in shown], [escape(str(one.task)) for one, _ in shown]
         data.append(
-            trace(POINTS, "law broken", at, tasks_of, told, "%{customdata[0]} at %{customdata[1]}", marker=marker)
+            trace(POINTS, "law broken", at, tasks_of, told, "%{customdata[0]} since %{customdata[1]}", marker=marker)
         )
     names = [escape(task) for task in rows]
     down = axis("", type="category", autorange="reversed", categoryorder="array", categoryarray=names, showgrid=False)
