@@ -148,6 +148,15 @@ PARTICULAR: Final = (
         ),
     ),
     (
+        "L10",
+        r"there is no trace of the decision",
+        Meaning(
+            "records were written that no decision made",
+            "Not a coordinator wrote them, or what they were decided from was deleted. Nothing that follows could be checked.",
+            "Find out who or what wrote them, as for L2, and keep the day's rows.",
+        ),
+    ),
+    (
         "L2",
         r"cannot be read: .*(newer program|this program reads up to)",
         Meaning(

@@ -247,6 +247,14 @@ def test_a_token_that_did_not_grow_is_not_told_as_two_owners() -> None:
     assert "same records" in advice(found("L1", "granted at 1 while b, which had token 4, might still run it"))
 
 
+def test_records_that_no_decision_made_are_not_told_as_a_decision_that_differs() -> None:
+    said = advice(
+        found("L10", "there is no trace of the decision that made record 7; what follows cannot be decided again")
+    )
+    assert said.startswith("records were written that no decision made: ")
+    assert "who or what wrote them" in said
+
+
 def test_l2_and_l4_have_one_rule_for_coordinators() -> None:
     """One that does not own the group may be ended; none is started before it is known who changed rows."""
     rows = advice(found("L2", "record 9 is missing"))
