@@ -117,7 +117,7 @@ def test_two_owners_of_now_come_before_everything() -> None:
     first, then = told(rows, STILL_BOTH)
     assert (first["law"], then["law"]) == ("L1", "L2")
     assert headline(day_with(rows, STILL_BOTH)) == (
-        "Two members may have run a task at once (L1); 1 more law broken, L2, in 1 group."
+        "Two members may have run a task at once (L1); 1 more law broken (L2), in 1 group."
     )
     over = replace(STILL_BOTH, detail="granted at 1 while b might still run it, until 2, when b had stopped")
     assert [one["law"] for one in told(over, rows)] == ["L2", "L1"]
@@ -181,7 +181,7 @@ def test_what_to_begin_with_stands_first_everywhere() -> None:
     findings = [found(name, "granted to nobody", at_ms(4), group=name) for name in names]
     assert [one["law"] for one in told(*findings)] == ["L2", "L1", "L4", "stuck-task", "L7", "flapping-member"]
     source = report.as_html(day_with(*findings))
-    assert "Stored rows are missing or wrong (L2); 3 more laws broken, L1, L4 and L7, in 4 groups." in source
+    assert "Stored rows are missing or wrong (L2); 3 more laws broken (L1, L4, L7), in 4 groups." in source
     heads = re.findall(r"<h3>.*?</span> .*? \(([\w-]+)\) · ", source)
     lines = re.findall(r'<a href="#found-\d">.*?</a> \(([\w-]+)\)', source)
     assert heads == lines == ["L2", "L1", "L4", "stuck-task", "L7", "flapping-member"]

@@ -130,7 +130,7 @@ def test_the_report_fetches_nothing_from_anywhere_else(source: str) -> None:
 
 def test_the_verdict_comes_first_and_in_words(source: str) -> None:
     text = Page(source).text
-    assert "Two members may have run a task at once (L1); 1 more law broken, L7, in 1 group of 3." in text
+    assert "Two members may have run a task at once (L1); 1 more law broken (L7), in 1 group of 3." in text
     for sentence in (
         "two members may have run a task at once (L1) · 4 times 0_7 of orders (orders-1 and orders-2) not known , 14:12:07 to",
         "0_3 of orders over , at 14:31:40",
@@ -294,7 +294,7 @@ def test_a_day_under_way_is_shown_so_far() -> None:
     assert named(under_way) == "2026-11-20 so far, until 18:07 UTC"
     held = replace(under_way, groups=sample_result().groups)
     assert headline(held) == "Every law held so far."
-    assert headline(replace(sample_result(), so_far_ms=1)).endswith(" broken, L7 so far, in 1 group of 3.")
+    assert headline(replace(sample_result(), so_far_ms=1)).endswith(" broken (L7) so far, in 1 group of 3.")
     over = replace(held, so_far_ms=None)
     assert named(over) == "2026-11-20"
     assert "so far" not in headline(over)
@@ -418,12 +418,10 @@ def test_the_verdict_is_one_sentence_and_its_figures_another() -> None:
     )
     result = sample_result()
     assert summary(result).startswith(
-        "Two members may have run a task at once (L1); 1 more law broken, L7, in 1 group of 3. 3 groups, 21,880 records, 2 fatal"
+        "Two members may have run a task at once (L1); 1 more law broken (L7), in 1 group of 3. 3 groups, 21,880 records, 2 fatal"
     )
     odd = replace(result, findings=tuple(replace(result.findings[0], law=law) for law in ("unbalanced", "L10", "L2")))
-    assert headline(odd).startswith(
-        "Stored rows are missing or wrong (L2); 2 more laws broken, L10 and unbalanced, in "
-    )
+    assert headline(odd).startswith("Stored rows are missing or wrong (L2); 2 more laws broken (L10, unbalanced), in ")
     assert [one["law"] for one in Morning(odd).found()] == ["L2", "L10", "unbalanced"]
     differing = replace(result, decisions_differing=3)
     assert "3 of them came out differently" in " ".join(Morning(differing).notes())

@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Final
 
 from batonpass.audit.rows import Generation, Interval, Of, Warmup
-from batonpass.audit_words import amount, listed
+from batonpass.audit_words import amount
 from batonpass.laws import MEANINGS, NOTICES, TITLES, meaning_of, require_known
 
 FINDINGS_PER_LAW: Final = 50
@@ -215,12 +215,6 @@ class AuditResult:
         return sum(self.left_out.values())
 
     @property
-    def broken(self) -> Counter[str]:
-        """How often each law was broken, those findings included that were not kept."""
-        kept = Counter(one.law for one in self.findings if one.severity is Severity.FATAL)
-        return Counter({law: count + self.left_out.get(law, 0) for law, count in kept.items()})
-
-    @property
     def unread(self) -> frozenset[str]:
         """The groups whose day was not read whole: their measures say too little."""
         return frozenset(one.group for one in self.findings if one.law in UNREAD)
@@ -344,7 +338,7 @@ def headline(result: AuditResult) -> str:
     # Of a law that has more than one meaning the worst has the law's own title.
     titles = {meaning_of(worst, one.detail).title for one in fatal if one.law == worst}
     title = TITLES[worst] if TITLES[worst] in titles else titles.pop()
-    more = f"; {amount(len(laws), 'more law')} broken, {listed(laws)}" if laws else ""
+    more = f"; {amount(len(laws), 'more law')} broken ({', '.join(laws)})" if laws else ""
     return f"{title[0].upper()}{title[1:]} ({worst}){more}{so_far}, in {amount(len(where), 'group')}{of_all}."
 
 
