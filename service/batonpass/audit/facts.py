@@ -127,7 +127,7 @@ class Granted(NamedTuple):
 class Overlap(NamedTuple):
     """A grant while others might still run the task: the grant of each of them, or what else gave it that right.
 
-    It ended at ``until_ms``, when ``stopped`` had stopped; None: it was still so when the day ended.
+    It ended at ``until_ms``, when ``stopped`` had stopped; None: it was still so at the end of what was read.
     """
 
     entry: Entry

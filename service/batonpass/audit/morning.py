@@ -34,11 +34,6 @@ class Standing(IntEnum):
     UNKNOWN = 1
     STILL_SO = 2
 
-    @property
-    def words(self) -> str:
-        """Return it as people read it."""
-        return ("over", "not known", "not over")[self]
-
 
 def clock(at_ms: int, day: date | None = None) -> str:
     """Return the time of day of an instant, in UTC, with its date where it is before ``day``."""

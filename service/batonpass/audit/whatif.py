@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 from batonpass.audit.database import reading
 from batonpass.audit.day_scenario import DayScenario, NoDayScenario, Sampled, day_scenario
 from batonpass.audit.entries import DAMAGE, read_group, read_record
-from batonpass.audit.findings import Finding, GroupDay, Outcome, Recommendation, Severity, Value
+from batonpass.audit.findings import UNREAD, Finding, GroupDay, Outcome, Recommendation, Severity, Value
 from batonpass.audit.plan import DAY_MS, DayPlan, GroupPlan, quoted
 from batonpass.audit.reading import COPIES, SNAPSHOT, WHOLE_LAG, LogRow, log_rows
 from batonpass.audit.session import followed
@@ -40,6 +40,9 @@ RECORDS_MOST: Final = 200_000
 """A group with more records a day than this is left out: it would hold up the others."""
 
 INCOMPLETE: Final = "what-if-incomplete"
+
+DOUBTS: Final = frozenset({"L1", "L2", "L4"}) | UNREAD
+"""What is found of a group whose day cannot be trusted."""
 
 RESTORES_LEAST: Final = 1_000
 """A copy that lacks fewer records, or less than two seconds' worth, does not show how fast a member restores."""
@@ -146,11 +149,9 @@ def not_tried(group: str, why: str) -> Finding:
 
 
 def unproven(findings: Iterable[Finding]) -> dict[str, Finding]:
-    """Return for each group in which L1, L2 or L4 is broken that it is not tried: its day cannot be trusted."""
-    fatal = (one for one in findings if one.severity is Severity.FATAL and one.law in {"L1", "L2", "L4"})
-    broken = sorted({(one.group, one.law) for one in fatal}, reverse=True)
-    why = "is broken in the group, and its day cannot be trusted"
-    return {group: not_tried(group, f"{law} {why}") for group, law in broken}
+    """Return for each group whose day cannot be trusted that it is not tried."""
+    why = sorted({(one.group, one.law) for one in findings if one.law in DOUBTS}, reverse=True)
+    return {group: not_tried(group, f"its day cannot be trusted ({law})") for group, law in why}
 
 
 def worth_trying(groups: Sequence[GroupDay], most: int) -> frozenset[str]:
@@ -209,19 +210,12 @@ def day_of(group: str, rows: Iterable[LogRow], sampled: Sampled, *, begin_ms: in
     """Return a group's day from the rows of its snapshot and its records."""
     base = Group(GroupId(group))
     records: list[tuple[int, int, r.Record]] = []
-    for row in rows:
-        due = base.version + len(records) + 1
-        if row.rank != SNAPSHOT and row.version != due:
-            return f"record {due} is missing"
-        try:
+    try:
+        for row in rows:
             if row.rank == SNAPSHOT:
                 base = read_group(row.form, row.payload)
             else:
                 records.append((row.epoch, row.at_ms, read_record(StoredRecord(row.kind, row.form, row.payload))))
-        except DAMAGE:
-            which = f"the snapshot of version {row.version}" if row.rank == SNAPSHOT else f"record {row.version}"
-            return f"{which} cannot be read"
-    try:
         day = day_scenario(base, records, sampled, begin_ms=begin_ms, end_ms=end_ms)
     except (NoDayScenario, *DAMAGE) as error:
         return str(error)
