@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from batonpass.core.state.durations import DASH, duration
+
+_At = TypeVar("_At")
 
 MEASURES: Final[Mapping[str, str]] = {
     "availability": "available",
@@ -73,6 +75,14 @@ def amount(count: int, one: str) -> str:
 def listed(names: Sequence[str]) -> str:
     """Return names in a row: "a, b and c"."""
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def times_of(severity: str, sequences: Sequence[int], at: Sequence[_At]) -> Sequence[_At]:
+    """Return when a finding was so, of the instants ``at`` beside the records that prove it, in their order.
+
+    A law is broken from the last of these records on, what is lawful lasts from the first one on.
+    """
+    return at[min(len(sequences), len(at)) - 1 :] if severity == "fatal" else at
 
 
 class Advice(NamedTuple):

@@ -209,7 +209,7 @@ def test_an_audit_is_summed_up_in_words() -> None:
     ]
     assert [one["number"] for one in audits.findings_of(findings, "g")] == [3, 1]
     assert [one["number"] for one in audits.findings_of(findings, None)] == [2, 3, 1]
-    assert audits.law_words("L1") == "two members may have run a task at the same time"
+    assert audits.law_words("L1") == "two members may have run a task at once"
     assert audits.law_words("brand-new") == "brand new"
 
 
@@ -221,11 +221,16 @@ def test_every_finding_that_an_audit_can_make_has_words() -> None:
 
 
 def test_a_finding_says_when() -> None:
-    times = ["2026-11-22T00:35:00.882Z", "2026-11-22T00:35:00.882Z", "2026-11-22T00:34:00Z"]
-    assert re.fullmatch("22 Nov (2026 )?00:35:00 UTC", audits.when_of({"at": times[:2]}, UTC_ZONE))
+    """A notice from its first record on; of a law not since an older record that proves it."""
+    times = ["2026-11-22T00:34:00Z", "2026-11-22T00:35:00.882Z", "2026-11-22T00:35:00.882Z"]
+
+    def when(severity: str, **evidence: list[object]) -> str:
+        return audits.when_of({"severity": severity, "evidence": evidence}, UTC_ZONE)
+
     both = "22 Nov (2026 )?00:34:00 to 22 Nov (2026 )?00:35:00 UTC"
-    assert re.fullmatch(both, audits.when_of({"at": times}, UTC_ZONE))
-    assert audits.when_of({"at": []}, UTC_ZONE) == audits.when_of({}, UTC_ZONE) == ""
+    assert re.fullmatch(both, when("notice", sequences=[1, 2], at=[*times]))
+    assert re.fullmatch("22 Nov (2026 )?00:35:00 UTC", when("fatal", sequences=[1, 2], at=[*times]))
+    assert when("notice", at=[]) == when("fatal") == ""
 
 
 def test_only_addresses_of_the_web_are_links() -> None:

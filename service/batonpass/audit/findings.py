@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Final
 
 from batonpass.audit.rows import Generation, Interval, Of, Warmup
-from batonpass.audit_words import amount
+from batonpass.audit_words import amount, times_of
 from batonpass.laws import MEANINGS, NOTICES, TITLES, meaning_of, require_known
 
 FINDINGS_PER_LAW: Final = 50
@@ -64,10 +64,9 @@ class Finding:
     others: tuple[str, ...] = ()
 
     @property
-    def times(self) -> tuple[int, ...]:
-        """When it was so: a law is broken from the last of its records on, a notice holds from the first one on."""
-        last = min(len(self.sequences), len(self.at)) - 1
-        return self.at[last:] if self.severity is Severity.FATAL else self.at
+    def times(self) -> Sequence[int]:
+        """When it was so."""
+        return times_of(self.severity, self.sequences, self.at)
 
     @property
     def is_urgent(self) -> bool:
@@ -307,7 +306,7 @@ class Kept:
 
 
 def _place_of(one: Finding) -> tuple[object, ...]:
-    return (one.severity.value, one.times[:1], one.task or "", one.member or "", one.detail)
+    return (one.severity.value, tuple(one.times[:1]), one.task or "", one.member or "", one.detail)
 
 
 def kept_of(findings: Iterable[Finding]) -> tuple[tuple[Finding, ...], Counter[str]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from batonpass.audit_words import MEASURES, measured
+from batonpass.audit_words import MEASURES, measured, times_of
 from batonpass.laws import TITLES
 from batonpass.zones import Zone
 
@@ -25,9 +25,10 @@ def law_words(law: str) -> str:
     return TITLES.get(law) or law.replace("-", " ")
 
 
-def when_of(evidence: Json, zone: Zone) -> str:
-    """Return when the records of a finding were written, as one time or two; empty if unknown."""
-    times = [zone.clock(at) for at in sorted(evidence.get("at") or ())]
+def when_of(finding: Json, zone: Zone) -> str:
+    """Return when a finding was so, as one time or two; empty if unknown."""
+    sequences, at = (finding["evidence"].get(name) or () for name in ("sequences", "at"))
+    times = [zone.clock(one) for one in sorted(times_of(finding["severity"], sequences, at))]
     if not times:
         return ""
     words = times[0] if times[0] == times[-1] else f"{times[0]} to {times[-1]}"
