@@ -228,7 +228,8 @@ def test_options_that_do_not_fit_are_refused(tmp_path: Path) -> None:
 def test_a_group_that_never_comes_to_rest_is_refused(tmp_path: Path) -> None:
     """What befalls a group is counted from rest on."""
     path = tmp_path / "slow.yaml"
-    path.write_text(EXAMPLES[0].read_text() + "\nconfig: {initial_rebalance_delay_ms: 3600000}\n")
+    slow = "config:\n  initial_rebalance_delay_ms: 3600000\n"
+    path.write_text(EXAMPLES[0].read_text().replace("config:\n", slow))
     shown = run("--scenario", str(path))
     assert shown.exit_code == 2
     assert "does not come to rest within ten minutes" in shown.stderr
