@@ -195,13 +195,20 @@ def give_slots(
     queued = _in_line(view, slots, queue)
     served: dict[TaskId, TaskPlan] = {}
     for order in sorted({*requested, *queued}):
-        alike = requested.get(order, [])
-        for task, member_id in queued.get(order, ()) if slots.are_given(for_drain=not order.for_balance) else ():
-            if task.id not in served:
-                served[task.id] = plan_task(view, task)
-            plan = served[task.id]
-            alike += [(request, plan) for request in plan.requests if request.member_id == member_id]
-        _grant(view, slots, alike)
+        alike: list[tuple[Task, MemberId, TaskPlan | None]]
+        alike = [(request.task, request.member_id, plan) for request, plan in requested.get(order, ())]
+        alike += [(task, member_id, None) for task, member_id in queued.get(order, ())]
+        if order.needs_slot or view.limited:
+            alike.sort(key=lambda one: _catch_up_order(view, one[0], one[1]))
+        for task, member_id, known in alike:
+            if order.needs_slot and not slots.are_given(for_drain=not order.for_balance):
+                break
+            plan = known or served.get(task.id)
+            if plan is None:
+                plan = served[task.id] = plan_task(view, task)
+            for request in plan.requests:
+                if request.member_id == member_id and slots.why_not(request) is None:
+                    plan.copies[member_id] = slots.take(request)
     task_plans.extend(plan for plan in served.values() if len(plan.copies) > len(plan.task.standbys))
     slots.hold_refused(task_plans)
     return slots
@@ -210,7 +217,7 @@ def give_slots(
 def _in_line(view: View, slots: Slots, queue: Iterable[Task]) -> dict[_Order, list[tuple[Task, MemberId]]]:
     """Return the copies that queued tasks want on members that may begin another warmup, by their order."""
     in_line: defaultdict[_Order, list[tuple[Task, MemberId]]] = defaultdict(list)
-    leaving = {member.id for member in view.members.values() if member.drain is not None}
+    leaving = view.draining
     has_slots, has_drain_slots = slots.are_given(for_drain=False), slots.are_given(for_drain=True)
     if not has_slots and not (leaving and has_drain_slots):
         return in_line
@@ -242,22 +249,12 @@ def _order(view: View, request: CopyRequest) -> _Order:
     return _Order(not request.needs_no_slot, member_ms, task_ms, for_balance, for_standby, -overload)
 
 
-def _grant(view: View, slots: Slots, alike: list[tuple[CopyRequest, TaskPlan]]) -> None:
-    """Give what can be given of requests with the same order, those with the shortest catch-up first."""
-    possible = [(request, plan) for request, plan in alike if slots.why_not(request) is None]
-    if len(possible) > 1 and (view.limited or not possible[0][0].needs_no_slot):
-        possible.sort(key=lambda pair: _catch_up_order(view, pair[0]))
-    for request, plan in possible:
-        if slots.why_not(request) is None:
-            plan.copies[request.member_id] = slots.take(request)
-
-
-def _catch_up_order(view: View, request: CopyRequest) -> tuple[float, float, int]:
+def _catch_up_order(view: View, task: Task, member_id: MemberId) -> tuple[float, float, int]:
     """Return how soon a copy is caught up, as far as known. The order of tasks decides among equals."""
-    copy = view.copy(request.task, request.member_id)
+    copy = view.copy(task, member_id)
     soon = level_in_ms(copy)
     return (
         _NEVER if soon is None else soon,
         _NEVER if copy.lag is None else copy.lag,
-        view.group.table.index_of[request.task.id],
+        view.group.table.index_of[task.id],
     )

@@ -107,17 +107,13 @@ def _say_what_holds(view: View, plan: TaskPlan) -> None:
 
 
 def _plan(view: View, task: Task, choice: Choice) -> TaskPlan:
-    active, members = choice.active, view.members
+    active = choice.active
     if task.marks.parked or not view.is_stateful(task.id):
         return TaskPlan(task, choice, {})
     if active is None:
         # No member can have the task now, so every copy may be needed.
         return TaskPlan(task, choice, task.holders)
-    wanted = [
-        member_id
-        for member_id in task.target.standbys
-        if member_id != active and members[member_id].away_until_ms is None
-    ]
+    wanted = [member_id for member_id in task.target.standbys if member_id != active and member_id not in view.away]
     has_copies = task.standbys or task.warmups or (task.owner is not None and task.owner != active)
     return _with_requests(view, task, choice, _kept(view, task, choice, wanted) if has_copies else {}, wanted)
 
@@ -147,7 +143,8 @@ def _kept(view: View, task: Task, choice: Choice, wanted: list[MemberId]) -> dic
     owner, target = task.owner, task.target.owner
     is_giving_way = owner is not None and owner != choice.active
     holders = _copy_holders(task, choice.active)
-    for member_id in [name for name in holders if name != owner and view.is_stalled(task, name)]:
+    stalled = [name for name in holders if name != owner and view.is_stalled(task, name)] if task.marks.stalls else ()
+    for member_id in stalled:
         is_standby = holders[member_id] is Role.STANDBY and member_id in task.target.standbys
         if not is_standby and member_id not in view.must_not_stop_now:
             del holders[member_id]
@@ -185,7 +182,9 @@ def _copy_holders(task: Task, active: MemberId | None) -> dict[MemberId, Role]:
     holders = task.holders
     if task.owner is not None and task.state is not ActiveState.LOST:
         holders[task.owner] = Role.STANDBY
-    return {member_id: role for member_id, role in holders.items() if member_id != active}
+    if active is not None:
+        holders.pop(active, None)
+    return holders
 
 
 def _keep_on_drained(view: View, task: Task, kept: dict[MemberId, Role], unwanted: dict[MemberId, Role]) -> None:
@@ -193,15 +192,11 @@ def _keep_on_drained(view: View, task: Task, kept: dict[MemberId, Role], unwante
 
     If all members drain, nothing moves, and copies that are ready for a move stay ready.
     """
-    leaving = [
-        member_id
-        for member_id, role in unwanted.items()
-        if role is Role.STANDBY and view.members[member_id].drain is not None
-    ]
+    leaving = [member_id for member_id, role in unwanted.items() if role is Role.STANDBY and member_id in view.draining]
     for member_id in sorted(leaving, key=lambda member_id: (*_warmth(view, task, member_id), member_id)):
         if len(kept) < view.config.num_standby_replicas:
             kept[member_id] = Role.STANDBY
-    if all(member.drain is not None for member in view.members.values()):
+    if len(view.draining) == len(view.members):
         kept.update(
             {member_id: role for member_id, role in unwanted.items() if view.copy(task, member_id).is_caught_up}
         )
@@ -214,7 +209,9 @@ def _surplus_kept(
 
     While no member is ready to run the task, every copy with state stays, because each may be needed.
     """
-    ranked = sorted(surplus, key=lambda member_id: (*_warmth(view, task, member_id), member_id))
+    ranked = [*surplus]
+    if len(ranked) > 1:
+        ranked.sort(key=lambda member_id: (*_warmth(view, task, member_id), member_id))
     if is_ready:
         stay = [member_id for member_id in ranked if surplus[member_id] is Role.STANDBY][: max(0, missing)]
     else:
@@ -232,13 +229,8 @@ def is_for_drain(view: View, task: Task, active: MemberId | None, copies: Mappin
 
     A member that gives up the task completely, in this step or before, does not count: it does not wait for a copy.
     """
-    members = view.members
     owner = task.owner if task.owner == active or task.owner in copies else None
-    return any(
-        member_id in members and members[member_id].drain is not None
-        for member_id in (owner, task.handover.previous_owner)
-        if member_id
-    )
+    return owner in view.draining or task.handover.previous_owner in view.draining
 
 
 def _with_requests(

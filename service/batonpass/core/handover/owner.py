@@ -128,8 +128,8 @@ def choose_active(view: View, task: Task) -> Choice:
 
 def stay(view: View, task: Task, hold: Hold | None = None) -> Choice:
     """Return that the task stays with its owner; without one it waits."""
-    owner = task.owner
-    return Choice(owner, Why.STAYS, owner is not None and view.copy(task, owner).is_caught_up, hold)
+    owner, runs = task.owner, task.state is ActiveState.RUNNING
+    return Choice(owner, Why.STAYS, owner is not None and (runs or view.copy(task, owner).is_caught_up), hold)
 
 
 def _choose_for_stateless(view: View, task: Task, owner: Member) -> Choice:
@@ -292,8 +292,8 @@ def _choose_for_ownerless(view: View, task: Task, *, is_stateful: bool) -> Choic
         return _target_or_wait(view, task)
     if (rejoins_until_ms := view.rejoins_until_ms(task)) is not None:
         return stay(view, task, Hold(Held.REJOIN_GRACE, rejoins_until_ms))
-    behind, cold = _most_caught_up(view, task), _cold(view, task)
-    return _first_heard(view, task, [ready, behind, cold])
+    behind = _most_caught_up(view, task) if has_copies else None
+    return _first_heard(view, task, [ready, behind, _cold(view, task)])
 
 
 def _under_way(view: View, task: Task, next_owner: Member) -> Choice:
@@ -346,7 +346,7 @@ def _cold(view: View, task: Task) -> Choice:
     soon. A copy that is reported without a lag is never promoted. If that copy is the target's, another member restores
     the task instead, and the task waits only if no other member may have it.
     """
-    for holder in task.holders:
+    for holder in (*task.standbys, *task.warmups):
         copy = view.copy(task, holder)
         awaited = copy.readiness is Readiness.UNKNOWN and (holder == task.target.owner or not view.soft.of(holder).full)
         if awaited and view.soft.of(holder).full:
@@ -429,14 +429,13 @@ def _best_ready(
         if is_ready and _may_take_over(view, task, member):
             is_previous_owner, is_target = member_id == task.handover.previous_owner, member_id == task.target.owner
             failed = _is_bad_for(view, task, member_id)
-            waits = any(task_id != task.id for task_id in member.revoking)
+            waits = len(member.revoking) > (task.id in member.revoking)
             availability = view.availability(member_id)
             order = (availability, failed, waits, not is_target, not is_previous_owner, copy.lag or 0)
             ready.append((order, member_id))
-    if not ready:
-        return None
-    best = min(ready, key=lambda candidate: (candidate[0], view.load(candidate[1]), candidate[1]))
-    return Choice(best[1], Why.FAILOVER, ready=True)
+    if len(ready) > 1:
+        ready.sort(key=lambda candidate: (candidate[0], view.load(candidate[1]), candidate[1]))
+    return Choice(ready[0][1], Why.FAILOVER, ready=True) if ready else None
 
 
 def _may_take_over(view: View, task: Task, member: Member) -> bool:

@@ -75,5 +75,5 @@ def left_at_deadline(view: View) -> list[TaskId]:
     Such a task is where its target says, because placement found no other member for it, or failed. A copy on a member
     that stays may take it over all the same.
     """
-    leaving = [member for member in view.members.values() if view.is_past_deadline(member)]
+    leaving = [member for member in view.draining.values() if view.is_past_deadline(member)]
     return [task_id for member in leaving for task_id in member.actives if task_id not in view.group.unsettled]

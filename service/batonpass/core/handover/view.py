@@ -35,6 +35,7 @@ class View:
         self.as_if_complete = as_if_complete
         self.tasks = group.tasks
         self._load: dict[MemberId, float] = {}
+        self._availability: dict[MemberId, Availability] = {}
 
     @cached_property
     def members(self) -> Mapping[MemberId, Member]:
@@ -59,7 +60,11 @@ class View:
         slowly.
         """
         silent_ms = self.now_ms - self.heard_since_ms(member)
-        return silent_ms > 2 * self.soft.of(member.id).rhythm_ms and silent_ms > self.group.overdue_ms
+        return silent_ms > self._overdue_ms and silent_ms > 2 * self.soft.of(member.id).rhythm_ms
+
+    @cached_property
+    def _overdue_ms(self) -> int:
+        return self.group.overdue_ms
 
     def lease_end_ms(self, member: Member) -> int:
         """Return when a member's lease ends as this coordinator counts it (protocol 7.5).
@@ -82,11 +87,17 @@ class View:
 
     def present_member(self, member_id: MemberId | None) -> Member | None:
         """Return the member if it is in the group and not away to restart."""
-        return self.group.present_member(member_id)
+        member = self.members.get(member_id) if member_id is not None else None
+        return None if member is None or member.away_until_ms is not None else member
 
     def availability(self, member_id: MemberId) -> Availability:
         """Return how well a member of the group may take something new. Of its own members, Kafka says who is alive."""
-        member = self.members[member_id]
+        known = self._availability.get(member_id)
+        if known is None:
+            known = self._availability[member_id] = self._availability_of(self.members[member_id])
+        return known
+
+    def _availability_of(self, member: Member) -> Availability:
         if member.away_until_ms is not None:
             return Availability.AWAY
         if member.suspected:
@@ -98,6 +109,11 @@ class View:
     def is_heard(self, member_id: MemberId) -> bool:
         """Say whether a member of the group would begin at once what it is given."""
         return self.availability(member_id).is_heard
+
+    @cached_property
+    def draining(self) -> Mapping[MemberId | None, Member]:
+        """The members that drain."""
+        return {member.id: member for member in self.members.values() if member.drain is not None}
 
     @cached_property
     def takers(self) -> frozenset[MemberId]:
@@ -144,14 +160,21 @@ class View:
 
         If its disk has become full, the task goes elsewhere: that member has none of its state yet.
         """
-        next_owner = self.present_member(task.handover.next_owner) if task.owner is None else None
+        if task.owner is not None or task.handover.next_owner is None:
+            return None
+        next_owner = self.present_member(task.handover.next_owner)
         return None if next_owner is None or self.has_full_disk_for(next_owner.id, task.id) else next_owner
 
     def rejoins_until_ms(self, task: Task) -> int | None:
         """Return until when the place of the task's target, or of its last owner, is kept that is away to restart."""
         named = (task.target.owner, task.handover.away_owner)
-        until = [self.members[member_id].away_until_ms for member_id in named if member_id is not None]
-        return max([until_ms for until_ms in until if until_ms is not None], default=None)
+        return max([self.away[member_id] for member_id in named if member_id in self.away], default=None)
+
+    @cached_property
+    def away(self) -> Mapping[MemberId | None, int]:
+        """The members that are away to restart, and until when their places are kept."""
+        until = {member.id: member.away_until_ms for member in self.members.values()}
+        return {member_id: until_ms for member_id, until_ms in until.items() if until_ms is not None}
 
     def is_past_deadline(self, member: Member) -> bool:
         """Say whether the member drains and the deadline of its drain is over."""
@@ -227,10 +250,11 @@ class View:
 
     def is_new_for(self, task: Task, member_id: MemberId) -> bool:
         """Say whether a move of the task to the member waits because the member is new: it is for balance alone."""
-        owner = self.members.get(task.owner) if task.owner is not None else None
-        if owner is None or task.state is not ActiveState.RUNNING or owner.drain is not None or owner.suspected:
+        if member_id not in self.newcomers or task.marks.pin == member_id:
             return False
-        return task.marks.pin != member_id and member_id in self.newcomers
+        owner = self.members.get(task.owner) if task.owner is not None else None
+        runs = owner is not None and task.state is ActiveState.RUNNING
+        return owner is not None and runs and owner.drain is None and not owner.suspected
 
     def grants_freely(self, member_ids: Iterable[MemberId]) -> bool:
         """Say whether these members take any copy that needs no slot: moves go on, and none of them has a limit."""
