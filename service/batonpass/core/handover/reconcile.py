@@ -147,8 +147,9 @@ def _next_assignment(view: View, member: Member, changes: _MemberChanges) -> r.A
 
 def _lags(view: View, member_id: MemberId, entries: Mapping[TaskId, Grant]) -> dict[TaskId, int]:
     """Return how many records each warmup among these grants has to restore, where known."""
-    warmups = [task for task, grant in entries.items() if grant.role is Role.WARMUP]
-    lags = ((task, lag_at_start(view, view.tasks[task], member_id)) for task in sorted(warmups))
+    warmup = Role.WARMUP
+    warmups = [task for task, grant in entries.items() if grant.role is warmup]
+    lags = [(task, lag_at_start(view, view.tasks[task], member_id)) for task in sorted(warmups)]
     return {task: lag for task, lag in lags if lag is not None}
 
 
@@ -157,24 +158,23 @@ def _new_grants(view: View, member: Member, changes: _MemberChanges, epoch: int)
     copies = {} if member.max_tasks is None else {member.id: member.max_tasks - len(member.assignment)}
     left = RoomLeft(view, copies) if member.id in view.limited else None
     grants: dict[TaskId, Grant] = {}
-    as_copy = {role: Grant(role, epoch, view.now_ms) for role in (Role.STANDBY, Role.WARMUP)}
-    actives: dict[tuple[int, Positions], Grant] = {}
+    # In a new group many tasks have equal grants; they share one object.
+    made: dict[tuple[Role, int, Positions], Grant] = {}
     order = {Role.ACTIVE: 0, Role.STANDBY: 1, Role.WARMUP: 2}
-    tasks, floor = view.tasks, view.group.tokens_from
-    for task_id, role in sorted(changes.new_entries.items(), key=lambda item: order[item[1]]):
+    tasks, floor, entries = view.tasks, view.group.tokens_from, changes.new_entries.items()
+    for task_id, role in entries if left is None else sorted(entries, key=lambda item: order[item[1]]):
         if left is not None and task_id not in member.assignment:
             if not left.allows(member.id, task_id):
                 continue
             left.take(member.id, task_id)
-        if role is not Role.ACTIVE:
-            grants[task_id] = as_copy[role]
-            continue
-        task = tasks[task_id]
-        # The token is above every earlier one. In a new group many tasks have equal grants; they share one object.
-        alike = (max(task.token, floor) + 1, task.handover.final_position)
-        grant = actives.get(alike)
+        alike: tuple[Role, int, Positions] = (role, 0, ())
+        if role is Role.ACTIVE:
+            task = tasks[task_id]
+            # The token is above every earlier one.
+            alike = (role, max(task.token, floor) + 1, task.handover.final_position)
+        grant = made.get(alike)
         if grant is None:
-            grant = actives[alike] = Grant(Role.ACTIVE, epoch, view.now_ms, *alike)
+            grant = made[alike] = Grant(role, epoch, view.now_ms, *alike[1:])
         grants[task_id] = grant
     return grants
 
