@@ -163,9 +163,9 @@ def _explain(draft: DecisionDraft, target_plan: TargetPlan) -> None:
     """Add why targets change, and why some pins and moves of placement are not followed."""
     group, changes = draft.group, target_plan.changes
     takers = [member.id for member in target_plan.request.members if member.may_be_target]
-    ids = group.table.ids
+    ids, codes = group.table.ids, {why: Why(why) for why in Moves}
     draft.reasons += [
-        Reason(_why_bound(group, task, changes[task][0]) if why is Moves.PINNED else Why(why), task, changes[task][0])
+        Reason(_why_bound(group, task, changes[task][0]) if why is Moves.PINNED else codes[why], task, changes[task][0])
         for task_index, why in target_plan.placed.why.items()
         if (task := ids[task_index]) in changes
     ]

@@ -461,23 +461,16 @@ def target_changes(view: View, request: PlacementRequest, placed: Placed) -> dic
     task_indexes.update(compress(count(), map(ne, owners, request.home)))
     task_indexes.update(compress(count(), map(ne, all_standbys, request.standbys)))
     tasks = group.tasks.for_reads(len(task_indexes))
-    together: dict[tuple[int, ...], tuple[MemberId, ...]] = {}
-    alike: dict[Target, Target] = {}
+    known: dict[tuple[int, tuple[int, ...], str], Target] = {}
     for task_index in sorted(task_indexes):
-        task_id, index, standbys = ids[task_index], owners[task_index], all_standbys[task_index]
-        task = tasks[task_id]
-        why = str(waiting[task_index]) if task_index in waiting else ""
-        chosen: tuple[MemberId, ...] = ()
-        # A task without an owner has no standbys. If a bound task is on one of its standbys, that one is dropped.
-        if standbys and index != UNASSIGNED:
-            if index in standbys:
-                standbys = tuple([standby for standby in standbys if standby != index])
-            known = together.get(standbys)
-            if known is None:
-                known = together[standbys] = tuple(sorted([names[standby] for standby in standbys]))
-            chosen = known
-        owner = names[index] if index != UNASSIGNED else None
-        target = Target(owner, chosen, why)
-        if target != task.target:
-            changes[task_id] = alike.setdefault(target, target)
+        task_id, index = ids[task_index], owners[task_index]
+        alike = index, all_standbys[task_index], waiting.get(task_index, "")
+        target = known.get(alike)
+        if target is None:
+            # A task without an owner has no standbys. If a bound task is on one of its standbys, that one is dropped.
+            standbys = sorted([names[one] for one in alike[1] if one != index]) if index != UNASSIGNED else ()
+            owner = names[index] if index != UNASSIGNED else None
+            target = known[alike] = Target(owner, tuple(standbys), str(alike[2]))
+        if target != tasks[task_id].target:
+            changes[task_id] = target
     return changes
