@@ -62,13 +62,13 @@ def _of_member(draft: DecisionDraft, member: Member) -> _Instants:
 def _of_task(draft: DecisionDraft, task: Task) -> _Instants:
     group, soft = draft.group, draft.soft
     # The lease is over of a fenced member that may still run it.
-    yield from (entry.free_at_ms for entry in task.handover.unreleased)
+    yield from [entry.free_at_ms for entry in task.handover.unreleased]
     # A warmup stalls, a copy gives way; it may be tried again where it did, and the task where it did not run well.
     read_on = [last_came_on(soft, task.id, group.members[member_id])[1] for member_id in task.warmups]
     for at_ms in (*read_on, *last_closer(group, soft, task).values()):
         yield at_ms + group.config.warmup_stall_timeout_ms
-    yield from (stall.until_ms for stall in task.marks.stalls)
-    yield from (avoided_until_ms(group.config, failure) for failure in task.marks.failures)
+    yield from [stall.until_ms for stall in task.marks.stalls]
+    yield from [avoided_until_ms(group.config, failure) for failure in task.marks.failures]
 
 
 def _of_records(draft: DecisionDraft) -> Iterator[int]:

@@ -7,6 +7,7 @@ one copy of each task after the other.
 
 from __future__ import annotations
 
+from bisect import insort
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import chain
@@ -193,7 +194,7 @@ class _Standbys:
         dropped = np.flatnonzero(misplaced).tolist()
         if not dropped:
             return
-        known = state.request.warmth(dropped, state.eligible)
+        known = state.request.warmth([task for task in dropped if self._wanted[task]], state.eligible)
         for each in dropped:
             kept = self._kept(each, known.get(each, {}))
             for member in self.copies[each]:
@@ -432,10 +433,10 @@ class _Standbys:
             return None
         if target == UNASSIGNED:
             return True
-        if target == self._state.owner[task] or target in self.copies[task]:
-            return None
         owner = self._state.owner[task]
-        return self._pairs_of(owner)[target] < self._part[owner]
+        if target == owner or target in self.copies[task]:
+            return None
+        return self._pairs_of(owner).get(target, 0) < self._part[owner]
 
     def note(self, move: Move) -> None:
         """Move a copy to a member from another."""
@@ -448,6 +449,5 @@ class _Standbys:
         pairs[target] += 1
         left = [member for member in self.copies[task] if member != source]
         if target != UNASSIGNED:
-            left.append(target)
-            left.sort()
+            insort(left, target)
         self.copies[task] = tuple(left)

@@ -12,7 +12,7 @@ from bisect import bisect
 from collections.abc import Iterable, Iterator
 
 from batonpass.core.handover.decision_draft import DecisionDraft
-from batonpass.core.handover.lag import level_in_ms
+from batonpass.core.handover.lag import copy_as_reported, level_in_ms
 from batonpass.core.handover.view import View
 from batonpass.core.state import records as r
 from batonpass.core.state.ids import MemberId
@@ -54,7 +54,8 @@ def copies_behind(view: View, member: Member) -> Iterator[Task]:
     """Yield the tasks of which a member has a copy that is not caught up."""
     active = Role.ACTIVE
     copies = [task_id for task_id, grant in member.assignment.items() if grant.role is not active]
-    return (task for task in view.tasks.pick(copies) if not view.copy(task, member.id).is_caught_up)
+    group, known = view.group, view.member_softs.get(member.id)
+    return (task for task in view.tasks.pick(copies) if not copy_as_reported(group, known, task, member).is_caught_up)
 
 
 def schedule_probe(draft: DecisionDraft) -> None:
