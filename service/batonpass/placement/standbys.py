@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import insort
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from functools import cache
 from itertools import chain
 from typing import Final
 
@@ -194,9 +195,10 @@ class _Standbys:
         dropped = np.flatnonzero(misplaced).tolist()
         if not dropped:
             return
-        known = state.request.warmth([task for task in dropped if self._wanted[task]], state.eligible)
+        wanted = self._wanted.tolist()
+        known = state.request.warmth([task for task in dropped if wanted[task]], state.eligible)
         for each in dropped:
-            kept = self._kept(each, known.get(each, {}))
+            kept = self._kept(each, known.get(each, {})) if wanted[each] else []
             for member in self.copies[each]:
                 self._count[member] -= member not in kept
             self.copies[each] = tuple(sorted(kept))
@@ -290,7 +292,7 @@ class _Standbys:
             takes = takes & (warm | (self._count < floors + quota.fractional))
         self._blocks = Blocks(state, self._tags, np.flatnonzero(takes).tolist(), strict=not everybody)
         self._busy = set()
-        self._pairs: dict[int, Counter[int]] = {}
+        self._pairs_of = cache(self._count_pairs)
         self._sort(missing, gives, takes)
         counts, even = self._evenness()
         may_bend = everybody and (self._tags.kinds > 1 or state.restricted)
@@ -420,11 +422,9 @@ class _Standbys:
 
     # These methods choose, for the exchange, among tasks and members that are alike for it.
 
-    def _pairs_of(self, owner: int) -> Counter[int]:
+    def _count_pairs(self, owner: int) -> Counter[int]:
         """Return how many copies of an owner's tasks each member has."""
-        if owner not in self._pairs:
-            self._pairs[owner] = Counter(self._holder[self._owners == owner].tolist())
-        return self._pairs[owner]
+        return Counter(self._holder[self._owners == owner].tolist())
 
     def suits(self, move: Move) -> bool | None:
         """Say whether a member suits a copy. It does not if it has the task already, or many of the owner's copies."""

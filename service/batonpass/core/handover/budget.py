@@ -23,7 +23,7 @@ from batonpass.core.handover.copy_capacity import CopyCapacity
 from batonpass.core.handover.lag import level_in_ms
 from batonpass.core.handover.view import View
 from batonpass.core.state.ids import MemberId, TaskId
-from batonpass.core.state.model import Role, Task
+from batonpass.core.state.model import STANDBY, WARMUP, Role, Task
 from batonpass.core.state.reasons import Held, Hold
 
 _NEVER: Final = 2**62
@@ -52,7 +52,7 @@ class Slots:
         self._warmups: defaultdict[MemberId, int] = defaultdict(int)
         self.copy_capacity = copy_capacity
         waiting = _waiting_for_their_grant(view, task_plans)
-        replicas, warmup = config.num_standby_replicas, Role.WARMUP
+        replicas, warmup = config.num_standby_replicas, WARMUP
         for plan in task_plans:
             copies = plan.copies
             if len(copies) > replicas or warmup in copies.values() or plan.task.id in waiting:
@@ -60,7 +60,7 @@ class Slots:
 
     def _count(self, plan: TaskPlan, *, waits_for_grant: bool) -> None:
         """Subtract the slots that a task's copies use."""
-        warming = [member_id for member_id, role in plan.copies.items() if role is Role.WARMUP]
+        warming = [member_id for member_id, role in plan.copies.items() if role is WARMUP]
         if waits_for_grant and plan.choice.active is not None:
             warming.append(plan.choice.active)
         used = max(len(warming), len(plan.copies) - self._view.config.num_standby_replicas)
@@ -130,13 +130,13 @@ class Slots:
         """Give the requested copy, and return its role."""
         self.copy_capacity.take(request.member_id, request.task.id)
         if request.needs_no_slot:
-            return Role.STANDBY
+            return STANDBY
         if request.for_drain:
             self._drain_left -= 1
         else:
             self._balance_left -= 1
         self._warmups[request.member_id] += 1
-        return Role.WARMUP
+        return WARMUP
 
 
 def _waiting_for_their_grant(view: View, task_plans: list[TaskPlan]) -> set[TaskId]:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from batonpass.core.handover.owner import Choice, choose_active, stay
 from batonpass.core.handover.view import View
 from batonpass.core.state.ids import MemberId, TaskId
-from batonpass.core.state.model import ActiveState, Role, Task
+from batonpass.core.state.model import LOST, RUNNING, STANDBY, WARMUP, Role, Task
 from batonpass.core.state.reasons import Held, Hold
 from batonpass.placement.types import Readiness
 
@@ -88,7 +88,7 @@ def _say_what_holds(view: View, plan: TaskPlan) -> None:
     """Say why the task is not to go to its target, unless a copy there is wanted: ``budget`` speaks for that."""
     task, choice = plan.task, plan.choice
     is_at_target = task.target.owner is not None and choice.active == task.target.owner
-    if (is_at_target and choice.held is not Held.FAILED) or plan.waits_for_copy:
+    if (is_at_target and (choice.hold is None or choice.held is not Held.FAILED)) or plan.waits_for_copy:
         return
     has_copy = task.target.owner in plan.copies
     if choice.hold is not None:
@@ -145,18 +145,18 @@ def _kept(view: View, task: Task, choice: Choice, wanted: list[MemberId]) -> dic
     holders = _copy_holders(task, choice.active)
     stalled = [name for name in holders if name != owner and view.is_stalled(task, name)] if task.marks.stalls else ()
     for member_id in stalled:
-        is_standby = holders[member_id] is Role.STANDBY and member_id in task.target.standbys
+        is_standby = holders[member_id] is STANDBY and member_id in task.target.standbys
         if not is_standby and member_id not in view.must_not_stop_now:
             del holders[member_id]
     previous_owner = owner if is_giving_way else task.handover.previous_owner
-    has_run = not is_giving_way or task.state is ActiveState.RUNNING
+    has_run = not is_giving_way or task.state is RUNNING
     kept: dict[MemberId, Role] = {}
     if previous_owner is not None and previous_owner in holders and has_run and not view.as_if_complete:
-        kept[previous_owner] = Role.STANDBY
+        kept[previous_owner] = STANDBY
     there = [member_id for member_id in wanted if member_id in holders]
     for member_id in there:
-        is_standby = holders[member_id] is Role.STANDBY or view.copy(task, member_id).is_caught_up
-        kept[member_id] = Role.STANDBY if is_standby else Role.WARMUP
+        is_standby = holders[member_id] is STANDBY or view.copy(task, member_id).is_caught_up
+        kept[member_id] = STANDBY if is_standby else WARMUP
     if target is not None and target in holders and target != owner:
         # If another member has the task instead of the target, the target's copy counts as one of the wanted ones.
         kept.setdefault(target, holders[target])
@@ -171,8 +171,8 @@ def _kept(view: View, task: Task, choice: Choice, wanted: list[MemberId]) -> dic
         missing = len(task.target.standbys) - sum([view.copy(task, member_id).is_caught_up for member_id in there])
         kept.update(_surplus_kept(view, task, surplus, missing=missing, is_ready=choice.ready))
         kept.update({member_id: role for member_id, role in surplus.items() if member_id in view.must_not_stop_now})
-        if not view.as_if_complete:
-            unwanted = {member_id: role for member_id, role in surplus.items() if member_id not in kept}
+        unwanted = {member_id: role for member_id, role in surplus.items() if member_id not in kept}
+        if unwanted and not view.as_if_complete:
             _keep_on_drained(view, task, kept, unwanted)
     return kept
 
@@ -180,8 +180,8 @@ def _kept(view: View, task: Task, choice: Choice, wanted: list[MemberId]) -> dic
 def _copy_holders(task: Task, active: MemberId | None) -> dict[MemberId, Role]:
     """Return the copies beside the next active. An owner that gives way has one, unless it lost its state."""
     holders = task.holders
-    if task.owner is not None and task.state is not ActiveState.LOST:
-        holders[task.owner] = Role.STANDBY
+    if task.owner is not None and task.state is not LOST:
+        holders[task.owner] = STANDBY
     if active is not None:
         holders.pop(active, None)
     return holders
@@ -192,10 +192,10 @@ def _keep_on_drained(view: View, task: Task, kept: dict[MemberId, Role], unwante
 
     If all members drain, nothing moves, and copies that are ready for a move stay ready.
     """
-    leaving = [member_id for member_id, role in unwanted.items() if role is Role.STANDBY and member_id in view.draining]
+    leaving = [member_id for member_id, role in unwanted.items() if role is STANDBY and member_id in view.draining]
     for member_id in sorted(leaving, key=lambda member_id: (*_warmth(view, task, member_id), member_id)):
         if len(kept) < view.config.num_standby_replicas:
-            kept[member_id] = Role.STANDBY
+            kept[member_id] = STANDBY
     if len(view.draining) == len(view.members):
         kept.update(
             {member_id: role for member_id, role in unwanted.items() if view.copy(task, member_id).is_caught_up}
@@ -213,7 +213,7 @@ def _surplus_kept(
     if len(ranked) > 1:
         ranked.sort(key=lambda member_id: (*_warmth(view, task, member_id), member_id))
     if is_ready:
-        stay = [member_id for member_id in ranked if surplus[member_id] is Role.STANDBY][: max(0, missing)]
+        stay = [member_id for member_id in ranked if surplus[member_id] is STANDBY][: max(0, missing)]
     else:
         stay = [member_id for member_id in ranked if view.copy(task, member_id).readiness is not Readiness.COLD]
     return {member_id: surplus[member_id] for member_id in stay}
@@ -236,17 +236,16 @@ def is_for_drain(view: View, task: Task, active: MemberId | None, copies: Mappin
 def _with_requests(
     view: View, task: Task, choice: Choice, copies: dict[MemberId, Role], wanted: list[MemberId]
 ) -> TaskPlan:
-    missing = [member_id for member_id in wanted if member_id not in copies and not view.is_stalled(task, member_id)]
     target = view.present_member(task.target.owner) if task.target.owner != choice.active else None
-    if target is not None and target.id not in copies and not view.is_stalled(task, target.id):
-        missing.insert(0, target.id)
+    places = wanted if target is None else [target.id, *wanted]
+    missing = [member_id for member_id in places if member_id not in copies and not view.is_stalled(task, member_id)]
     if not missing:
         return TaskPlan(task, choice, copies)
     free = view.config.num_standby_replicas - len(copies)
     if free >= len(missing) and view.grants_freely(missing):
         # No other task can compete for these copies.
         for member_id in missing:
-            copies[member_id] = Role.STANDBY
+            copies[member_id] = STANDBY
         return TaskPlan(task, choice, copies)
     for_drain = is_for_drain(view, task, choice.active, copies)
     requests = [

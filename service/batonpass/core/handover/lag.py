@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from batonpass.core.state.ids import TaskId
-from batonpass.core.state.model import ActiveState, Group, Member, Role, Task
+from batonpass.core.state.model import ACTIVE, FAILED, LOST, RUNNING, Group, Member, Task
 from batonpass.core.state.numbers import WHOLE_MAX, bounded_sum
 from batonpass.core.state.pmap import PMap
 from batonpass.core.state.policy import LAG_UNBOUNDED, GroupConfig
@@ -48,8 +48,6 @@ class Copy(NamedTuple):
         return self.is_caught_up and not self.on_disk
 
 
-_ACTIVE: Final = Role.ACTIVE
-_RUNNING: Final = ActiveState.RUNNING
 _CAUGHT_UP: Final = Readiness.CAUGHT_UP
 COLD_COPY = Copy(Readiness.COLD)
 CAUGHT_UP_COPY = Copy(Readiness.CAUGHT_UP, 0)
@@ -257,14 +255,14 @@ def copy_as_reported(group: Group, member_soft: MemberSoft | None, task: Task, m
     """
     task_id = task.id
     grant = member.assignment.get(task_id)
-    if grant is not None and grant.role is _ACTIVE and task.state is _RUNNING:
+    if grant is not None and grant.role is ACTIVE and task.state is RUNNING:
         return ASSUMED_RUNNING
     measured = member_soft.reports.get(task_id) if member_soft is not None else None
     if grant is None:
         if measured is None or task_id in member.revoking:
             return COLD_COPY
         return _copy_by_lag(measured, group.config, on_disk=True)
-    if grant.role is _ACTIVE:
+    if grant.role is ACTIVE:
         return _active_copy(group, task, measured, reported=member_soft is not None and member_soft.full)
     if member.suspected or member_soft is None:
         # The member may be dead, and its last report outdated: it is handed nothing, and none of its copies is dropped.
@@ -280,14 +278,14 @@ def copy_as_reported(group: Group, member_soft: MemberSoft | None, task: Task, m
 
 
 def _active_copy(group: Group, task: Task, measured: MeasuredReport | None, *, reported: bool) -> Copy:
-    if task.state is ActiveState.LOST:
+    if task.state is LOST:
         return COLD_COPY
     if not reported:
         return ASSUMED_RUNNING
-    if measured is None or measured.report.role != Role.ACTIVE:
+    if measured is None or measured.report.role != ACTIVE:
         if task.ready_grant:
             return Copy(Readiness.CAUGHT_UP, None if measured is None else measured.lag)
         return COLD_COPY if measured is None else _copy_by_lag(measured, group.config, on_disk=False)
-    if measured.lag is None and task.ready_grant and task.state is not ActiveState.FAILED:
+    if measured.lag is None and task.ready_grant and task.state is not FAILED:
         return Copy(Readiness.CAUGHT_UP)
     return _copy_by_lag(measured, group.config, on_disk=False)

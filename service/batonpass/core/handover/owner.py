@@ -68,16 +68,18 @@ member may hold. This file only reads the view that it is given, and changes not
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from batonpass.core.handover.availability import Availability
 from batonpass.core.handover.lag import Copy, level_in_ms
 from batonpass.core.handover.room import has_limit
 from batonpass.core.handover.view import View
 from batonpass.core.state.ids import MemberId
-from batonpass.core.state.model import ActiveState, Member, Task
+from batonpass.core.state.model import FAILED, GRANTED, LOST, RUNNING, Member, Task
 from batonpass.core.state.reasons import Held, Hold, Why
 from batonpass.placement.types import Readiness
+
+_STAYS: Final = Why.STAYS
 
 
 class Choice(NamedTuple):
@@ -113,11 +115,11 @@ def choose_active(view: View, task: Task) -> Choice:
             return choice
     if not table.stateful[task_index]:
         return _choose_for_stateless(view, task, owner)
-    if task.state is ActiveState.LOST:
+    if task.state is LOST:
         return _choose_for_lost(view, task, owner)
     if owner.suspected:
         return _choose_for_suspected(view, task, owner)
-    if task.state is not ActiveState.RUNNING:
+    if task.state is not RUNNING:
         own = view.copy(task, owner.id)
         if own.readiness is not Readiness.RUNNING:
             return _choose_for_not_running(view, task, owner, own)
@@ -128,12 +130,12 @@ def choose_active(view: View, task: Task) -> Choice:
 
 def stay(view: View, task: Task, hold: Hold | None = None) -> Choice:
     """Return that the task stays with its owner; without one it waits."""
-    owner, runs = task.owner, task.state is ActiveState.RUNNING
-    return Choice(owner, Why.STAYS, owner is not None and (runs or view.copy(task, owner).is_caught_up), hold)
+    owner, runs = task.owner, task.state is RUNNING
+    return Choice(owner, _STAYS, owner is not None and (runs or view.copy(task, owner).is_caught_up), hold)
 
 
 def _choose_for_stateless(view: View, task: Task, owner: Member) -> Choice:
-    failed = task.state is ActiveState.FAILED
+    failed = task.state is FAILED
     target = view.present_member(task.target.owner)
     if target is None or target.id == owner.id or view.is_past_deadline(target):
         return stay(view, task, Hold(Held.FAILED) if failed else None)
@@ -227,12 +229,12 @@ def _choose_for_not_running(view: View, task: Task, owner: Member, own: Copy) ->
     """Prefer a ready copy to an owner that restores, unless the owner is as ready and makes progress."""
     is_stuck = view.now_ms >= _stuck_at_ms(view, task, owner, own)
     is_as_far = own.is_caught_up or _runs_in_a_moment(view, task, owner, own)
-    if is_as_far and task.state is not ActiveState.FAILED and not is_stuck:
+    if is_as_far and task.state is not FAILED and not is_stuck:
         return stay(view, task)
     # The previous owner has just handed the task over. It gets the task back only if the new owner fails or is stuck.
-    failed = task.state is ActiveState.FAILED
+    failed = task.state is FAILED
     previous_owner = None if failed or is_stuck else task.handover.previous_owner
-    is_still_expected = previous_owner is not None or task.state is ActiveState.GRANTED
+    is_still_expected = previous_owner is not None or task.state is GRANTED
     if is_still_expected and view.now_ms < task.since_ms + view.group.heartbeat_interval_ms:
         # The owner may report within a heartbeat interval that it runs: if it took the task over, its copy was caught
         # up, and if it had no copy, the changelog may be almost empty.
@@ -419,7 +421,15 @@ def _best_ready(
     those come members on which it, or other tasks, failed lately, and before these the members that have to confirm
     another revocation first and are granted nothing until then.
     """
-    ready: list[tuple[tuple[Availability, bool, bool, bool, bool, int], MemberId]] = []
+
+    def order(one: tuple[MemberId, int]) -> tuple[Availability, bool, bool, bool, bool, int, float, MemberId]:
+        member_id, lag = one
+        is_previous_owner, is_target = member_id == task.handover.previous_owner, member_id == task.target.owner
+        waits = any(task_id != task.id for task_id in view.members[member_id].revoking)
+        how_well = view.availability(member_id), _is_bad_for(view, task, member_id), waits
+        return *how_well, not is_target, not is_previous_owner, lag, view.load(member_id), member_id
+
+    ready: list[tuple[MemberId, int]] = []
     for member_id in (*task.standbys, *task.warmups, *(view.on_disk(task.id) if on_disk else ())):
         if member_id in excluding:
             continue
@@ -427,15 +437,10 @@ def _best_ready(
         copy = view.copy(task, member_id)
         is_ready = copy.is_caught_up if on_disk else copy.is_ready_for_handover
         if is_ready and _may_take_over(view, task, member):
-            is_previous_owner, is_target = member_id == task.handover.previous_owner, member_id == task.target.owner
-            failed = _is_bad_for(view, task, member_id)
-            waits = len(member.revoking) > (task.id in member.revoking)
-            availability = view.availability(member_id)
-            order = (availability, failed, waits, not is_target, not is_previous_owner, copy.lag or 0)
-            ready.append((order, member_id))
+            ready.append((member_id, copy.lag or 0))
     if len(ready) > 1:
-        ready.sort(key=lambda candidate: (candidate[0], view.load(candidate[1]), candidate[1]))
-    return Choice(ready[0][1], Why.FAILOVER, ready=True) if ready else None
+        ready.sort(key=order)
+    return Choice(ready[0][0], Why.FAILOVER, ready=True) if ready else None
 
 
 def _may_take_over(view: View, task: Task, member: Member) -> bool:

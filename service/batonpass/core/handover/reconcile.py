@@ -29,7 +29,7 @@ from batonpass.core.handover.state_size import lag_at_start
 from batonpass.core.handover.view import View
 from batonpass.core.state import records as r
 from batonpass.core.state.ids import MemberId, TaskId
-from batonpass.core.state.model import Grant, Member, Role, Task
+from batonpass.core.state.model import ACTIVE, STANDBY, WARMUP, Grant, Member, Role, Task
 from batonpass.core.state.reasons import Held, Hold, Why
 from batonpass.core.state.soft import Positions
 
@@ -106,7 +106,7 @@ def _compare(view: View, plan: TaskPlan, members: defaultdict[MemberId, _MemberC
     if active is None or active == task.owner:
         return ()
     if task.owner is None and not task.handover.unreleased:
-        members[active].new_entries[task.id] = Role.ACTIVE
+        members[active].new_entries[task.id] = ACTIVE
         if plan.choice.ready:
             members[active].ready.append(task.id)
         return ()
@@ -147,7 +147,7 @@ def _next_assignment(view: View, member: Member, changes: _MemberChanges) -> r.A
 
 def _lags(view: View, member_id: MemberId, entries: Mapping[TaskId, Grant]) -> dict[TaskId, int]:
     """Return how many records each warmup among these grants has to restore, where known."""
-    warmup = Role.WARMUP
+    warmup = WARMUP
     warmups = [task for task, grant in entries.items() if grant.role is warmup]
     lags = [(task, lag_at_start(view, view.tasks[task], member_id)) for task in sorted(warmups)]
     return {task: lag for task, lag in lags if lag is not None}
@@ -160,7 +160,7 @@ def _new_grants(view: View, member: Member, changes: _MemberChanges, epoch: int)
     grants: dict[TaskId, Grant] = {}
     # In a new group many tasks have equal grants; they share one object.
     made: dict[tuple[Role, int, Positions], Grant] = {}
-    order = {Role.ACTIVE: 0, Role.STANDBY: 1, Role.WARMUP: 2}
+    order = {ACTIVE: 0, STANDBY: 1, WARMUP: 2}
     tasks, floor, entries = view.tasks, view.group.tokens_from, changes.new_entries.items()
     for task_id, role in entries if left is None else sorted(entries, key=lambda item: order[item[1]]):
         if left is not None and task_id not in member.assignment:
@@ -168,7 +168,7 @@ def _new_grants(view: View, member: Member, changes: _MemberChanges, epoch: int)
                 continue
             left.take(member.id, task_id)
         alike: tuple[Role, int, Positions] = (role, 0, ())
-        if role is Role.ACTIVE:
+        if role is ACTIVE:
             task = tasks[task_id]
             # The token is above every earlier one.
             alike = (role, max(task.token, floor) + 1, task.handover.final_position)

@@ -12,7 +12,7 @@ from batonpass.core.handover.reconcile import reconcile
 from batonpass.core.handover.view import View
 from batonpass.core.state import records as r
 from batonpass.core.state.ids import TaskId
-from batonpass.core.state.model import Pending, Task
+from batonpass.core.state.model import AWAITING_NEWS, QUEUED, Task
 from batonpass.core.state.reasons import Reason, Why
 
 
@@ -52,22 +52,22 @@ def _looked_at(view: View, concerned: Collection[TaskId] | None) -> list[TaskId]
 
     The queue is separate (``_queue``). If any member has a limit, tasks compete for room, so none can be left out.
     """
-    unsettled, awaits = view.group.unsettled, Pending.AWAITING_NEWS
+    unsettled = view.group.unsettled
     if view.limited:
         return [
             task_id
             for task_id, pending in unsettled.items()
-            if pending is not awaits or concerned is None or task_id in concerned
+            if pending is not AWAITING_NEWS or concerned is None or task_id in concerned
         ]
     marks = unsettled.items() if concerned is None else [(task_id, unsettled.get(task_id)) for task_id in concerned]
-    return view.group.moving_tasks() + [task_id for task_id, pending in marks if pending is awaits]
+    return view.group.moving_tasks() + [task_id for task_id, pending in marks if pending is AWAITING_NEWS]
 
 
 def _queue(view: View, among: Collection[TaskId] | None = None) -> Iterator[Task]:
     """Yield the queued tasks among these (None: all). The queue is not read before the first one is asked for."""
-    unsettled, queued = view.group.unsettled, Pending.QUEUED
+    unsettled = view.group.unsettled
     marks = unsettled.items() if among is None else [(task_id, unsettled.get(task_id)) for task_id in among]
-    yield from view.tasks.pick([task_id for task_id, pending in marks if pending is queued and not view.limited])
+    yield from view.tasks.pick([task_id for task_id, pending in marks if pending is QUEUED and not view.limited])
 
 
 def _tasks_in(records: Iterable[r.Record]) -> Iterable[TaskId]:
@@ -87,7 +87,8 @@ def _explained(view: View, step: StepPlan, explained: Collection[TaskId] | None)
 
 def explain(draft: DecisionDraft, step: StepPlan) -> None:
     """Add one reason for each task that moves, one for all that stay, and one for each that is held back."""
-    going = [plan for plan in step.task_plans if plan.choice.why is not Why.STAYS]
+    stays = Why.STAYS
+    going = [plan for plan in step.task_plans if plan.choice.why is not stays]
     draft.reasons += [Reason(plan.choice.why, plan.task.id, plan.choice.active) for plan in going]
     if len(step.task_plans) > len(going):
         draft.explain(Why.STAYS, tasks=len(step.task_plans) - len(going))

@@ -12,7 +12,7 @@ from batonpass.core.handover.open_transactions import open_transactions_of
 from batonpass.core.handover.room import DiskRoom, has_limit, room_on_disks
 from batonpass.core.state.failures import avoided_until_ms, distrusted_until_ms, host_of, is_avoided
 from batonpass.core.state.ids import MemberId, TaskId
-from batonpass.core.state.model import ActiveState, Group, Member, Outcome, PauseScope, Task
+from batonpass.core.state.model import FAILED, RUNNING, Group, Member, Outcome, PauseScope, Task
 from batonpass.core.state.newcomers import new_until_ms
 from batonpass.core.state.reasons import Held, Hold
 from batonpass.core.state.soft import MemberSoft, Soft
@@ -145,7 +145,7 @@ class View:
         owner, target, stateful = task.owner, task.target.owner, self.is_stateful(task.id)
         if owner is not None and self.is_missing(owner):
             if not stateful:
-                may_go = self.members[owner].suspected or task.state is ActiveState.FAILED
+                may_go = self.members[owner].suspected or task.state is FAILED
                 return None if may_go else owner
             is_on_its_way = target is not None and self.members[target].drain is None
             return target if is_on_its_way else owner
@@ -167,6 +167,8 @@ class View:
 
     def rejoins_until_ms(self, task: Task) -> int | None:
         """Return until when the place of the task's target, or of its last owner, is kept that is away to restart."""
+        if not self.away:
+            return None
         named = (task.target.owner, task.handover.away_owner)
         return max([self.away[member_id] for member_id in named if member_id in self.away], default=None)
 
@@ -253,7 +255,7 @@ class View:
         if member_id not in self.newcomers or task.marks.pin == member_id:
             return False
         owner = self.members.get(task.owner) if task.owner is not None else None
-        runs = owner is not None and task.state is ActiveState.RUNNING
+        runs = owner is not None and task.state is RUNNING
         return owner is not None and runs and owner.drain is None and not owner.suspected
 
     def grants_freely(self, member_ids: Iterable[MemberId]) -> bool:

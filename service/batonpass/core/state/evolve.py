@@ -25,11 +25,19 @@ from batonpass.core.state.failures import (
 )
 from batonpass.core.state.ids import HostId, InstanceId, MemberId, TaskId
 from batonpass.core.state.model import (
+    ACTIVE,
+    FAILED,
+    GRANTED,
+    LOST,
+    MOVING,
     NO_HANDOVER,
     NOWHERE,
+    QUEUED,
     REVOKED,
+    RUNNING,
+    STANDBY,
     SUSPECTED,
-    ActiveState,
+    WARMUP,
     Cause,
     Drain,
     GoneMember,
@@ -44,7 +52,6 @@ from batonpass.core.state.model import (
     Outcome,
     Pending,
     Revocation,
-    Role,
     Stall,
     Stop,
     Target,
@@ -175,11 +182,11 @@ class GroupBuilder:
             task_index = index_of.get(task_id)
             if task_index is None:
                 is_held = task.owner or task.handover.unreleased or task.standbys or task.warmups
-                mark = Pending.MOVING if is_held else None
+                mark = MOVING if is_held else None
             else:
                 mark = pending(task, replicas=replicas if stateful[task_index] else None)
-                if task.owner in suspects or (task.owner in leaving and mark is Pending.QUEUED):
-                    mark = Pending.MOVING
+                if task.owner in suspects or (task.owner in leaving and mark is QUEUED):
+                    mark = MOVING
             if mark is not known.get(task_id):
                 changes[task_id] = mark
         return changes
@@ -337,7 +344,7 @@ def _note_death(builder: GroupBuilder, member: Member, record: r.MemberGone) -> 
     for task_id in (*member.actives, *member.revoking):
         task = builder.task(task_id)
         had = task.owner == member.id or any(entry.member_id == member.id for entry in task.handover.unreleased)
-        if had and task.state is ActiveState.RUNNING:
+        if had and task.state is RUNNING:
             _fail(builder, task, member, Outcome.DIED, (at_ms, ran_until_ms))
     for task_id in member.revoking:
         _charge_hosts(builder, builder.task(task_id), at_ms)
@@ -362,7 +369,7 @@ def _fail(
 def _charge_hosts(builder: GroupBuilder, task: Task, now_ms: int) -> None:
     """Charge the hosts on which a task failed lately, if it runs elsewhere now."""
     runs_on = builder.member(task.owner) if task.owner is not None else None
-    if not task.marks.failures or runs_on is None or task.state is not ActiveState.RUNNING:
+    if not task.marks.failures or runs_on is None or task.state is not RUNNING:
         return
     hosts, config = builder.group.hosts, builder.group.config
     for host, fault in faults_of(task, runs_on, builder.group, now_ms):
@@ -607,13 +614,13 @@ def _assignment_changed(builder: GroupBuilder, record: r.AssignmentChanged) -> N
     for task_id in [task_id for task_id in record.granted if task_id in demoted] if demoted else ():
         revoking[task_id] = _give_up(builder, member, task_id, record)
         task = builder.task(task_id)
-        if task.state is ActiveState.RUNNING:
+        if task.state is RUNNING:
             builder.tasks[task_id] = task.with_handover(previous_owner=member.id)
     assignment.update(record.granted)
     tasks, before = builder.tasks, builder.before.tasks.for_reads(len(record.granted))
     for task_id, grant in record.granted.items():
         task = tasks.get(task_id) or before.get(task_id) or Task(task_id)
-        if grant.role is Role.ACTIVE:
+        if grant.role is ACTIVE:
             task = _passed_over(builder, task, member.id, record.at_ms)
         tasks[task_id] = _taken_up(task, member.id, grant, ready=task_id in ready)
     builder.change_member(
@@ -629,7 +636,7 @@ def _give_up(builder: GroupBuilder, member: Member, task_id: TaskId, record: r.A
     was_active = task.owner == member.id
     handover, since_ms = task.handover, task.since_ms
     if was_active:
-        has_run = task.state is ActiveState.RUNNING
+        has_run = task.state is RUNNING
         if task_id in record.stuck or (member.suspected and has_run):
             outcome = Outcome.STUCK if task_id in record.stuck else Outcome.DIED
             _fail(builder, task, member, outcome, (record.at_ms, record.at_ms))
@@ -646,12 +653,12 @@ def _taken_up(task: Task, member_id: MemberId, grant: Grant, *, ready: bool) -> 
         task
     )
     standbys, warmups = _removed(standbys, member_id), _removed(warmups, member_id)
-    if grant.role is Role.STANDBY:
+    if grant.role is STANDBY:
         standbys = _added(standbys, member_id)
-    elif grant.role is Role.WARMUP:
+    elif grant.role is WARMUP:
         warmups = _added(warmups, member_id)
     else:
-        owner, state, ready_grant, since_ms, token = member_id, ActiveState.GRANTED, ready, grant.since_ms, grant.token
+        owner, state, ready_grant, since_ms, token = member_id, GRANTED, ready, grant.since_ms, grant.token
         if handover is not NO_HANDOVER:
             previous_owner = None if handover.previous_owner == member_id else handover.previous_owner
             handover = shared(handover._replace(next_owner=None, previous_owner=previous_owner, away_owner=None))
@@ -731,17 +738,17 @@ def _active_reported(builder: GroupBuilder, record: r.ActiveReported) -> None:
     if task.owner != record.member_id:
         return
     member = builder.member(record.member_id)
-    lost_what_it_had = record.state is ActiveState.LOST and (task.ready_grant or task.state is ActiveState.RUNNING)
-    if member is not None and (record.state is ActiveState.FAILED or lost_what_it_had):
+    lost_what_it_had = record.state is LOST and (task.ready_grant or task.state is RUNNING)
+    if member is not None and (record.state is FAILED or lost_what_it_had):
         outcome = Outcome.LOST if lost_what_it_had else Outcome.FAILED
         _fail(builder, task, member, outcome, (record.at_ms, record.at_ms), detail=record.detail)
         task = builder.task(record.task)
     handover, ran_since_ms = task.handover, task.ran_since_ms
-    if record.state is ActiveState.RUNNING:
-        ran_since_ms = ran_since_ms if task.state is ActiveState.RUNNING else record.at_ms
+    if record.state is RUNNING:
+        ran_since_ms = ran_since_ms if task.state is RUNNING else record.at_ms
         if handover is not NO_HANDOVER:
             handover = shared(handover._replace(previous_owner=None, final_position=(), stop=None))
-    elif task.state is ActiveState.RUNNING:
+    elif task.state is RUNNING:
         handover = handover._replace(stop=Stop(record.member_id, record.at_ms, record.state.value))
     task = task._replace(state=record.state, ran_since_ms=ran_since_ms, handover=handover)
     builder.tasks[record.task] = task
@@ -768,7 +775,7 @@ def _pinned(builder: GroupBuilder, record: r.TaskPinned) -> None:
     """The task is pinned to a member, or no longer. Its failures there are forgotten, unless it fails there now."""
     task = builder.task(record.task)
     member = builder.member(record.member_id) if record.member_id is not None else None
-    if member is not None and (task.owner != record.member_id or task.state is not ActiveState.FAILED):
+    if member is not None and (task.owner != record.member_id or task.state is not FAILED):
         task = _forgiven(builder, task, member)
     builder.tasks[record.task] = task.with_marks(pin=record.member_id)
     builder.change(pins=builder.group.pins.updated({record.task: record.member_id}))
@@ -793,11 +800,11 @@ def _adopted(builder: GroupBuilder, record: r.TasksAdopted) -> None:
         if task.owner is not None and task.owner != member.id:
             _dispossess(builder, task_id, record)
             task = builder.task(task_id)
-        grant = Grant(Role.ACTIVE, member.epoch, record.at_ms, max(token, task.token))
+        grant = Grant(ACTIVE, member.epoch, record.at_ms, max(token, task.token))
         assignment[task_id] = grant
         revoking[task_id] = None
         taken_up = _taken_up(task, member.id, grant, ready=True)
-        builder.tasks[task_id] = taken_up._replace(state=ActiveState.RUNNING, ran_since_ms=record.at_ms).with_handover(
+        builder.tasks[task_id] = taken_up._replace(state=RUNNING, ran_since_ms=record.at_ms).with_handover(
             unreleased=_without(task.handover.unreleased, member.id), previous_owner=None, stop=None
         )
     builder.change_member(
@@ -869,7 +876,7 @@ def _without_departed(
     member_id, stop, final_position = departure.member_id, task.handover.stop, task.handover.final_position
     since_ms, ran = task.since_ms, task.owner == member_id
     is_its_stop = stop is not None and stop.member_id == member_id and stop.at_ms is None
-    if is_its_stop or (ran and task.state is ActiveState.RUNNING):
+    if is_its_stop or (ran and task.state is RUNNING):
         stop = departure
     if ran:
         # The member may have written since its last report, so the final position of the owner before it is outdated.

@@ -36,7 +36,7 @@ from batonpass.core.handover.state_size import state_sizes
 from batonpass.core.handover.view import View
 from batonpass.core.state import records as r
 from batonpass.core.state.ids import MemberId, TaskId
-from batonpass.core.state.model import UNMARKED, ActiveState, Member, Pending, Target, Task
+from batonpass.core.state.model import AWAITING_NEWS, UNMARKED, ActiveState, Member, Target, Task
 from batonpass.core.state.policy import BalanceBy
 from batonpass.placement.types import (
     NO_STATE,
@@ -74,7 +74,7 @@ def build_request(view: View) -> PlacementRequest:
     for task_id, pending in group.unsettled.items():
         task_index, task = table.index_of.get(task_id), group.tasks[task_id]
         # A task without an owner that awaits a target has no copies, and no move under way.
-        if task_index is not None and (pending is not Pending.AWAITING_NEWS or task.owner is not None):
+        if task_index is not None and (pending is not AWAITING_NEWS or task.owner is not None):
             constraints.fill(task_index, task, home, standbys)
     constraints.leave_those_that_gave_way()
     constraints.bind_pinned()
@@ -381,10 +381,14 @@ class _Constraints:
     def _warmth_of(self, task: Task, members: Collection[int]) -> dict[int, Warmth]:
         view, number = self._view, self._number
         owners = (task.owner,) if task.owner is not None else ()
-        names = (*owners, *task.standbys, *task.warmups, *view.on_disk(task.id))
-        warmth = {
-            number[member_id]: self._judge(task, member_id) for member_id in names if number[member_id] in members
-        }
+        warmth: dict[int, Warmth] = {}
+        for member_id in (*owners, *task.standbys, *task.warmups, *view.on_disk(task.id)):
+            index = number[member_id]
+            if index in members:
+                readiness, lag, on_disk, _ = view.copy(task, member_id)
+                if on_disk and task.owner is not None and readiness is not Readiness.UNKNOWN:
+                    readiness = Readiness.ON_DISK
+                warmth[index] = Warmth(int(readiness), lag) if lag else _WITHOUT_LAG[readiness]
         if not task.marks.failures and not task.marks.stalls:
             return warmth
         avoided = [*view.avoided_for(task)]
@@ -395,12 +399,6 @@ class _Constraints:
             if member_id not in owners and number[member_id] in members:
                 warmth[number[member_id]] = _WITHOUT_LAG[Readiness.UNKNOWN]
         return warmth
-
-    def _judge(self, task: Task, member_id: MemberId) -> Warmth:
-        readiness, lag, on_disk, _ = self._view.copy(task, member_id)
-        if on_disk and task.owner is not None and readiness is not Readiness.UNKNOWN:
-            return Warmth(int(Readiness.ON_DISK), lag or 0)
-        return Warmth(int(readiness), lag) if lag else _WITHOUT_LAG[readiness]
 
 
 def loads_of(weights: Sequence[float], home: Sequence[int], bound: Mapping[int, int], members: int) -> list[float]:
