@@ -13,7 +13,7 @@ from batonpass.placement.exchange import HAS_PLACE, Classes, Exchange, TaskClass
 from batonpass.placement.flow import Floats, Ints, Marks
 from batonpass.placement.quotas import Quotas, in_parts, quotas, ranks
 from batonpass.placement.state import PlacementState
-from batonpass.placement.types import UNASSIGNED, Readiness, Waits
+from batonpass.placement.types import UNASSIGNED, Waits
 from batonpass.placement.wishes import Wish, Wishes
 
 
@@ -216,20 +216,12 @@ class _Sorting:
         # so that tasks whose copies come no closer are tried in turn.
         alone, run = np.where(is_special, tasks, -1), np.where(is_special, -1, np.cumsum(is_special))
         found: dict[TaskClass, list[int]] = {}
-        for some in grouped(self.home[tasks], self._part[tasks], self._reach[tasks], give, alone, run):
-            task, home = int(tasks[some[0]]), int(self.home[tasks[some[0]]])
+        rows = np.stack([self.home[tasks], self._part[tasks], self._reach[tasks], give, alone, run])
+        for some in grouped(*rows):
+            home, part, reach, gives, task, turn = rows[:, some[0]].tolist()
             wait = 1 if home == UNASSIGNED else waits[home]
             its_wishes, excluded = special.get(task, _ALIKE)
-            alike = TaskClass(
-                home,
-                int(self._part[task]),
-                int(self._reach[task]),
-                give=int(give[some[0]]),
-                wait=wait,
-                turn=int(run[some[0]]),
-                wishes=its_wishes,
-                excluded=excluded,
-            )
+            alike = TaskClass(home, part, reach, 1, gives, wait, turn, its_wishes, excluded)
             found.setdefault(alike, []).extend(tasks[some].tolist())
         return found
 
@@ -250,7 +242,6 @@ def _wishes(
         for member in sorted({*known, previous, warming})
         if member in takers and member != request.home[task] and state.takes(task, member)
     ]
-    member_wishes = tuple(
-        wishes.wish(task, member, warming=member == warming, previous=member == previous) for member in some
-    )
-    return member_wishes, frozenset(member for member in some if wishes.at(task, member).ready_class > Readiness.COLD)
+    its_wishes = [wishes.wish(task, member, warming=member == warming, previous=member == previous) for member in some]
+    unknown = [wish.member for wish in its_wishes if wish.cold > 1]
+    return tuple(its_wishes), frozenset(unknown)

@@ -257,19 +257,22 @@ class _Standbys:
         for member in state.eligible:
             level[kind[member]] += self._count[member] / width[kind[member]]
         is_chosen = (amounts > 1) & (tags.kinds > 1 and not state.limited and not state.restricted)
-        for task in np.flatnonzero(amounts).tolist():
-            owner, others = self._kinds_of(task) if is_chosen[task] else (0, ())
-            ways = tags.ways((owner, *others), int(amounts[task])) if is_chosen[task] else []
+        lacking = np.flatnonzero(amounts)
+        for task, amount, chosen in zip(
+            *np.stack([lacking, amounts[lacking], is_chosen[lacking]]).tolist(), strict=True
+        ):
+            owner, others = self._kinds_of(task) if chosen else (0, ())
+            ways = tags.ways((owner, *others), amount) if chosen else []
             if not ways:
-                missing[None, int(amounts[task])].append(task)
+                missing[None, amount].append(task)
                 continue
             way = min(
                 ways,
                 key=lambda way: sorted([level[each] + way.count(each) / width[each] for each in way], reverse=True),
             )
-            for each, amount in sorted(Counter(way).items()):
-                level[each] += amount / width[each]
-                missing[each, amount].append(task)
+            for each, some in sorted(Counter(way).items()):
+                level[each] += some / width[each]
+                missing[each, some].append(task)
         return missing
 
     def _quota(self, parts: Sequence[Ints], have: Ints) -> Quotas:
@@ -394,7 +397,7 @@ class _Standbys:
             price = self._blocks.price(reach, member)
             if price != BARRED:
                 wish = Wish(member) if member in there else wishes.wish(task, member)
-                member_wishes.append(wish._replace(apart=price))
+                member_wishes.append(wish._replace(apart=price) if price else wish)
         barred = {wish.member for wish in member_wishes if wish.cold > 1 or amount > 1}
         excluded = frozenset(here | barred) if excludes else frozenset[int]()
         part, turn = (owner, 0) if self._weighs_pairs else (0, owner if source == UNASSIGNED else 0)
@@ -447,7 +450,9 @@ class _Standbys:
         pairs = self._pairs_of(self._state.owner[task])
         pairs[source] -= 1
         pairs[target] += 1
-        left = [member for member in self.copies[task] if member != source]
+        left = [*self.copies[task]]
+        if source != UNASSIGNED:
+            left.remove(source)
         if target != UNASSIGNED:
             insort(left, target)
         self.copies[task] = tuple(left)

@@ -10,7 +10,7 @@ the end says what each record changes. Where that takes a function, its docstrin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Final, Never, cast
 
@@ -96,6 +96,11 @@ class GroupBuilder:
     def task(self, task_id: TaskId) -> Task:
         """Return the task as it stands. An unknown task is free and has no target."""
         return self.tasks.get(task_id) or self.before.tasks.get(task_id) or Task(task_id)
+
+    def tasks_as_they_stand(self, task_ids: Collection[TaskId]) -> list[Task]:
+        """Return several tasks, as ``task`` returns one."""
+        tasks, before = self.tasks, self.before.tasks.for_reads(len(task_ids))
+        return [tasks.get(task_id) or before.get(task_id) or Task(task_id) for task_id in task_ids]
 
     def member(self, member_id: MemberId) -> Member | None:
         """Return the member as it stands; None if it is not in the group."""
@@ -394,17 +399,16 @@ def _well_ms(builder: GroupBuilder, host: HostId, known: HostFaults, now_ms: int
     return max(refuted, default=0)
 
 
-def _change_alike(builder: GroupBuilder, task_ids: Iterable[TaskId], change: Callable[[Task], Task]) -> None:
+def _change_alike(builder: GroupBuilder, task_ids: Collection[TaskId], change: Callable[[Task], Task]) -> None:
     """Change tasks by what they have besides their id: tasks that differ in nothing else change alike, and at once."""
     known: dict[tuple[object, ...], Task] = {}
-    for task_id in task_ids:
-        task = builder.task(task_id)
+    for task in builder.tasks_as_they_stand(task_ids):
         fields = task[1:]
         after = known.get(fields)
         if after is None:
             after = known[fields] = change(task)
         if after[1:] != fields:
-            builder.tasks[task_id] = Task._make((task_id, *after[1:]))
+            builder.tasks[task.id] = Task._make((task.id, *after[1:]))
 
 
 def _left_by(task: Task, record: r.MemberGone) -> Task:
@@ -586,9 +590,8 @@ def _heard_again(builder: GroupBuilder, record: r.SuspicionCleared) -> None:
 
 def _target_placed(builder: GroupBuilder, record: r.TargetPlaced) -> None:
     """The target answers the group epoch. A next owner stays chosen as long as its task has a target."""
-    tasks, before = builder.tasks, builder.before.tasks.for_reads(len(record.changes))
-    for task_id, target in record.changes.items():
-        tasks[task_id] = (tasks.get(task_id) or before.get(task_id) or Task(task_id)).with_target(target)
+    for task in builder.tasks_as_they_stand(record.changes):
+        builder.tasks[task.id] = task.with_target(record.changes[task.id])
     builder.change(
         generation=record.generation,
         generation_epoch=record.group_epoch,
@@ -617,12 +620,9 @@ def _assignment_changed(builder: GroupBuilder, record: r.AssignmentChanged) -> N
         if task.state is RUNNING:
             builder.tasks[task_id] = task.with_handover(previous_owner=member.id)
     assignment.update(record.granted)
-    tasks, before = builder.tasks, builder.before.tasks.for_reads(len(record.granted))
-    for task_id, grant in record.granted.items():
-        task = tasks.get(task_id) or before.get(task_id) or Task(task_id)
-        if grant.role is ACTIVE:
-            task = _passed_over(builder, task, member.id, record.at_ms)
-        tasks[task_id] = _taken_up(task, member.id, grant, ready=task_id in ready)
+    for task, grant in zip(builder.tasks_as_they_stand(record.granted), record.granted.values(), strict=True):
+        before = _passed_over(builder, task, member.id, record.at_ms) if grant.role is ACTIVE else task
+        builder.tasks[task.id] = _taken_up(before, member.id, grant, ready=task.id in ready)
     builder.change_member(
         member.id,
         epoch=record.epoch,
@@ -649,9 +649,7 @@ def _give_up(builder: GroupBuilder, member: Member, task_id: TaskId, record: r.A
 
 def _taken_up(task: Task, member_id: MemberId, grant: Grant, *, ready: bool) -> Task:
     """Return the task once the member holds it in the role of the grant."""
-    task_id, owner, state, ready_grant, since_ms, token, ran_ms, well_ms, standbys, warmups, target, handover, marks = (
-        task
-    )
+    _, owner, state, ready_grant, since_ms, token, ran_ms, well_ms, standbys, warmups, target, handover, marks = task
     standbys, warmups = _removed(standbys, member_id), _removed(warmups, member_id)
     if grant.role is STANDBY:
         standbys = _added(standbys, member_id)
@@ -664,7 +662,7 @@ def _taken_up(task: Task, member_id: MemberId, grant: Grant, *, ready: bool) -> 
             handover = shared(handover._replace(next_owner=None, previous_owner=previous_owner, away_owner=None))
     # A constructor takes half the time of ``_replace``, and a first generation takes up every task and every copy.
     return Task(
-        task_id, owner, state, ready_grant, since_ms, token, ran_ms, well_ms, standbys, warmups, target, handover, marks
+        task.id, owner, state, ready_grant, since_ms, token, ran_ms, well_ms, standbys, warmups, target, handover, marks
     )
 
 

@@ -191,7 +191,7 @@ class _Constraints:
             owner = None
         home[task_index] = number[owner] if owner is not None else UNASSIGNED
         if task.target.standbys or target is not None:
-            standbys[task_index] = tuple(sorted(number[member_id] for member_id in task.target.standbys))
+            standbys[task_index] = tuple(sorted([number[member_id] for member_id in task.target.standbys]))
         if target is not None and number[target] != home[task_index]:
             self.previous[task_index] = number[target]
             if target in task.warmups:
