@@ -52,10 +52,10 @@ class Slots:
         self._warmups: defaultdict[MemberId, int] = defaultdict(int)
         self.copy_capacity = copy_capacity
         waiting = _waiting_for_their_grant(view, task_plans)
-        replicas, warmup = config.num_standby_replicas, WARMUP
+        replicas = config.num_standby_replicas
         for plan in task_plans:
             copies = plan.copies
-            if len(copies) > replicas or warmup in copies.values() or plan.task.id in waiting:
+            if len(copies) > replicas or WARMUP in copies.values() or plan.task.id in waiting:
                 self._count(plan, waits_for_grant=plan.task.id in waiting)
 
     def _count(self, plan: TaskPlan, *, waits_for_grant: bool) -> None:
@@ -97,6 +97,10 @@ class Slots:
     def are_given(self, *, for_drain: bool) -> bool:
         """Say whether a slot is left, and moves are not held."""
         return self.left(for_drain=for_drain) > 0 and self._view.why_moves_are_held(for_balance=not for_drain) is None
+
+    def are_left_for(self, order: _Order) -> bool:
+        """Say whether copies of this order may still be given."""
+        return not order.needs_slot or self.are_given(for_drain=not order.for_balance)
 
     def why_not(self, request: CopyRequest) -> Hold | None:
         """Return why a copy cannot be given now; None if it can. A refused copy is refused for the rest of the step."""
@@ -194,14 +198,14 @@ def give_slots(
             requested[_order(view, request)].append((request, plan))
     queued = _in_line(view, slots, queue)
     served: dict[TaskId, TaskPlan] = {}
-    for order in sorted({*requested, *queued}):
+    for order in filter(slots.are_left_for, sorted({*requested, *queued})):
         alike: list[tuple[Task, MemberId, TaskPlan | None]]
         alike = [(request.task, request.member_id, plan) for request, plan in requested.get(order, ())]
         alike += [(task, member_id, None) for task, member_id in queued.get(order, ())]
         if order.needs_slot or view.limited:
             alike.sort(key=lambda one: _catch_up_order(view, one[0], one[1]))
         for task, member_id, known in alike:
-            if order.needs_slot and not slots.are_given(for_drain=not order.for_balance):
+            if not slots.are_left_for(order):
                 break
             plan = known or served.get(task.id)
             if plan is None:

@@ -147,8 +147,7 @@ def _next_assignment(view: View, member: Member, changes: _MemberChanges) -> r.A
 
 def _lags(view: View, member_id: MemberId, entries: Mapping[TaskId, Grant]) -> dict[TaskId, int]:
     """Return how many records each warmup among these grants has to restore, where known."""
-    warmup = WARMUP
-    warmups = [task for task, grant in entries.items() if grant.role is warmup]
+    warmups = [task for task, grant in entries.items() if grant.role is WARMUP]
     lags = [(task, lag_at_start(view, view.tasks[task], member_id)) for task in sorted(warmups)]
     return {task: lag for task, lag in lags if lag is not None}
 

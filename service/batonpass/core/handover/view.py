@@ -175,8 +175,8 @@ class View:
     @cached_property
     def away(self) -> Mapping[MemberId | None, int]:
         """The members that are away to restart, and until when their places are kept."""
-        until = {member.id: member.away_until_ms for member in self.members.values()}
-        return {member_id: until_ms for member_id, until_ms in until.items() if until_ms is not None}
+        members = self.members.values()
+        return {member.id: member.away_until_ms for member in members if member.away_until_ms is not None}
 
     def is_past_deadline(self, member: Member) -> bool:
         """Say whether the member drains and the deadline of its drain is over."""
@@ -252,11 +252,10 @@ class View:
 
     def is_new_for(self, task: Task, member_id: MemberId) -> bool:
         """Say whether a move of the task to the member waits because the member is new: it is for balance alone."""
-        if member_id not in self.newcomers or task.marks.pin == member_id:
+        if member_id not in self.newcomers or task.marks.pin == member_id or task.state is not RUNNING:
             return False
         owner = self.members.get(task.owner) if task.owner is not None else None
-        runs = owner is not None and task.state is RUNNING
-        return owner is not None and runs and owner.drain is None and not owner.suspected
+        return owner is not None and owner.drain is None and not owner.suspected
 
     def grants_freely(self, member_ids: Iterable[MemberId]) -> bool:
         """Say whether these members take any copy that needs no slot: moves go on, and none of them has a limit."""
