@@ -16,7 +16,7 @@ from batonpass.core.handover.lag import copy_as_reported, level_in_ms
 from batonpass.core.handover.view import View
 from batonpass.core.state import records as r
 from batonpass.core.state.ids import MemberId
-from batonpass.core.state.model import Group, Member, Role, Task
+from batonpass.core.state.model import ACTIVE, WARMUP, Group, Member, Task
 from batonpass.core.state.reasons import NoChange
 
 _JITTER_SHARE = 10
@@ -52,8 +52,7 @@ def _is_restless(view: View, member: Member) -> bool:
 
 def copies_behind(view: View, member: Member) -> Iterator[Task]:
     """Yield the tasks of which a member has a copy that is not caught up."""
-    active = Role.ACTIVE
-    copies = [task_id for task_id, grant in member.assignment.items() if grant.role is not active]
+    copies = [task_id for task_id, grant in member.assignment.items() if grant.role is not ACTIVE]
     group, known = view.group, view.member_softs.get(member.id)
     return (task for task in view.tasks.pick(copies) if not copy_as_reported(group, known, task, member).is_caught_up)
 
@@ -93,7 +92,7 @@ def probe_sooner(draft: DecisionDraft, member_id: MemberId) -> None:
     if due_ms is None or member is None:
         return
     view = draft.view()
-    warming = [task_id for task_id, grant in member.assignment.items() if grant.role is Role.WARMUP]
+    warming = [task_id for task_id, grant in member.assignment.items() if grant.role is WARMUP]
     soonest_ms = _soonest_ms(view, ((task, member_id) for task in view.tasks.pick(warming)), default=due_ms)
     at_ms = now_ms + max(soonest_ms, draft.group.look_again_ms)
     if 2 * (at_ms - now_ms) < due_ms - now_ms:

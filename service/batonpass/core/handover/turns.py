@@ -22,7 +22,7 @@ from batonpass.core.handover.planner import plan_step
 from batonpass.core.handover.view import View
 from batonpass.core.state import records as r
 from batonpass.core.state.ids import MemberId, TaskId
-from batonpass.core.state.model import ActiveState, Group, Member, Task
+from batonpass.core.state.model import RUNNING, Group, Member, Task
 from batonpass.core.state.reasons import Held
 from batonpass.core.state.soft import Soft
 
@@ -121,7 +121,7 @@ def _may_another_move_instead(view: View, task: Task, member_id: MemberId) -> bo
     epoch = view.members[member_id].topology_epoch
     return any(
         other.target.owner == owner.id
-        and other.state is ActiveState.RUNNING
+        and other.state is RUNNING
         and other.marks.pin is None
         and not view.is_stalled(other, member_id)
         and view.knows(other.id, epoch)

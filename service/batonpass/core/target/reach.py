@@ -19,7 +19,7 @@ from batonpass.core.handover.copy_capacity import CopyCapacity
 from batonpass.core.handover.planner import plan_without_slots
 from batonpass.core.handover.view import View
 from batonpass.core.state.ids import MemberId, TaskId
-from batonpass.core.state.model import ActiveState, Group, Member, Target, Task
+from batonpass.core.state.model import RUNNING, Group, Member, Target, Task
 from batonpass.core.state.reasons import Held
 
 
@@ -48,7 +48,7 @@ def is_nothing_under_way(group: Group) -> bool:
 def is_to_rest(view: View) -> bool:
     """Say whether the group would rest now: only copies are missing, or full members block all that is left."""
     unsettled = view.tasks.pick(view.group.unsettled)
-    if all(task.owner == task.target.owner and task.state is ActiveState.RUNNING for task in unsettled):
+    if all(task.owner == task.target.owner and task.state is RUNNING for task in unsettled):
         return True
     return is_nothing_under_way(view.group) and bool(view.limited)
 
@@ -57,7 +57,7 @@ def _is_nothing_under_way_for(task: Task) -> bool:
     if task.handover.unreleased or task.warmups or task.handover.previous_owner is not None:
         return False
     # By the time that the task is free, its next owner may be full too, and wait for room like any other member.
-    return task.owner is None or task.state is ActiveState.RUNNING
+    return task.owner is None or task.state is RUNNING
 
 
 def find_unreachable(view: View, changes: Mapping[TaskId, Target]) -> Reachability:

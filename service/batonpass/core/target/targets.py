@@ -36,7 +36,7 @@ from batonpass.core.handover.state_size import state_sizes
 from batonpass.core.handover.view import View
 from batonpass.core.state import records as r
 from batonpass.core.state.ids import MemberId, TaskId
-from batonpass.core.state.model import AWAITING_NEWS, UNMARKED, ActiveState, Member, Target, Task
+from batonpass.core.state.model import AWAITING_NEWS, FAILED, GRANTED, LOST, RUNNING, UNMARKED, Member, Target, Task
 from batonpass.core.state.policy import BalanceBy
 from batonpass.placement.types import (
     NO_STATE,
@@ -176,7 +176,7 @@ class _Constraints:
         if next_owner is not None and next_owner.id in (view.takers or filter(view.is_heard, number)):
             owner = next_owner.id
             self.bound[task_index] = number[owner]
-        elif task.state is ActiveState.FAILED and view.is_stateful(task.id):
+        elif task.state is FAILED and view.is_stateful(task.id):
             # The member that takes over keeps the task: it does not return to the member on which it failed.
             taker = choose_active(view, task).active
             if taker is not None and taker != owner and not view.has_full_disk_for(taker, task.id):
@@ -186,7 +186,7 @@ class _Constraints:
             # So that nothing else moves because a member is silent or restarts.
             self.bound[task_index] = number[place]
             owner = owner or place
-        if task.state is ActiveState.LOST and task_index not in self.bound and view.is_stateful(task.id):
+        if task.state is LOST and task_index not in self.bound and view.is_stateful(task.id):
             # A holder without state does not count as owner, so that the task goes where it is warm.
             owner = None
         home[task_index] = number[owner] if owner is not None else UNASSIGNED
@@ -211,8 +211,8 @@ class _Constraints:
             self.warming.pop(task_index, None)
             self.avoided[task_index] = self._number[target]
             return
-        begins_ready = task.ready_grant and task.state is ActiveState.GRANTED
-        if task.owner is not None and (begins_ready or task.state is ActiveState.RUNNING):
+        begins_ready = task.ready_grant and task.state is GRANTED
+        if task.owner is not None and (begins_ready or task.state is RUNNING):
             return
         held = [*task.holders, *([task.owner] if task.owner is not None else [])]
         if held and all(view.copy(task, member_id).readiness is Readiness.UNKNOWN for member_id in held):
@@ -227,12 +227,7 @@ class _Constraints:
         """
         for task in self._marked:
             gave_way = any(stall.gave_way and stall.until_ms > self._view.now_ms for stall in task.marks.stalls)
-            if (
-                not gave_way
-                or task.owner is None
-                or task.state is not ActiveState.RUNNING
-                or task.marks.pin is not None
-            ):
+            if not gave_way or task.owner is None or task.state is not RUNNING or task.marks.pin is not None:
                 continue
             task_index = self._view.group.table.index_of.get(task.id)
             if task_index is None or task_index in self.bound or self._view.members[task.owner].drain is not None:
@@ -264,7 +259,7 @@ class _Constraints:
         table = self._view.group.table
         for task in self._marked:
             task_index = table.index_of.get(task.id)
-            if task_index is None or task_index in self.bound or task.marks.parked or task.state is ActiveState.LOST:
+            if task_index is None or task_index in self.bound or task.marks.parked or task.state is LOST:
                 continue
             avoided = {self._number[member_id] for member_id in self._view.avoided_for(task)}
             at = home[task_index]
@@ -281,7 +276,7 @@ class _Constraints:
         if at == UNASSIGNED or not self._view.group.table.stateful[task_index]:
             return True
         is_under_way = task_index in self.previous and task_index not in self.avoided
-        return at in avoided and (is_under_way or task.state is not ActiveState.RUNNING)
+        return at in avoided and (is_under_way or task.state is not RUNNING)
 
     def _may_have(self, task: Task, member: PlacementMember) -> bool:
         """Say whether a member may be the target of a task that it does not have as active."""
@@ -320,7 +315,7 @@ class _Constraints:
                 continue
             for task in view.tasks.pick(member.assignment):
                 is_here = task.owner == member_id and home[index_of[task.id]] == self._number[member_id]
-                is_to_stay = task.state not in (ActiveState.FAILED, ActiveState.LOST)
+                is_to_stay = task.state not in (FAILED, LOST)
                 is_leaving = task.target.owner != member_id and view.present_member(task.target.owner) is not None
                 if is_here and is_to_stay and not is_leaving:
                     self.bound.setdefault(index_of[task.id], self._number[member_id])
