@@ -204,12 +204,12 @@ def give_slots(
         alike += [(task, member_id, None) for task, member_id in queued.get(order, ())]
         if order.needs_slot or view.limited:
             alike.sort(key=lambda one: _catch_up_order(view, one[0], one[1]))
-        for task, member_id, known in alike:
+        for task, member_id, planned in alike:
             if not slots.are_left_for(order):
                 break
-            plan = known or served.get(task.id)
-            if plan is None:
-                plan = served[task.id] = plan_task(view, task)
+            if planned is None and task.id not in served:
+                served[task.id] = plan_task(view, task)
+            plan = planned or served[task.id]
             for request in plan.requests:
                 if request.member_id == member_id and slots.why_not(request) is None:
                     plan.copies[member_id] = slots.take(request)
