@@ -134,8 +134,8 @@ def _check_folded(transition: Transition, ledger: Ledger, tasks: Collection[Task
             continue
         if task.owner != ledger.owner(task_id):
             yield Violation("L2", f"owner {task.owner}; the records say {ledger.owner(task_id)}", task_id)
-        unreleased, by_records = dict(task.handover.unreleased), ledger.unreleased_of(task_id)
-        if unreleased != by_records:
+        unreleased, by_records = task.handover.unreleased, ledger.unreleased_of(task_id)
+        if (unreleased or by_records) and dict(unreleased) != by_records:
             yield Violation("L1", f"unreleased by {unreleased}; the records say {by_records}", task_id)
         if before is not None and task.token < before.token:
             yield Violation("L1", f"its token fell from {before.token} to {task.token}", task_id)

@@ -106,8 +106,8 @@ def _check_grants(transition: Transition, ledger: Ledger, record: r.AssignmentCh
         owner = ledger.owner(task_id)
         if owner is not None:
             yield Violation("L1", f"granted while {owner} holds the grant", task_id, member_id)
-        others = ledger.unreleased_of(task_id).keys() - {member_id}
-        if others:
+        unreleased = ledger.unreleased_of(task_id)
+        if unreleased and (others := unreleased.keys() - {member_id}):
             yield Violation("L1", f"granted while {', '.join(sorted(others))} may still run it", task_id, member_id)
         task = ledger.tasks.get(task_id)
         highest = floor if task is None else max(floor, task.token)

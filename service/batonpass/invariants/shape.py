@@ -7,7 +7,7 @@ longer.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final
 
 from batonpass.core.state.ids import MemberId, TaskId
@@ -17,6 +17,7 @@ from batonpass.invariants.ledger import Violation
 _ACTIVE: Final = Role.ACTIVE
 _STANDBY: Final = Role.STANDBY
 _WARMUP: Final = Role.WARMUP
+_NOTHING: Final[Mapping[TaskId, Grant]] = {}
 
 
 def check_tasks(group: Group, task_ids: Collection[TaskId]) -> Iterator[Violation]:
@@ -27,34 +28,37 @@ def check_tasks(group: Group, task_ids: Collection[TaskId]) -> Iterator[Violatio
     members = [group.members[holder] for holder in holders if holder in group.members]
     reads = len(tasks) // max(1, len(members))
     held = {member.id: member.assignment.for_reads(reads) for member in members}
-    for task in tasks:
-        yield from _check_copies(group, task, held)
+    yield from _check_copies(tasks, held)
+    yield from _check_releases(group, tasks)
     yield from _check_targets(group, tasks)
 
 
-def _check_copies(
-    group: Group, task: Task, assignments: Mapping[MemberId, Mapping[TaskId, Grant]]
-) -> Iterator[Violation]:
-    owners = () if task.owner is None else (task.owner,)
-    holders = (*owners, *task.standbys, *task.warmups)
-    if len({*holders}) != len(holders):
-        for member_id, count in Counter(holders).items():
-            if count > 1:
-                yield Violation("L8", "holds two copies of the task", task.id, member_id)
-    for role, members in ((_ACTIVE, owners), (_STANDBY, task.standbys), (_WARMUP, task.warmups)):
-        for member_id in members:
-            held = assignments[member_id].get(task.id) if member_id in assignments else None
-            if held is None or held.role is not role:
-                yield Violation("L2", f"the task names it as {role}, its assignment does not", task.id, member_id)
-            elif role is _ACTIVE and held.token != task.token:
-                detail = f"its token is {held.token}, the task's highest {task.token}"
-                yield Violation("L1", detail, task.id, member_id)
-    for entry in task.handover.unreleased:
-        member = group.members.get(entry.member_id)
-        if entry.free_at_ms is None and (member is None or task.id not in member.revoking):
-            yield Violation("L1", "nobody can release it", task.id, entry.member_id)
-        if entry.free_at_ms is not None and member is not None:
-            yield Violation("L1", "it is released with a lease that its member renews", task.id, entry.member_id)
+def _check_copies(tasks: Iterable[Task], assignments: Mapping[MemberId, Mapping[TaskId, Grant]]) -> Iterator[Violation]:
+    for task in tasks:
+        owners = () if task.owner is None else (task.owner,)
+        holders = (*owners, *task.standbys, *task.warmups)
+        if len({*holders}) != len(holders):
+            for member_id, count in Counter(holders).items():
+                if count > 1:
+                    yield Violation("L8", "holds two copies of the task", task.id, member_id)
+        for role, members in ((_ACTIVE, owners), (_STANDBY, task.standbys), (_WARMUP, task.warmups)):
+            for member_id in members:
+                held = assignments.get(member_id, _NOTHING).get(task.id)
+                if held is None or held.role is not role:
+                    yield Violation("L2", f"the task names it as {role}, its assignment does not", task.id, member_id)
+                elif role is _ACTIVE and held.token != task.token:
+                    detail = f"its token is {held.token}, the task's highest {task.token}"
+                    yield Violation("L1", detail, task.id, member_id)
+
+
+def _check_releases(group: Group, tasks: Iterable[Task]) -> Iterator[Violation]:
+    for task in tasks:
+        for entry in task.handover.unreleased:
+            member = group.members.get(entry.member_id)
+            if entry.free_at_ms is None and (member is None or task.id not in member.revoking):
+                yield Violation("L1", "nobody can release it", task.id, entry.member_id)
+            if entry.free_at_ms is not None and member is not None:
+                yield Violation("L1", "it is released with a lease that its member renews", task.id, entry.member_id)
 
 
 def _check_targets(group: Group, tasks: Collection[Task]) -> Iterator[Violation]:

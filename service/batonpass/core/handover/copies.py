@@ -182,8 +182,8 @@ def _copy_holders(task: Task, active: MemberId | None) -> dict[MemberId, Role]:
     holders = task.holders
     if task.owner is not None and task.state is not LOST:
         holders[task.owner] = STANDBY
-    if active is not None:
-        holders.pop(active, None)
+    if active in holders:
+        del holders[active]
     return holders
 
 
