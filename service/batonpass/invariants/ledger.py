@@ -9,15 +9,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, replace
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from batonpass.core.state import records as r
 from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.inputs import Input
-from batonpass.core.state.model import Grant, Group, Member, Revocation, Role
+from batonpass.core.state.model import ACTIVE, Grant, Group, Member, Revocation
 from batonpass.core.state.soft import Soft
-
-_ACTIVE: Final = Role.ACTIVE
 
 
 class Violation(NamedTuple):
@@ -155,7 +153,7 @@ class Ledger:
             ran = self.owner(task_id) == member_id
             self._take_away(member_id, task_id, Revocation(record.epoch, record.at_ms, ran))
         self.grants[member_id].update(record.granted)
-        self.owners |= {task_id: member_id for task_id, grant in record.granted.items() if grant.role is _ACTIVE}
+        self.owners |= {task_id: member_id for task_id, grant in record.granted.items() if grant.role is ACTIVE}
         self._change(member_id, epoch=record.epoch)
 
     def _adopted(self, record: r.TasksAdopted) -> None:
@@ -170,7 +168,7 @@ class Ledger:
             self.unreleased_of(task_id).pop(member_id, None)
             self.owners[task_id] = self.adopted[task_id] = member_id
             self.revoking[member_id][task_id] = None
-            self.grants[member_id][task_id] = Grant(Role.ACTIVE, epoch, at_ms, token)
+            self.grants[member_id][task_id] = Grant(ACTIVE, epoch, at_ms, token)
 
     def _take_away(self, member_id: MemberId, task_id: TaskId, revocation: Revocation) -> None:
         if revocation.active:

@@ -8,15 +8,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from typing import Final
 
 from batonpass.core.state import records as r
 from batonpass.core.state.ids import MemberId, TaskId, split_task_id
-from batonpass.core.state.model import ActiveState, Group, Member, Role, Task
+from batonpass.core.state.model import ACTIVE, FAILED, LOST, RUNNING, WARMUP, Group, Member, Task
 from batonpass.core.state.soft import MeasuredReport, Positions, Soft
 from batonpass.invariants.ledger import Ledger, Transition, Violation
-
-_ACTIVE: Final = Role.ACTIVE
 
 
 def check_interruptions(transition: Transition, ledger: Ledger, record: r.AssignmentChanged) -> Iterator[Violation]:
@@ -31,7 +28,7 @@ def check_interruptions(transition: Transition, ledger: Ledger, record: r.Assign
         held = ledger.grant(member.id, task_id)
         if held is None:
             yield Violation("L6", "revoked, but it does not hold the task", task_id, member.id)
-        elif held.role is Role.ACTIVE:
+        elif held.role is ACTIVE:
             if not member.suspected:
                 yield from _check_handover(transition, ledger, member, task)
         elif member.id in (task.target.owner, *task.target.standbys) and not _has_reason_to_drop(
@@ -58,7 +55,7 @@ def _check_handover(transition: Transition, ledger: Ledger, owner: Member, task:
     state = before.state if before is not None and before.owner == owner.id else task.state
     if measured is not None and measured.report.state is not None:
         state = measured.report.state
-    if state is ActiveState.LOST or _reported_lost(transition, owner.id, task.id):
+    if state is LOST or _reported_lost(transition, owner.id, task.id):
         return
     if _is_past_deadline(transition, owner):
         return
@@ -70,7 +67,7 @@ def _check_handover(transition: Transition, ledger: Ledger, owner: Member, task:
         if next_owner != task.target.owner:
             yield Violation("L8", f"goes to {next_owner}, not to its target", task.id, owner.id)
         return
-    failed, runs = state is ActiveState.FAILED, state is ActiveState.RUNNING
+    failed, runs = state is FAILED, state is RUNNING
     returns = before is not None and next_owner == before.handover.previous_owner
     keeps = returns and _still_has_its_copy(transition, next_owner, task.id)
     if not keeps and not is_caught_up_copy(after, soft, next_owner, task.id, on_disk=not runs):
@@ -119,7 +116,7 @@ def is_caught_up_copy(group: Group, soft: Soft, member_id: MemberId, task_id: Ta
         return False
     if task_id in member.doubts:
         return False
-    if not on_disk and (grant is None or grant.role is Role.ACTIVE):
+    if not on_disk and (grant is None or grant.role is ACTIVE):
         return False
     lags = recomputed_lags(group, soft, measured, task_id)
     if not lags:
@@ -273,7 +270,7 @@ def _new_copies(transition: Transition, ledger: Ledger) -> dict[MemberId, set[Ta
             copies = {
                 task_id
                 for task_id, grant in record.granted.items()
-                if grant.role is not _ACTIVE and ledger.adopted.get(task_id) != record.member_id
+                if grant.role is not ACTIVE and ledger.adopted.get(task_id) != record.member_id
             }
             new[record.member_id] |= copies if member is None else copies.difference(member.assignment)
     return new
@@ -293,7 +290,7 @@ def _check_member_budgets(transition: Transition, new: dict[MemberId, set[TaskId
         warm = sorted(
             task
             for task, grant in member.assignment.items()
-            if grant.role is Role.WARMUP and transition.after.tasks[task].handover.next_owner != member_id
+            if grant.role is WARMUP and transition.after.tasks[task].handover.next_owner != member_id
         )
         if len(warm) > most and not task_ids.isdisjoint(warm):
             yield Violation("L8", f"{len(warm)} warmups; max_warmups_per_member allows {most}", warm[-1], member_id)

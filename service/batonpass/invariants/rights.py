@@ -9,7 +9,7 @@ its own silence, or by a revocation left unconfirmed.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Final, assert_never
+from typing import assert_never
 
 from batonpass.core.state import records as r
 from batonpass.core.state.ids import MemberId, TaskId
@@ -25,10 +25,8 @@ from batonpass.core.state.inputs import (
     StreamsProcess,
     StreamsRebalance,
 )
-from batonpass.core.state.model import Cause, GoneMember, Group, Member, OnLeaseLost, Role
+from batonpass.core.state.model import ACTIVE, Cause, GoneMember, Group, Member, OnLeaseLost
 from batonpass.invariants.ledger import Ledger, Transition, Violation
-
-_ACTIVE: Final = Role.ACTIVE
 
 
 def check_right(transition: Transition, ledger: Ledger, record: r.Record) -> Iterable[Violation]:
@@ -93,7 +91,7 @@ def _check_assignment(transition: Transition, ledger: Ledger, record: r.Assignme
 def _is_more(ledger: Ledger, record: r.AssignmentChanged, task_id: TaskId) -> bool:
     """Say whether the entry lets the member hold a task that it did not hold, or run one that it did not run."""
     held = ledger.grant(record.member_id, task_id)
-    return held is None or (record.granted[task_id].role is Role.ACTIVE and held.role is not Role.ACTIVE)
+    return held is None or (record.granted[task_id].role is ACTIVE and held.role is not ACTIVE)
 
 
 def _check_grants(transition: Transition, ledger: Ledger, record: r.AssignmentChanged) -> Iterator[Violation]:
@@ -101,7 +99,7 @@ def _check_grants(transition: Transition, ledger: Ledger, record: r.AssignmentCh
     floor = max(before.tokens_from, transition.after.tokens_from)
     is_kept_out = _is_kept_out(transition, member_id)
     for task_id, grant in record.granted.items():
-        if grant.role is not _ACTIVE:
+        if grant.role is not ACTIVE:
             continue
         owner = ledger.owner(task_id)
         if owner is not None:
@@ -159,7 +157,7 @@ def _confirms(item: object, member_id: MemberId, task_id: TaskId, epoch: int) ->
     ):
         return False
     report = item.tasks.get(task_id)
-    return report is None or report.role != Role.ACTIVE
+    return report is None or report.role != ACTIVE
 
 
 def _process(
@@ -173,7 +171,7 @@ def _process(
 def _runs(process: StreamsProcess | None, task_id: TaskId) -> bool:
     """Say whether a process is reported to run a task. Its other copies go with the rebalance that revokes them."""
     report = process.tasks.get(task_id) if process is not None else None
-    return report is not None and report.role == Role.ACTIVE
+    return report is not None and report.role == ACTIVE
 
 
 def _is_given_by_kafka(item: StreamsRebalance, process: StreamsProcess | None, task_id: TaskId) -> bool:

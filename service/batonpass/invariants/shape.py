@@ -11,12 +11,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final
 
 from batonpass.core.state.ids import MemberId, TaskId
-from batonpass.core.state.model import ActiveState, Grant, Group, Member, Role, Task
+from batonpass.core.state.model import ACTIVE, RUNNING, STANDBY, WARMUP, Grant, Group, Member, Task
 from batonpass.invariants.ledger import Violation
 
-_ACTIVE: Final = Role.ACTIVE
-_STANDBY: Final = Role.STANDBY
-_WARMUP: Final = Role.WARMUP
 _NOTHING: Final[Mapping[TaskId, Grant]] = {}
 
 
@@ -41,12 +38,12 @@ def _check_copies(tasks: Iterable[Task], assignments: Mapping[MemberId, Mapping[
             for member_id, count in Counter(holders).items():
                 if count > 1:
                     yield Violation("L8", "holds two copies of the task", task.id, member_id)
-        for role, members in ((_ACTIVE, owners), (_STANDBY, task.standbys), (_WARMUP, task.warmups)):
+        for role, members in ((ACTIVE, owners), (STANDBY, task.standbys), (WARMUP, task.warmups)):
             for member_id in members:
                 held = assignments.get(member_id, _NOTHING).get(task.id)
                 if held is None or held.role is not role:
                     yield Violation("L2", f"the task names it as {role}, its assignment does not", task.id, member_id)
-                elif role is _ACTIVE and held.token != task.token:
+                elif role is ACTIVE and held.token != task.token:
                     detail = f"its token is {held.token}, the task's highest {task.token}"
                     yield Violation("L1", detail, task.id, member_id)
 
@@ -90,7 +87,7 @@ def check_member(group: Group, member: Member, tasks: Collection[TaskId] | None 
     for task_id in task_ids:
         grant, task = held[task_id], known.get(task_id)
         if task is None or member.id not in (
-            task.standbys if grant.role is _STANDBY else task.warmups if grant.role is _WARMUP else (task.owner,)
+            task.standbys if grant.role is STANDBY else task.warmups if grant.role is WARMUP else (task.owner,)
         ):
             yield Violation("L2", f"its assignment says {grant.role}, the task does not", task_id, member.id)
         if grant.epoch > member.epoch:
@@ -121,7 +118,7 @@ def is_settled(group: Group, task: Task) -> bool:
     """Say whether a task has nothing left to do: it runs at its target, with exactly the wanted copies."""
     if task.id not in group.table.index_of:
         return not (task.owner or task.handover.unreleased or task.standbys or task.warmups)
-    runs = task.owner is not None and task.owner == task.target.owner and task.state is ActiveState.RUNNING
+    runs = task.owner is not None and task.owner == task.target.owner and task.state is RUNNING
     owner = group.members.get(task.owner) if task.owner is not None else None
     others = bool(
         task.handover.unreleased

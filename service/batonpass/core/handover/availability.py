@@ -8,7 +8,6 @@ is taken from an owner for it at all.
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Final
 
 
 class Availability(IntEnum):
@@ -27,7 +26,4 @@ class Availability(IntEnum):
     @property
     def is_heard(self) -> bool:
         """Whether the member would begin at once."""
-        return self <= _BEGINS_AT_ONCE
-
-
-_BEGINS_AT_ONCE: Final = Availability.DRAINING
+        return self <= Availability.DRAINING

@@ -68,7 +68,7 @@ member may hold. This file only reads the view that it is given, and changes not
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from batonpass.core.handover.availability import Availability
 from batonpass.core.handover.lag import Copy, level_in_ms
@@ -78,8 +78,6 @@ from batonpass.core.state.ids import MemberId
 from batonpass.core.state.model import FAILED, GRANTED, LOST, RUNNING, Member, Task
 from batonpass.core.state.reasons import Held, Hold, Why
 from batonpass.placement.types import Readiness
-
-_STAYS: Final = Why.STAYS
 
 
 class Choice(NamedTuple):
@@ -131,7 +129,7 @@ def choose_active(view: View, task: Task) -> Choice:
 def stay(view: View, task: Task, hold: Hold | None = None) -> Choice:
     """Return that the task stays with its owner; without one it waits."""
     owner, runs = task.owner, task.state is RUNNING
-    return Choice(owner, _STAYS, owner is not None and (runs or view.copy(task, owner).is_caught_up), hold)
+    return Choice(owner, Why.STAYS, owner is not None and (runs or view.copy(task, owner).is_caught_up), hold)
 
 
 def _choose_for_stateless(view: View, task: Task, owner: Member) -> Choice:

@@ -87,8 +87,7 @@ def _explained(view: View, step: StepPlan, explained: Collection[TaskId] | None)
 
 def explain(draft: DecisionDraft, step: StepPlan) -> None:
     """Add one reason for each task that moves, one for all that stay, and one for each that is held back."""
-    stays = Why.STAYS
-    going = [plan for plan in step.task_plans if plan.choice.why is not stays]
+    going = [plan for plan in step.task_plans if plan.choice.why is not Why.STAYS]
     draft.reasons += [Reason(plan.choice.why, plan.task.id, plan.choice.active) for plan in going]
     if len(step.task_plans) > len(going):
         draft.explain(Why.STAYS, tasks=len(step.task_plans) - len(going))
