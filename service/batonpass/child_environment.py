@@ -36,7 +36,9 @@ def is_nameless() -> bool:
 def child_environment(**more: str) -> dict[str, str]:
     """Return the environment of a program of this package, or of one that fetches something for it, and ``more``."""
     kept = {name: said for name, said in os.environ.items() if name not in OF_THE_LOCALE and not name.startswith("LC_")}
-    return kept | server_environment(PATH=os.environ.get("PATH", os.defpath), PYTHONUTF8="1") | more
+    # It imports nothing from the folder in which it is started: there may be anything, written by anybody.
+    of_python = {"PYTHONUTF8": "1", "PYTHONSAFEPATH": "1"}
+    return kept | server_environment(PATH=os.environ.get("PATH", os.defpath), **of_python) | more
 
 
 def server_environment(**more: str) -> dict[str, str]:
