@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+from html import unescape
 from typing import Any
 
 import httpx2 as httpx
@@ -148,6 +149,7 @@ async def test_a_form_of_another_origin_is_refused_where_a_browser_names_no_site
     for address, data in ((DRAIN, form), ("/login", {"token": VIEWER}), ("/logout", {})):
         refused = await client.post(address, data=data, headers=headers)
         assert (refused.status_code, "set-cookie" in refused.headers) == (403, False), address
+        assert all(said in unescape(refused.text) for said in (repr(origin), "'localhost'", "--allowed-hosts")), address
     assert canned.calls("POST") == []
     assert (await client.post(DRAIN, data=form, headers={"origin": "http://localhost"})).status_code == 303
     await client.aclose()
@@ -158,6 +160,15 @@ async def test_an_ingress_that_writes_another_host_hides_no_origin(canned: Canne
     data, host = {"token": VIEWER}, {"host": "dashboard.svc:8421"}
     for origin, status in (("https://batonpass.example.com", 303), ("https://evil.example", 403)):
         assert (await client.post("/login", data=data, headers=host | {"origin": origin})).status_code == status
+    await client.aclose()
+
+
+async def test_an_ingress_that_hides_where_links_come_from_lets_everybody_sign_in(canned: Canned) -> None:
+    """A page whose `Referrer-Policy` is overwritten by `no-referrer` sends its forms with `Origin: null`."""
+    client = await visitor(canned, None)
+    for site, status in (("same-origin", 303), ("same-site", 403), ("cross-site", 403), ("none", 403)):
+        headers = {"origin": "null", "sec-fetch-site": site}
+        assert (await client.post("/login", data={"token": VIEWER}, headers=headers)).status_code == status, site
     await client.aclose()
 
 

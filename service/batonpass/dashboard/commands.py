@@ -11,7 +11,7 @@ from starlette.responses import RedirectResponse, Response
 
 from batonpass.client import Refused, Unreachable, path
 from batonpass.dashboard.login import fields
-from batonpass.dashboard.origins import is_own
+from batonpass.dashboard.origins import foreign
 from batonpass.dashboard.request_context import RequestContext, linked, refusal_of
 from batonpass.dashboard.words import sentence
 
@@ -142,7 +142,9 @@ async def carry_out(context: RequestContext) -> Response:
     if command is None:
         return await ask(context)
     stamp = given.get("stamp", "")
-    if not is_own(context.request) or not hmac.compare_digest(stamp.encode(), context.session.stamp.encode()):
+    if said := foreign(context.request):
+        return await ask(context, said=said, status=403)
+    if not hmac.compare_digest(stamp.encode(), context.session.stamp.encode()):
         return await ask(context, said="This form is not of your session. Look at it again, then confirm.", status=403)
     if not context.session.may_command:
         return await ask(context, said="Your token may look and not command.", given=given, status=403)

@@ -7,10 +7,10 @@ from typing import Final
 from urllib.parse import parse_qs
 
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 
 from batonpass.client import Refused, Unreachable, path
-from batonpass.dashboard.origins import is_own
+from batonpass.dashboard.origins import foreign
 from batonpass.dashboard.request_context import TRY_AGAIN, Dashboard, refusal_of
 from batonpass.dashboard.sessions import Session
 from batonpass.dashboard.words import sentence
@@ -43,8 +43,8 @@ async def sign_in(request: Request) -> Response:
     dashboard: Dashboard = request.app.state.dashboard
     given = await fields(request)
     wanted, token, group = place(given.get("next", "")), given.get("token", ""), given.get("group", "") or None
-    if not is_own(request):
-        return _form(dashboard, wanted, said="That form came from another site.", status=FORBIDDEN)
+    if said := foreign(request):
+        return _form(dashboard, wanted, said=said, status=FORBIDDEN)
     if not (token.isascii() and token.isprintable()):
         return _form(
             dashboard, wanted, said="That is no token: a token is one line of letters, digits and signs.", status=401
@@ -67,8 +67,8 @@ async def sign_in(request: Request) -> Response:
 async def sign_out(request: Request) -> Response:
     """Forget the visitor's token; another site's page cannot ask for it, and its form comes without the cookie."""
     dashboard: Dashboard = request.app.state.dashboard
-    if not is_own(request):
-        return Response("This form comes from another site.\n", 403)
+    if said := foreign(request):
+        return PlainTextResponse(f"{said}\n", FORBIDDEN)
     dashboard.sessions.end(request.cookies.get(dashboard.cookie, ""))
     answer = RedirectResponse(f"{dashboard.config.root_path}/login", 303)
     answer.delete_cookie(dashboard.cookie, path=dashboard.config.root_path or "/")

@@ -21,18 +21,22 @@ def is_served(host: str, allowed: Collection[str]) -> bool:
     return name == LOCALHOST or name in allowed or _is_address(name)
 
 
-def is_own(request: Request) -> bool:
-    """Whether a form comes from a page of this dashboard, as far as the browser reports it.
+def foreign(request: Request) -> str:
+    """Return why a form is refused that comes from elsewhere, as far as the browser reports it; empty if it does not.
 
     `Sec-Fetch-Site` is not sent over plain HTTP to other hosts than localhost; `Origin` is sent with every form.
     """
-    origin = request.headers.get("origin")
-    if origin is not None and origin.partition("://")[2] != request.headers.get("host"):
-        # An ingress may have written another Host.
-        allowed: Collection[str] = request.app.state.dashboard.config.allowed_hosts
-        if _name_in(origin) not in allowed:
-            return False
-    return request.headers.get("sec-fetch-site") in {None, "same-origin", "none"}
+    site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
+    host, allowed = request.headers.get("host"), request.app.state.dashboard.config.allowed_hosts
+    # An ingress may have written another Host, and one that hides where links come from has browsers send `null`.
+    is_named = origin is None or origin.partition("://")[2] == host or _name_in(origin) in allowed
+    if site in {None, "same-origin", "none"} and (is_named or (origin, site) == ("null", "same-origin")):
+        return ""
+    came_from = repr(origin[:100]) if origin is not None else "another site"
+    return (
+        f"This form came from {came_from}, and this dashboard was asked as {host!r}. If the first is its address in your"
+        " browser, whoever runs it has to name that host in --allowed-hosts."
+    )
 
 
 def _name_in(url: str) -> str:
