@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -13,10 +14,12 @@ from sqlalchemy import make_url, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 from tests.postgres.databases import numbers, run_sql
 from tests.postgres.unleased import unleased_log
+from tests.proof.proxy import Proxy
 from tests.waiting import until
 
 from batonpass.core.state.ids import GroupId
 from batonpass.core.state.records import ProbeScheduled
+from batonpass.postgres import connect as connecting
 from batonpass.postgres.connect import Remedy, Server, connect, fetch_rows, reaching, remedy_of
 from batonpass.postgres.fleet import Registration
 from batonpass.postgres.record_log import PostgresRecordLog
@@ -147,6 +150,42 @@ async def test_a_store_comes_back_after_its_server_was_read_only(own_url: str) -
     await until(lambda: store.ownership.holds(ORDERS), within_s=20)
     assert store.ownership.not_ready() == ""
     await store.stop()
+
+
+async def test_a_server_that_stops_answering_costs_one_wait_of_about_a_lease(own_url: str) -> None:
+    """Its machine has died, and its address leads to another one: nothing ends the connections that were open."""
+    port = make_url(own_url).port
+    assert port is not None
+    async with Proxy(port) as proxy:
+        through = make_url(own_url).set(host="127.0.0.1", port=proxy.port).render_as_string(hide_password=False)
+        store = PostgresStore(through, Registration(lease_ms=1_500, renewal_ms=200))
+        await store.start()
+        epoch = await store.log.take_over(ORDERS)
+        await store.log.append(Commit(ORDERS, epoch, 0, [ProbeScheduled(1)]))
+        proxy.forget()
+        await until(lambda: not store.ownership.holds(ORDERS))
+        await until(lambda: store.ownership.holds(ORDERS), within_s=9)
+        async with asyncio.timeout(9):
+            await store.log.append(Commit(ORDERS, epoch, 1, [ProbeScheduled(2)]))
+            assert (await store.log.read(ORDERS)).version == 2
+        await store.stop()
+
+
+async def test_a_statement_that_takes_too_long_says_nothing_of_other_connections(
+    own_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only one that is small does: a lease's."""
+    monkeypatch.setattr(connecting, "STATEMENT_TIMEOUT_S", 0.3)
+    server = Server()
+    engines = [connect(own_url, server=server, small_s=small_s) for small_s in (None, None, 0.3)]
+    other, slow, small = engines
+    before = await fetch_rows(other, PID)
+    for engine, is_kept in ((slow, True), (small, False)):
+        with pytest.raises(StoreUnavailable, match="no answer in time"):
+            await fetch_rows(engine, text("select pg_sleep(60)"))
+        assert (await fetch_rows(other, PID) == before) is is_kept
+    for engine in engines:
+        await engine.dispose()
 
 
 @pytest.fixture

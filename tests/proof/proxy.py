@@ -1,4 +1,4 @@
-"""A TCP proxy that does to connections what networks and disks do: delay, cut, refuse."""
+"""A TCP proxy that does to connections what networks and disks do: delay, cut, refuse, forget."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ class Proxy:
         self._port = port
         self._server: asyncio.Server | None = None
         self._open: set[asyncio.StreamWriter] = set()
+        self._forgotten: set[asyncio.StreamWriter] = set()
         self.delay_s = 0.0
         self.refuses = False
         self.hangs = False
@@ -49,6 +50,10 @@ class Proxy:
         for writer in self._open:
             writer.transport.abort()
 
+    def forget(self) -> None:
+        """Pass nothing on over the connections that are open, and end none, as when a machine dies."""
+        self._forgotten |= self._open
+
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self.refuses:
             writer.transport.abort()
@@ -76,8 +81,9 @@ class Proxy:
                 await asyncio.sleep(self.delay_s)
             while is_answer and self.hangs:
                 await asyncio.sleep(0.05)
-            to.write(piece)
-            await to.drain()
+            if to not in self._forgotten:
+                to.write(piece)
+                await to.drain()
         to.transport.abort()
 
     async def _next(self, source: asyncio.StreamReader, *, is_answer: bool) -> bytes:  # noqa: ARG002 - for heirs

@@ -106,10 +106,14 @@ class Server:
     def __init__(self) -> None:
         self._changed_at = float("-inf")
 
-    def failed(self, error: BaseException) -> bool:
-        """Take note of an error on a connection; return whether the connection has to be ended."""
+    def failed(self, error: BaseException, *, was_small: bool = False) -> bool:
+        """Take note of an error on a connection; return whether the connection has to be ended.
+
+        A server whose machine has died, or whose address has moved, ends no connection: it only stops answering. That
+        is seen by a statement that ``was_small``; another one may just take long.
+        """
         remedy = remedy_of(error)
-        if remedy is Remedy.CONNECT_ALL:
+        if remedy is Remedy.CONNECT_ALL or (was_small and isinstance(error, TimeoutError)):
             self._changed_at = time.monotonic()
         return remedy not in {Remedy.FAULT, Remedy.AGAIN}
 
@@ -185,13 +189,18 @@ async def _connected_to_one(
 
 
 def connect(
-    url: str, *, connections_max: int = 10, keeps_plans: bool = False, server: Server | None = None
+    url: str,
+    *,
+    connections_max: int = 10,
+    keeps_plans: bool = False,
+    server: Server | None = None,
+    small_s: float | None = None,
 ) -> AsyncEngine:
     """Return an engine on the database; it connects on first use. Its owner disposes of it.
 
     Engines that share a ``server`` renew their connections together. With ``keeps_plans`` each connection plans a
     statement once, for any parameters: for few statements that are carried out very often and touch rows by their keys
-    alone.
+    alone. ``small_s``: all statements are small, and one that takes so many seconds shows that the server is gone.
     """
     engine = create_async_engine(
         DRIVER,
@@ -201,15 +210,15 @@ def connect(
         pool_timeout=POOL_TIMEOUT_S,
         # Plans belong to their connection, and the connection that was used last has the most of them.
         pool_use_lifo=True,
-        connect_args=driver_arguments(url) | {"command_timeout": STATEMENT_TIMEOUT_S},
+        connect_args=driver_arguments(url) | {"command_timeout": small_s or STATEMENT_TIMEOUT_S},
     )
-    _end_the_useless(engine, server or Server())
+    _end_the_useless(engine, server or Server(), are_small=small_s is not None)
     if keeps_plans:
         event.listen(engine.sync_engine, "connect", _keep_plans)
     return engine
 
 
-def _end_the_useless(engine: AsyncEngine, server: Server) -> None:
+def _end_the_useless(engine: AsyncEngine, server: Server, *, are_small: bool) -> None:
     """Have connections ended that an error made useless, so that no caller gets one."""
 
     def made(_connection: Any, record: Any) -> None:
@@ -220,7 +229,7 @@ def _end_the_useless(engine: AsyncEngine, server: Server) -> None:
             raise DisconnectionError
 
     def failed(context: ExceptionContext) -> None:
-        if server.failed(context.original_exception):
+        if server.failed(context.original_exception, was_small=are_small):
             context.is_disconnect = True
             # Others of the pool may be good; those that are not are found by ``lent``.
             context.invalidate_pool_on_disconnect = False
@@ -255,7 +264,7 @@ def unavailable_when_away() -> Iterator[None]:
     except PoolTimeoutError as error:
         raise StoreUnavailable(f"Postgres: no connection came free within {POOL_TIMEOUT_S:.0f} s") from error
     except TimeoutError as error:
-        raise StoreUnavailable(f"Postgres: no answer within {STATEMENT_TIMEOUT_S:.0f} s") from error
+        raise StoreUnavailable("Postgres: no answer in time") from error
     except OSError as error:
         raise StoreUnavailable(f"Postgres: {_first_line(error)}") from error
 

@@ -9,7 +9,7 @@ from functools import partial
 from batonpass.background import Background
 from batonpass.postgres.archive import PostgresArchive
 from batonpass.postgres.audits import PostgresAudits
-from batonpass.postgres.connect import Server, connect
+from batonpass.postgres.connect import STATEMENT_TIMEOUT_S, Server, connect
 from batonpass.postgres.fleet import NAMELESS, Fleet, Registration
 from batonpass.postgres.leases import Leases
 from batonpass.postgres.outbox import PostgresOutbox
@@ -48,7 +48,9 @@ class PostgresStore(Store):
         server = Server()
         self._engine = connect(url, connections_max=connections_max, server=server)
         self._writing = connect(url, connections_max=WRITING_CONNECTIONS, keeps_plans=True, server=server)
-        self._lease_engine = connect(url, connections_max=LEASE_CONNECTIONS, server=server)
+        # An answer that takes longer than a lease renews none.
+        small_s = min(registration.lease_ms / 1_000, STATEMENT_TIMEOUT_S)
+        self._lease_engine = connect(url, connections_max=LEASE_CONNECTIONS, server=server, small_s=small_s)
         leases = Leases(self._lease_engine, lease_ms=registration.lease_ms)
         self.ownership = Fleet(leases, registration)
         self.clock = self.ownership.clock
