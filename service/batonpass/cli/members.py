@@ -14,7 +14,7 @@ from batonpass.cli.client_context import ClientContext, GroupName, MemberName, W
 from batonpass.cli.exits import Exit, Failure
 from batonpass.cli.progress import progress
 from batonpass.cli.spans import ago, span_ms
-from batonpass.client import Refused, instant, is_uuid, path, readable_name
+from batonpass.client import Refused, health_of, instant, is_uuid, path, readable_name
 from batonpass.dashboard.view_models.members import COLUMNS, REPORTED, Columns, filled, state_words
 
 Json = Mapping[str, Any]
@@ -237,11 +237,14 @@ async def trust(context: ClientContext, group: GroupName, member: MemberName, re
 async def _refuse_if_alive(context: ClientContext, group: str, name: str, member_id: str) -> None:
     """Refuse to vouch for the death of a run that was named only by its instance id and was heard just now.
 
+    By the coordinator's clock, which wrote when it was heard; this machine's may show anything.
+
     Raises:
         Failure: when it was heard just now.
     """
     heard = instant((await context.client.get(path("groups", group, "members", member_id)))["last_heard_at"])
-    if heard is not None and datetime.now(UTC) - heard < ALIVE:
+    now = instant(health_of(await context.client.get(path("groups", group)))["at"]) or datetime.now(UTC)
+    if heard is not None and now - heard < ALIVE:
         raise Failure(
             Exit.REFUSED,
             f"{name} is a run that was heard just now, so its process runs.",
