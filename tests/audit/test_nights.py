@@ -18,6 +18,7 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 from tests.audit import planted
 from tests.audit.sample import clean_result
+from tests.postgres.databases import run_sql
 from tests.postgres.test_upkeep import sql
 from typer.testing import CliRunner
 
@@ -201,6 +202,33 @@ async def test_it_waits_for_the_day_to_be_over_and_goes_on(engine: AsyncEngine, 
         f"nothing is left to audit up to {DAY}; the day after it is audited from 2026-11-20 00:15 (UTC) on",
         f"auditing {DAY}",
     ]
+
+
+async def test_the_clock_of_the_database_says_when_a_day_is_over(engine: AsyncEngine, database_url: str) -> None:
+    """With this machine's a day would be audited before its end, and then not before the next night."""
+    await happened(engine, back(1), DAY)
+    ahead = datetime.now(UTC) - at(DAY, timedelta(hours=23, minutes=50))
+    shifted = f"select pg_catalog.clock_timestamp() - interval '{ahead.total_seconds():.0f} seconds'"
+    await run_sql(
+        database_url,
+        "create schema shifted",
+        f"create function shifted.clock_timestamp() returns timestamptz language sql as $$ {shifted} $$",
+    )
+    url = f"{database_url}?options=-csearch_path%3Dshifted,pg_catalog,public"
+    done: list[date] = []
+
+    def audit(day: date) -> int:
+        done.append(day)
+        audited(database_url, day, unless_done=True)
+        return 0
+
+    def enough(_seconds: float) -> None:
+        raise Over
+
+    with pytest.raises(Over):
+        await asyncio.to_thread(keep_nights, Nights(url, Schedule()), audit, wait=enough, tell=print, url=url)
+    await sql(engine, "drop schema shifted cascade")
+    assert done == [back(1)]
 
 
 async def test_a_database_that_is_away_is_waited_for(

@@ -45,6 +45,15 @@ def test_a_day_that_goes_on_ends_now(planted_url: str) -> None:
         plan_day(rows, DAY, group="nobody")
 
 
+def test_the_clock_of_the_database_says_whether_a_day_goes_on(planted_url: str) -> None:
+    """Its records are of that clock, and the machine of the audit may show anything."""
+
+    def rows(sql: str) -> Sequence[tuple[Any, ...]]:
+        return [((MIDNIGHT_MS + QUIET_MS) / 1_000,)] if "clock_timestamp" in sql else rows_of(planted_url, sql)
+
+    assert plan_day(rows, DAY).so_far_ms == MIDNIGHT_MS + QUIET_MS
+
+
 def test_a_day_of_rest_is_one_to_audit_and_one_before_the_first_record_is_not(planted_url: str) -> None:
     def rows(sql: str) -> Sequence[tuple[Any, ...]]:
         return rows_of(planted_url, sql)

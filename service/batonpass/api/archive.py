@@ -84,12 +84,11 @@ async def show_generation(request: Request) -> Response:
 async def list_lags(request: Request) -> Response:
     """Say how many records the copies of a group lacked, added up, over a time, by the samples of each minute."""
     group_id, asked = await known_group_of(request), read_query(request, LagsQuery)
-    until = given(asked.until) or datetime.now(UTC)
+    coordinator = service_of(request).coordinator
+    until = given(asked.until) or datetime.fromtimestamp(coordinator.now_ms() / 1_000, UTC)
     if until <= asked.since:
         raise refusal([("query.since", "not before its end")])
-    found = await service_of(request).coordinator.archive.lags(
-        group_id, since=asked.since, until=until, limit=asked.limit
-    )
+    found = await coordinator.archive.lags(group_id, since=asked.since, until=until, limit=asked.limit)
     return json_response({"lags": [{"at": rfc3339(at_ms), "behind": behind} for at_ms, behind in found]})
 
 

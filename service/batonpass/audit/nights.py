@@ -15,7 +15,7 @@ from typing import Final
 from adbc_driver_manager import Error
 
 from batonpass.audit.database import rows
-from batonpass.audit.plan import MissingDay, plan_day
+from batonpass.audit.plan import MissingDay, plan_day, time_of_database
 from batonpass.audit.runs import TAKEN, reason_of
 
 LOOK_EVERY_S: Final = 30.0
@@ -36,10 +36,10 @@ class Schedule:
     """When days are audited.
 
     Attributes:
-        after: how long after its end a day is audited; coordinators write the time of their own clocks.
+        after: how long after its end a day is audited.
         days: for how many days, up to yesterday, a missing audit is made up.
         tries: how often a day is tried a night.
-        pause: how long after a failure it is tried again.
+        pause: how long after the beginning of a try without a verdict it is tried again.
     """
 
     after: timedelta = timedelta(minutes=15)
@@ -63,6 +63,14 @@ class Nights:
         # Days that are over and have no record: that does not change.
         self._empty: set[date] = set()
 
+    def now(self) -> datetime:
+        """Return what time it is in the database: it says when a day is over, and not this machine.
+
+        Raises:
+            adbc_driver_manager.Error: when the database cannot be read.
+        """
+        return time_of_database(partial(rows, self._url))
+
     def due(self, now: datetime) -> date | None:
         """Return the newest day that is to be audited now.
 
@@ -72,7 +80,7 @@ class Nights:
         return next((day for day in self._open(now) if self._may_be_tried(day, now) and self._has_records(day)), None)
 
     def tried(self, day: date, now: datetime) -> datetime | None:
-        """Called when a day was tried; return when it is tried again without a verdict. None: with the next night."""
+        """Called when a try that began ``now`` is over; return when another may begin. None: with the next night."""
         self._tries.setdefault(day, []).append(now)
         return now + self.schedule.pause if len(self._of_this_night(day, now)) < self.schedule.tries else None
 
@@ -104,19 +112,21 @@ def keep_nights(
     nights: Nights,
     audit: Callable[[date], int],
     *,
-    now: Callable[[], datetime],
     wait: Callable[[float], None],
     tell: Callable[[str], None],
     url: str,
+    now: Callable[[], datetime] | None = None,
 ) -> None:
     """Have every day audited, until something is raised.
 
-    ``audit`` does one day, and returns the exit code of `batonpass audit`. ``now`` is in UTC.
+    ``audit`` does one day, and returns the exit code of `batonpass audit`. ``now`` is that of ``nights`` by default.
     """
+    now = now or nights.now
     is_away, told_of = False, None
     while True:
         try:
-            day = nights.due(now())
+            at = now()
+            day = nights.due(at)
         except Error as error:
             if not is_away:
                 tell(f"the database cannot be read; that is waited for: {reason_of(error, url)}")
@@ -127,7 +137,7 @@ def keep_nights(
             tell("the database can be read again")
             is_away = False
         if day is None:
-            night = nights.schedule.night(now())
+            night = nights.schedule.night(at)
             if night != told_of:
                 begins = _next(nights.schedule, night)
                 tell(f"nothing is left to audit up to {night}; the day after it is audited from {begins} on")
@@ -136,7 +146,7 @@ def keep_nights(
             continue
         tell(f"auditing {day}")
         code = audit(day)
-        again = nights.tried(day, now())
+        again = nights.tried(day, at)
         if code not in VERDICTS:
             when = "with the next night" if again is None else f"from {again:%H:%M} on"
             tell(f"the audit of {day} reached no verdict (exit code {code}); it is tried again {when}")

@@ -183,6 +183,12 @@ def quoted(text: str) -> str:
     return "E'" + text.replace("\\", "\\\\").replace("'", "''") + "'"
 
 
+def time_of_database(ask: Ask) -> datetime:
+    """Return what time it is by the clock by which everything in the database was written."""
+    ((at_s,),) = ask("select extract(epoch from clock_timestamp())::float8")
+    return datetime.fromtimestamp(at_s, UTC)
+
+
 def plan_day(ask: Ask, day: date, *, group: str | None = None, now: datetime | None = None) -> DayPlan:
     """Return what is to be read for a day.
 
@@ -191,7 +197,7 @@ def plan_day(ask: Ask, day: date, *, group: str | None = None, now: datetime | N
     """
     begin = datetime(day.year, day.month, day.day, tzinfo=UTC)
     end = begin + timedelta(days=1)
-    now = now or datetime.now(UTC)
+    now = now or time_of_database(ask)
     if begin > now:
         raise MissingDay(f"{day} has not begun yet (in UTC it is {now:%Y-%m-%d %H:%M})")
     which = "true" if group is None else f"h.group_id = {quoted(group)}"

@@ -36,7 +36,7 @@ def stay(nights: Nights, wanted: Audit, *, as_json: bool) -> NoReturn:
         command = [sys.executable, "-m", "batonpass", "audit", "--day", str(day), "--unless-done", *options]
         return carried_out(command, env)
 
-    keep_nights(nights, audit, now=lambda: datetime.now(UTC), wait=time.sleep, tell=tell, url=wanted.database_url)
+    keep_nights(nights, audit, wait=time.sleep, tell=tell, url=wanted.database_url)
     raise AssertionError  # it goes on until something is raised
 
 
