@@ -127,6 +127,7 @@ def test_a_password_is_not_put_into_a_command_that_spark_keeps(monkeypatch: pyte
         ),
         (ConnectionRefusedError(111, "Connection refused"), "Spark ended"),
         (RuntimeError("[JAVA_GATEWAY_EXITED] Java gateway process exited"), "openjdk-17-jre-headless"),
+        (RuntimeError("[JAVA_GATEWAY_EXITED] Java gateway process exited"), "What it said stands above"),
         (OSError(28, "No space left on device"), "could not be written: [Errno 28]"),
         (RuntimeError("x\njava.io.IOException: No space left on device"), "a disk is full"),
         (

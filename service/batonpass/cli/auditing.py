@@ -153,7 +153,10 @@ def _failure_of(error: Exception, wanted: Audit) -> Failure:
     if "JAVA_GATEWAY_EXITED" in said and is_nameless():
         todo = "Spark runs only as a user that the system knows by name: start the audit as another user."
     elif "JAVA_GATEWAY_EXITED" in said:
-        todo = "Spark needs Java 17: install it (openjdk-17-jre-headless on Debian), or set JAVA_HOME; and the address 127.0.0.1."
+        todo = (
+            "What it said stands above: too little memory or too few open files for it (ulimit), or PYSPARK_SUBMIT_ARGS."
+            " Spark needs Java 17 (openjdk-17-jre-headless on Debian, or JAVA_HOME), and the address 127.0.0.1."
+        )
     else:
         todo = "Spark's own messages are above; check memory, disk and --conf, and run the audit again."
     return Failure(Exit.UNREACHABLE, f"the audit failed: {said}", todo=todo)
