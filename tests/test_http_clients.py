@@ -12,8 +12,9 @@ import pytest
 
 from batonpass.cli.client_context import find
 from batonpass.cli.exits import Exit, Failure
-from batonpass.client import CoordinatorClient
+from batonpass.client import CoordinatorClient, Unreachable
 from batonpass.http_clients import is_here, proxy_for
+from batonpass.sockets import free_port
 from batonpass.worker.client_credentials import ClientCredentials, NoToken
 from batonpass.worker.http_calls import HttpCalls
 from batonpass.worker.options import Options
@@ -53,6 +54,20 @@ async def hop() -> AsyncIterator[Hop]:
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as listening:
         port = listening.sockets[0].getsockname()[1]
         yield Hop(f"http://127.0.0.1:{port}", asked)
+
+
+async def test_a_proxy_that_stands_in_between_is_named_and_its_password_is_not(
+    hop: Hop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it says, or that it is not there, says nothing of the coordinator."""
+    away = free_port()
+    for port, what in ((away, "(Connection refused)"), (int(hop.url.rpartition(":")[2]), "answered 502")):
+        monkeypatch.setenv("http_proxy", f"http://me:hush@127.0.0.1:{port}")
+        async with CoordinatorClient(FAR, patience_s=0) as client:
+            with pytest.raises(Unreachable) as failed:
+                await client.get("/groups")
+        said = str(failed.value)
+        assert (f"{FAR} by the proxy at 127.0.0.1:{port}" in said, what in said, "hush" in said) == (True, True, False)
 
 
 def test_clients_are_made_in_one_place() -> None:

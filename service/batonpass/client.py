@@ -24,7 +24,7 @@ from urllib.parse import quote
 import httpx2 as httpx
 
 from batonpass import __version__
-from batonpass.http_clients import authorities, http_client, tls_context, url_of
+from batonpass.http_clients import authorities, by_proxy, http_client, tls_context, url_of
 from batonpass.schemas.shapes import faults
 from batonpass.variables import variable
 
@@ -168,6 +168,7 @@ class CoordinatorClient:
         self._at = 0
         self._answers = deque[tuple[str, str, str, Reply]](maxlen=ANSWERS_KEPT)
         self._urls = urls_in(urls)
+        self._places = [f"{url}{by_proxy(url)}" for url in self._urls]
         self._clients = [
             http_client(
                 [url],
@@ -318,7 +319,7 @@ class CoordinatorClient:
                 yield aiter(httpx.EventSource(answer, max_event_size=None))
         except NO_ANSWER as error:
             self._leave(at)
-            raise _unreachable(self._urls[at], error) from None
+            raise _unreachable(self._places[at], error) from None
         except ApiError as error:
             if error.is_passing:
                 self._leave(at)
@@ -341,7 +342,7 @@ class CoordinatorClient:
                     raise
                 failure = error
             except NO_ANSWER as error:
-                failure = _unreachable(self._urls[at], error)
+                failure = _unreachable(self._places[at], error)
             self._leave(at)
             if not left or not (may_repeat or failure.is_absent):
                 raise failure from None
@@ -368,7 +369,9 @@ class CoordinatorClient:
         raise Refused(answer.status_code, body)
 
     def _foreign(self, answer: httpx.Response, kind: type[Foreign] = Foreign) -> Foreign:
-        return kind(_foreign_words(self.url, answer.status_code), is_passing=answer.status_code in NOT_NOW)
+        return kind(
+            _foreign_words(self._places[self._at], answer.status_code), is_passing=answer.status_code in NOT_NOW
+        )
 
 
 class EventFeed:
@@ -479,18 +482,18 @@ def _foreign_words(url: str, status: int, where: str = "") -> str:
     )
 
 
-def _unreachable(url: str, error: httpx.HTTPError | ssl.SSLError) -> Unreachable:
+def _unreachable(place: str, error: httpx.HTTPError | ssl.SSLError) -> Unreachable:
     """Return the error of a call that was not answered."""
     is_absent = False
     match error:
         case httpx.ConnectError() | httpx.ConnectTimeout():
-            sentence = f"no coordinator answers at {url} ({_root_of(error)})."
+            sentence = f"no coordinator answers at {place} ({_root_of(error)})."
             is_absent = True
         case httpx.TimeoutException():
-            sentence = f"the coordinator at {url} did not answer in time; what was asked may have been done."
+            sentence = f"the coordinator at {place} did not answer in time; what was asked may have been done."
         case _:
             what = str(error) or type(error).__name__
-            sentence = f"the coordinator at {url} broke off ({what}); what was asked may be done."
+            sentence = f"the coordinator at {place} broke off ({what}); what was asked may be done."
     return Unreachable(sentence, is_passing=True, is_absent=is_absent)
 
 

@@ -148,6 +148,12 @@ def proxy_for(url: str) -> str | None:
     return proxy
 
 
+def by_proxy(url: str) -> str:
+    """Return the words that name the proxy by which a URL is reached, without its password; empty without one."""
+    proxy = proxy_for(url)
+    return "" if proxy is None else f" by the proxy at {httpx.URL(proxy).netloc.decode()}"
+
+
 def is_here(host: str) -> bool:
     """Whether a host of a URL is this machine."""
     with contextlib.suppress(ValueError):
