@@ -276,11 +276,11 @@ def test_a_task_is_granted_when_nobody_else_may_run_it(between: Sequence[Row], *
     last = len(rows)
     seen = [(one["law"], one["task"], one["member"], one["sequences"]) for one in found(rows)]
     assert seen == ([("L1", TASK, "b", [1, last])] if at_once else [])
-    said = f"granted at {clock(last)} while a might still run it: it had not confirmed, was not gone, and still had a lease"
+    said = f"granted at {clock(last)} while a might still run it: it had not said that it stopped, was not gone, and still had a lease"
     assert [one["detail"].startswith(f"{said}, ") for one in found(rows)] == [True] * at_once
 
 
-WHILE_A: Final = "while a might still run it: it had not confirmed, was not gone, and still had a lease"
+WHILE_A: Final = "while a might still run it: it had not said that it stopped, was not gone, and still had a lease"
 
 
 def test_who_is_named_is_who_might_still_run_the_task() -> None:
@@ -291,7 +291,7 @@ def test_who_is_named_is_who_might_still_run_the_task() -> None:
     assert then["detail"] == f"granted at {clock(5)} {WHILE_A}, still so {STILL}"
     assert (first["sequences"], then["sequences"]) == ([1, 2], [1, 5])
     *_, third = found(in_order(grant("b", 1), grant("a", 2), grant("c", 3)))
-    both = "while b and a might still run it: they had not confirmed, were not gone, and still had leases"
+    both = "while b and a might still run it: they had not said that they stopped, were not gone, and still had leases"
     assert third["detail"] == f"granted at {clock(3)} {both}, still so {STILL}"
     assert third["sequences"] == [1, 2, 3]
     assert [(one["others"], one["member"]) for one in (first, then, third)] == [
@@ -446,8 +446,8 @@ def test_a_task_is_not_taken_for_a_member_that_is_not_caught_up(between: Sequenc
     rows = handed_over(*between)
     revoked, taken = len(rows) - 3, len(rows) - 1
     told = f"a, which ran it, was told to stop at {clock(revoked)} for b, which was granted it at {clock(taken)} and had {copy}"
-    assert [(one["law"], one["member"], one["detail"], one["sequences"]) for one in found(rows)] == [
-        ("L7", "b", told, [revoked, taken])
+    assert [(one["law"], one["others"], one["member"], one["detail"], one["sequences"]) for one in found(rows)] == [
+        ("L7", ["a"], "b", told, [revoked, taken])
     ]
     assert found([*rows, row(len(rows) + 1)], first=len(rows)) == []
 

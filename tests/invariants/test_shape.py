@@ -97,7 +97,7 @@ def test_what_the_topology_no_longer_has_is_settled_when_nobody_holds_it() -> No
 def test_only_the_named_tasks_of_a_member_are_looked_at() -> None:
     planted = with_member(whole(), M3, assignment=PMap({A: active(2, 1)}))
     assert list(check_member(planted, planted.members[M3], [B])) == []
-    assert "its assignment says active" in details(list(check_member(planted, planted.members[M3], [A, B])))
+    assert "its assignment has it as active" in details(list(check_member(planted, planted.members[M3], [A, B])))
 
 
 @pytest.mark.parametrize(

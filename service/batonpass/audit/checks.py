@@ -30,9 +30,9 @@ def one_owner(fact: Overlap, ledger: Ledger) -> Iterator[Wrong]:
     first, begin_ms = ledger.plan.first, ledger.begin_ms
     before = ", before the day began," if entry.seq < first else ""
     owners = tuple(one.member or "?" for one in others)
-    had = "it had not confirmed, was not gone, and still had a lease"
+    had = "it had not said that it stopped, was not gone, and still had a lease"
     if len(others) > 1:
-        had = "they had not confirmed, were not gone, and still had leases"
+        had = "they had not said that they stopped, were not gone, and still had leases"
     detail = f"granted at {time_of(entry.ms)}{before} while {listed(owners)} might still run it: {had}"
     found = wrong("L1", detail, *others, entry, task=entry.task, member=entry.member)
     is_of_day = (until_ms is None or until_ms >= begin_ms) and not ledger.order.loses(entry.seq, first - 1)
@@ -98,7 +98,8 @@ def caught_up_copies_take_over(run: Run, ledger: Ledger) -> Iterator[Wrong]:
             f"{run.runner}, which ran it, was told to stop at {time_of(revoked.ms)} for {taken.member}, which was granted it at"
             f" {time_of(taken.ms)} and had {copy}"
         )
-        yield wrong("L7", detail, revoked, taken, task=run.task, member=taken.member)
+        found = wrong("L7", detail, revoked, taken, task=run.task, member=taken.member)
+        yield found._replace(others=(run.runner or "?",))
 
 
 BEHIND: Final = "that was not caught up"

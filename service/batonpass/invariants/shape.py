@@ -89,7 +89,9 @@ def check_member(group: Group, member: Member, tasks: Collection[TaskId] | None 
         if task is None or member.id not in (
             task.standbys if grant.role is STANDBY else task.warmups if grant.role is WARMUP else (task.owner,)
         ):
-            yield Violation("L2", f"its assignment says {grant.role}, the task does not", task_id, member.id)
+            yield Violation(
+                "L2", f"its assignment has it as {grant.role}, the task itself does not name it", task_id, member.id
+            )
         if grant.epoch > member.epoch:
             yield Violation("L2", "an entry from a future epoch", task_id, member.id)
     if member.away_until_ms is not None and (member.assignment or member.revoking):
