@@ -56,10 +56,7 @@ MEANINGS: Final[Mapping[str, Meaning]] = {
             "Both may have processed the same records. A sink that checks the fencing token refused the older owner; any"
             " other sink may have records twice, or older values over newer ones."
         ),
-        (
-            "If it is not over, end the process of the older owner, which is named first; `evict` has it stop where you"
-            " cannot reach it. Then check what the sinks took since."
-        ),
+        "Check what the sinks took in that time.",
     ),
     "L4": Meaning(
         "a coordinator wrote after another had taken over",
@@ -79,8 +76,7 @@ MEANINGS: Final[Mapping[str, Meaning]] = {
         NOTICES["stuck-task"],
         "The input of the task waits, and its results are late. Data are right.",
         (
-            "See what holds the task back; docs/runbooks/task-without-owner.md says for each reason what to do. If the group"
-            " has no members, start workers."
+            "See what holds the task back (docs/runbooks/task-without-owner.md). If the group has no members, start workers."
         ),
     ),
     "L10": Meaning(
@@ -97,7 +93,7 @@ MEANINGS: Final[Mapping[str, Meaning]] = {
         "too many handovers, or more copies than allowed",
         "Data are right; brokers, disks and workers had more to do.",
         (
-            "See whether it goes on; pause the group if it does: `batonpass pause GROUP --for 30m` holds moves for balance,"
+            "See whether it goes on. If it does, pause the group: `batonpass pause GROUP --for 30m` holds moves for balance,"
             " with --all also drains, moves of failed tasks and new copies. Then send the finding to the project."
         ),
     ),
@@ -140,8 +136,8 @@ PARTICULAR: Final = (
         "L10",
         r"there is no trace of the decision",
         Meaning(
-            "records were written that no decision made",
-            "Not a coordinator wrote them, or what they were decided from was deleted. Nothing that follows could be checked.",
+            "records stand in the log of which no decision is known",
+            "Somebody else wrote them, or what they were decided from was deleted. Nothing that follows could be checked.",
             "Find out who or what wrote them, as for L2, and keep the day's rows.",
         ),
     ),

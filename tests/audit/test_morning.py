@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from batonpass.audit import job, report, whatif
 from batonpass.audit.findings import STILL, AuditResult, Finding, GroupDay, Severity, headline
 from batonpass.audit.job import Audit
-from batonpass.audit.morning import Morning, Standing, all_over, commands_of
+from batonpass.audit.morning import Morning, Standing, all_over, commands_of, to_begin_with
 from batonpass.audit.whatif import Tried
 from batonpass.audit_words import advised
 from batonpass.cli import app
@@ -46,10 +46,11 @@ def test_a_card_says_when_it_was_first_and_last_so_and_whether_it_is_over() -> N
     def when(*findings: Finding, **more: Any) -> str:
         (one,) = told(*findings, **more)
         (card,) = one["cards"]
-        assert (card["standing"], card["when"]) == (one["standing"], one["when"])
-        return f"{('over', 'not known', 'not over')[card['standing']]}, {card['when']}"
+        assert card["states"] == one["states"]
+        ((_, standing, said),) = card["states"]
+        return f"{standing.words}, {said}"
 
-    assert when(once) == when(found("L7", "taken at 1", at_ms(3), at_ms(4, 0, 1))) == "over, at 04:00:01"
+    assert when(once) == when(found("L7", "taken at 1", at_ms(3), at_ms(4, 0, 1))) == "over, 04:00:01"
     flaps = found("flapping-member", "went", at_ms(3), at_ms(4))
     assert when(flaps) == when(flaps, so_far_ms=at_ms(5)) == "over, 03:00:00 to 04:00:00"
     assert when(flaps, so_far_ms=at_ms(4)) == "not over, since 03:00:00"
@@ -60,7 +61,7 @@ def test_a_card_says_when_it_was_first_and_last_so_and_whether_it_is_over() -> N
     assert when(found("L9", f"{STILL}: it waits", at_ms(4, 0, 1))) == "not over, since 04:00:01"
     beyond = found("L1", "granted, until a minute after midnight", at_ms(23), at_ms(23, 59) + 120_000)
     assert when(beyond) == "not over, since 00:01:00"
-    assert when(found("L2", "record 7 is missing", at_ms(4))) == "not over, rows stay as they are"
+    assert when(found("L2", "record 7 is missing", at_ms(4))) == "not over, "
 
 
 def test_what_happened_in_a_group_with_wrong_rows_may_go_on() -> None:
@@ -76,7 +77,7 @@ def test_what_happened_in_a_group_with_wrong_rows_may_go_on() -> None:
 def test_the_last_command_says_whether_it_goes_on() -> None:
     last = "batonpass audit --day today --group orders --no-what-if"
     source = report.as_html(day_with(found("L9", "it waits")))
-    assert "Not known of 1 of 1: the last command of each says." in source
+    assert "1 not known: the last command of each tells." in source
     assert re.sub(r"</?span[^>]*>", "", source).count(last) == 1
     assert commands_of(found("L9", "it waits"), DAY)[-1] == last
 
@@ -85,12 +86,12 @@ def test_the_page_says_once_which_commands_need_a_coordinator() -> None:
     """And what to do without one: to start it over wrong rows would do harm."""
     late, rows = found("L9", "it waits", at_ms(4)), found("L2", "record 9 is missing", at_ms(3))
     for findings, start in (
-        ((late, late), "start one for the others"),
-        ((late, rows), "start none before L2 is settled"),
+        ((late, late), "If no coordinator runs, start one"),
+        ((late, rows), "Start no coordinator before L2 is settled"),
     ):
         source = report.as_html(day_with(*findings))
-        assert source.count("If no coordinator runs") == source.count(f"</code> answer: {start}.") == 1
-    assert "If no coordinator runs" not in report.as_html(day_with(found("what-if-incomplete", "no time was left")))
+        assert source.count("without one only") == source.count(f" {start}; without one only <code>batonpass db") == 1
+    assert "without one only" not in report.as_html(day_with(found("what-if-incomplete", "no time was left")))
 
 
 def test_rows_that_are_wrong_are_found_again_by_the_audit_of_the_same_day() -> None:
@@ -121,17 +122,18 @@ def test_two_owners_of_now_come_before_everything() -> None:
     )
     over = replace(STILL_BOTH, detail="granted at 1 while b might still run it, until 2, when b had stopped")
     assert [one["law"] for one in told(over, rows)] == ["L2", "L1"]
-    evict = "batonpass evict orders b"
-    assert evict in commands_of(STILL_BOTH, DAY)
-    assert evict not in commands_of(over, DAY), "there is nobody to stop"
+    assert told(rows, STILL_BOTH)[0]["cards"][0]["older"] == {"b": "batonpass evict orders b"}
+    assert told(over)[0]["cards"][0]["older"] == {}, "there is nobody to stop"
 
 
 def test_the_first_screen_says_in_words_what_happened_to_which_task_and_when() -> None:
     source = report.as_html(day_with(STILL_BOTH, found("flapping-member", "went", at_ms(3), at_ms(4), task=None)))
     row, notice = re.findall(r"<tr class.*?</tr>", source.partition("</header>")[0], re.DOTALL)
     assert "two members may have run a task at once</a> (L1)" in row
-    assert '<td>0_7 of orders (b and a)</td><td><b class="still">not over</b>, since 20:00:00</td>' in row
-    assert '<td>orders</td><td><b class="over">over</b>, 03:00:00 to 04:00:00</td>' in notice
+    assert re.search(
+        r'<td>0_7 of orders: b with a</td><td>\s*<b class="still_so">not over</b>, since 20:00:00\s*</td>', row
+    )
+    assert re.search(r'<td>orders: a</td><td>\s*<b class="over">over</b>, 03:00:00 to 04:00:00\s*</td>', notice)
 
 
 def test_of_two_owners_all_are_named_by_their_names_and_commands_have_the_id() -> None:
@@ -139,28 +141,110 @@ def test_of_two_owners_all_are_named_by_their_names_and_commands_have_the_id() -
     drawn = "0f0e0d0c-0000-4000-8000-00000000000a"
     both = replace(STILL_BOTH, others=(drawn,), detail=STILL_BOTH.detail.replace("while b", f"while {drawn}"))
     source = report.as_html(day_with(both, names={"orders": {drawn: "w1, run 2"}}))
-    assert source.count("w1, run 2 and a") == 3
-    (command,) = re.findall(r"^batonpass evict .*", source, re.MULTILINE)
-    assert re.sub(r"<.*?>", "", command) == f"batonpass evict orders {drawn}"
+    assert source.count("w1, run 2 with a") == 3
+    text = re.sub(r"<.*?>", "", source)
+    assert (
+        text.count(f"End w1, run 2, the older owner of 0_7 (batonpass evict orders {drawn} if you cannot reach it)")
+        == 2
+    )
+    assert f"\n# if you cannot reach w1, run 2: batonpass evict orders {drawn}\n" in text
+    assert not re.search("^batonpass evict", text, re.MULTILINE), "who pastes the box evicts nobody"
 
 
 def test_what_was_so_from_a_grant_on_is_told_from_then_on() -> None:
     said = "granted at 1 while b might still run it, until 2, when b had stopped"
     over = replace(found("L1", said, at_ms(3), at_ms(20, 36), at_ms(20, 38)), sequences=(7, 9))
-    assert told(over)[0]["when"] == "20:36:00 to 20:38:00"
+    assert told(over)[0]["states"] == [("", Standing.OVER, "20:36:00 to 20:38:00")]
+    assert told(over)[0]["todo"] == "Check what the sinks took in that time (20:36:00 to 20:38:00)."
+
+
+def overlap(member: str, *at: int, ended: str = "", sequence: int = 9, task: str = "0_7") -> Finding:
+    """Return an overlap of a member with b, which had the task since record 7; until ``ended`` stopped, or still so."""
+    said = f"granted at 1 while b might still run it, {f'until 2, when {ended} had stopped' if ended else f'still so {STILL}'}"
+    return replace(found("L1", said, at_ms(3), *at, task=task), member=member, sequences=(7, sequence), others=("b",))
+
+
+def test_overlaps_with_one_owner_that_never_stopped_are_one_fault() -> None:
+    """It is so from the first of them on, whoever came and went meanwhile."""
+    came, stays = overlap("flapping.7", at_ms(20, 38), at_ms(20, 40), ended="flapping.7"), overlap("c", at_ms(20, 41))
+    (one,) = told(stays, came, found("L2", "record 9 is missing", at_ms(3)))[:1]
+    (card,) = one["cards"]
+    assert one["where"] == "0_7 of orders: b with flapping.7, then c"
+    assert card["states"] == one["states"] == [("", Standing.STILL_SO, "since 20:38:00")]
+    assert one["todo"].endswith("Check what the sinks took in that time (since 20:38:00).")
+    again = replace(stays, sequences=(17, 19))
+    assert len(told(again, came)[0]["cards"]) == 2, "it had stopped, and was granted the task again"
+    assert len(told(overlap("c", at_ms(20, 41), task="0_8"), came)[0]["cards"]) == 2
+
+
+def test_an_overlap_whose_end_is_in_the_log_is_over() -> None:
+    """Also where another record is missing."""
+    came = overlap("flapping.7", at_ms(20, 38), at_ms(20, 40), ended="flapping.7")
+    states = {one["law"]: one["states"] for one in told(came, found("L2", "record 9 is missing", at_ms(3)))}
+    assert states["L1"] == [("", Standing.OVER, "20:38:00 to 20:40:00")]
+
+
+def test_of_an_overlap_whose_end_is_not_known_the_older_owner_is_to_be_ended_if_it_goes_on() -> None:
+    lost = replace(overlap("c", at_ms(20, 41)), detail="granted at 1 while b might still run it")
+    first, then = told(found("L2", "record 9 is missing", at_ms(3)), lost)
+    assert (first["law"], then["states"]) == ("L2", [("", Standing.UNKNOWN, "20:41:00")])
+    assert then["todo"].endswith(
+        "in that time (20:41:00). If it is not over, end the older owner, which is named first."
+    )
+    assert "older owner" not in told(lost)[0]["todo"]
+
+
+def test_what_to_do_first_is_an_act() -> None:
+    """That of the first box, with the command to look with; tasks that nobody runs do not wait for it."""
+
+    def said(*findings: Finding) -> str:
+        return re.sub(r" (Start no|If no) coordinator .*", "", to_begin_with(told(*findings)))
+
+    both = "End b, the older owner of 0_7 (`batonpass evict orders b` if you cannot reach it); look first: `batonpass members orders`."
+    assert said(STILL_BOTH, found("L2", "record 9 is missing", at_ms(3))) == both
+    down, ended = stuck("0_3", at_ms(4), group="clicks"), stuck("0_3", at_ms(4), at_ms(6), group="pay", ends=True)
+    assert said(STILL_BOTH, down, ended) == f"{both} At the same time, clicks: `batonpass explain clicks 0_3`."
+    hold = "See what holds the task back (docs/runbooks/task-without-owner.md); look first: `batonpass explain clicks 0_3`."
+    assert said(down) == hold
+    several = "End the older owners, which are named first (`batonpass evict` if you cannot reach them); look first: "
+    assert said(STILL_BOTH, replace(STILL_BOTH, others=("c", "b"))).startswith(several)
+    assert said(STILL_BOTH, replace(STILL_BOTH, task="0_8", others=("c",))).startswith(several)
+    over = replace(STILL_BOTH, detail="granted at 1 while b might still run it, until 2, when b had stopped")
+    assert said(over).startswith("Check what the sinks took in that time (20:00:00); look first: ")
+    assert said(found("futile-probes", "nothing", task=None)) == "Look with `batonpass explain orders`."
+
+
+def test_each_group_has_its_own_state_where_they_differ() -> None:
+    """As long as they are few."""
+    untraced = found("L10", "there is no trace of the decision", at_ms(8))
+    pay = replace(untraced, group="pay", at=(at_ms(13),))
+    (one,) = (row for row in told(untraced, pay, found("L2", "lost", at_ms(3))) if row["law"] == "L10")
+    assert one["states"] == [("orders", Standing.UNKNOWN, "08:00:00"), ("pay", Standing.OVER, "13:00:00")]
+    assert one["standing"] is Standing.UNKNOWN
+    page = re.sub(r"\s+", " ", re.sub(r"<.*?>", "", report.as_html(day_with(untraced, pay))))
+    assert "orders over, 08:00:00; pay over, 13:00:00 " in page
+    assert told(untraced, replace(pay, at=untraced.at))[0]["states"] == [("", Standing.OVER, "08:00:00")]
+    many = [replace(pay, group=f"g{number}", at=(at_ms(number),)) for number in range(4)]
+    assert told(*many)[0]["states"] == [("", Standing.OVER, "00:00:00 to 03:00:00")]
+
+
+def test_a_move_is_told_from_whom_to_whom_and_who_had_a_task_that_nobody_runs_is_not() -> None:
+    moved = replace(found("L7", "b was told to stop for a", at_ms(4)), others=("b",))
+    assert told(moved)[0]["where"] == "0_7 of orders: b to a"
+    assert told(stuck("0_3", at_ms(4)))[0]["where"] == "0_3 of orders (20 h)"
 
 
 def test_a_time_before_the_day_has_its_date() -> None:
     before = replace(STILL_BOTH, sequences=(7,), at=(at_ms(-4),))
-    assert told(before)[0]["when"] == "since 2026-11-19 20:00:00"
+    assert told(before)[0]["states"] == [("", Standing.STILL_SO, "since 2026-11-19 20:00:00")]
     assert "Records 7; at 2026-11-19 20:00:00." in report.as_html(day_with(before))
 
 
 def test_a_folded_card_names_the_member_that_its_findings_have_in_common() -> None:
     alike = [found("stuck-warmup", "no progress", at_ms(4), task=task) for task in ("0_1", "0_2")]
-    assert "· 2 alike · 0_1 and 1 more · all of member a ·" in report.as_html(day_with(*alike))
-    assert "· 0_1 · member a ·" in report.as_html(day_with(alike[0]))
-    assert "member a" not in report.as_html(day_with(alike[0], replace(alike[1], member="b")))
+    assert "· 2 times · 0_1 and 1 more · a ·" in report.as_html(day_with(*alike))
+    assert "· 0_1 · a ·" in report.as_html(day_with(alike[0]))
+    assert " · a ·" not in report.as_html(day_with(alike[0], replace(alike[1], member="b")))
 
 
 def test_each_card_has_the_commands_of_its_group_the_worst_group_first() -> None:
@@ -169,7 +253,7 @@ def test_each_card_has_the_commands_of_its_group_the_worst_group_first() -> None
     still = found("L1", f"granted, still so {STILL}", at_ms(3), group="z")
     (one, other) = told(*over, still, found("L7", "taken", at_ms(4), group="c"))
     assert [card["group"] for card in one["cards"]] == ["z", "c", "b", "a", "d"]
-    assert (one["where"], other["where"]) == ("0_7 of z, 0_7 of c, 0_7 of b and 2 more", "0_7 of c")
+    assert (one["where"], other["where"]) == ("0_7 of z: a; 0_7 of c: a; 0_7 of b: a; 2 more", "0_7 of c: a")
     source = report.as_html(day_with(*over, still))
     for group in "abcdz":
         assert source.count(f"batonpass members {group}\n") == 1
@@ -201,7 +285,7 @@ def test_each_kind_has_one_advice_with_its_own_groups_and_the_worse_comes_first(
     token = found("L1", "granted at 1 under token 4, which is not above 5", at_ms(3), group="a")
     both = found("L1", "granted at 1 while a might still run it", at_ms(4), group="z")
     first, then = told(token, both, found("L1", "granted while b might still run it", at_ms(4), group="z"))
-    assert (first["where"], first["count"], then["where"], then["count"]) == ("0_7 of z", 2, "0_7 of a", 1)
+    assert (first["where"], first["count"], then["where"], then["count"]) == ("0_7 of z: a", 2, "0_7 of a: a", 1)
     assert "same records" in first["meaning"].means
     assert "may refuse the rightful owner" in then["meaning"].means
     assert report.as_html(day_with(token, both)).count("What to do now.") == 2
@@ -251,7 +335,7 @@ def test_records_that_no_decision_made_are_not_told_as_a_decision_that_differs()
     said = advice(
         found("L10", "there is no trace of the decision that made record 7; what follows cannot be decided again")
     )
-    assert said.startswith("records were written that no decision made: ")
+    assert said.startswith("records stand in the log of which no decision is known: ")
     assert "who or what wrote them" in said
 
 
@@ -275,12 +359,12 @@ def test_the_headline_says_whether_it_is_over() -> None:
     once, again = found("L7", "taken", at_ms(3), at_ms(4)), found("L4", "wrote", at_ms(20, 30))
     assert said(once, again, found("futile-probes", "nothing")) == "Yes, as far as the log of the day tells."
     waits, lost = found("L9", f"{STILL}: it waits", at_ms(4)), found("L2", "lost", group="clicks")
-    assert said(once, waits) == "No, 1 of 2 is not."
-    assert said(waits, lost) == "No, 2 of 2 are not."
-    unknown = "the last command of each says."
-    assert said(once, again, left_out={"L7": 1}) == f"Not known of 1 of 2: {unknown}"
-    assert said(found("futile-probes", "nothing")) == f"Not known of 1 of 1: {unknown}"
-    assert said(once, waits, lost, left_out={"L7": 1}) == "No, 2 of 3 are not."
+    assert said(once, waits) == "1 not over, 1 over."
+    assert said(waits, lost) == "2 not over."
+    unknown = ": the last command of each tells."
+    assert said(once, again, left_out={"L7": 1}) == f"1 not known, 1 over{unknown}"
+    assert said(found("futile-probes", "nothing")) == f"1 not known{unknown}"
+    assert said(once, waits, lost, left_out={"L7": 1}) == "2 not over, 1 not known."
 
 
 def stuck(task: str, *at: int, group: str = "orders", ends: bool = False) -> Finding:
@@ -313,7 +397,7 @@ def test_a_task_that_nobody_ran_has_its_place_by_severity_and_how_long_it_was() 
     assert many["where"] == "orders (2 tasks, 20 h)"
     (one,) = told(short, late, stuck("0_2", at_ms(4), group="a"))
     assert one["severity"] == "down"
-    assert one["where"] == "0_2 of a (20 h), 0_3 of c (1 h) and 0_1 of b (8 h)"
+    assert one["where"] == "0_2 of a (20 h); 0_3 of c (1 h); 0_1 of b (8 h)"
     assert one["cards"][0]["commands"][:2] == ["batonpass explain a 0_2", "batonpass members a"]
     assert "task-without-owner" in one["meaning"].todo
 
@@ -391,7 +475,7 @@ def test_the_headline_says_in_how_many_groups_of_how_many() -> None:
 def test_a_folded_card_names_its_task_and_is_told_whole() -> None:
     said = f"taken at 1 {'because of what is said here at some length ' * 9}and at last"
     folded = report.as_html(day_with(found("L7", said, at_ms(4)), found("L7", said, at_ms(5), task="0_8")))
-    assert "<b>orders</b> · 2 alike · 0_7 and 1 more" in folded
+    assert "<b>orders</b> · 2 times · 0_7 and 1 more" in folded
     assert f"{said}</span></summary>" in folded
     assert "ellipsis" not in folded.partition("</style>")[0]
 

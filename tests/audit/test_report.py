@@ -27,6 +27,7 @@ from tests.audit.sample import (
 from batonpass import audit_words
 from batonpass.audit import report
 from batonpass.audit.findings import (
+    STILL,
     AuditResult,
     Before,
     Finding,
@@ -132,8 +133,8 @@ def test_the_verdict_comes_first_and_in_words(source: str) -> None:
     text = Page(source).text
     assert "Two members may have run a task at once (L1); 1 more law broken (L7), in 1 group of 3." in text
     for sentence in (
-        "two members may have run a task at once (L1) · 4 times 0_7 of orders (orders-1 and orders-2) not known , 14:12:07 to",
-        "0_3 of orders over , at 14:31:40",
+        "two members may have run a task at once (L1) · 4 times 0_7 of orders: orders-1 with orders-2 not known , 14:12:07 to",
+        "0_3 of orders: orders-4 over , 14:31:40",
     ):
         assert sentence in text
         assert text.index(sentence) < text.index("What to do now.")
@@ -177,7 +178,7 @@ def test_a_bad_day_is_told_by_law_the_worst_first_with_one_card_for_each_cause()
     told = re.findall(r"<h3>.*?</span> .*? \(([\w-]+)\) · ", made)
     assert told == ["L2", "L1", "stuck-task", "L10", "L7", "L8"]
     assert (
-        "stored rows are missing or wrong (L2) · 2,679 times · new g1 (54 tasks), g2 (54 tasks), g3 (54 tasks) and 1 more not over , rows"
+        "stored rows are missing or wrong (L2) · 2,679 times · new g1 (54 tasks): m1; g2 (54 tasks): m1; g3 (54 tasks): m1; 1 more not over"
         in text
     )
     assert "· 2,679 in 4 groups" in text
@@ -201,10 +202,10 @@ def test_what_differs_only_in_tasks_members_and_numbers_is_one_cause() -> None:
 
 def test_a_finding_is_new_or_known_since_the_day_before() -> None:
     text = Page(as_html(bad_day())).text
-    assert "g1 · 13 alike · 0_1 and 12 more · all of member m1 · known" in text
-    assert "g2 · 13 alike · 0_2 and 12 more · all of member m1 · new" in text
+    assert "g1 · 13 times · 0_1 and 12 more · m1 · known" in text
+    assert "g2 · 13 times · 0_2 and 12 more · m1 · new" in text
     unknown = Page(as_html(replace(bad_day(), before=Before()))).text
-    assert "g2 · 13 alike · 0_2 and 12 more · all of member m1 · not known , at 14:00:00" in unknown
+    assert "g2 · 13 times · 0_2 and 12 more · m1 · not known , 14:00:00" in unknown
     assert "Availability of the least available group on 3 days" in text
     assert "2026-11-18 99.94 %" in text
     assert "Availability of the least" not in unknown
@@ -251,9 +252,15 @@ def test_a_colour_is_one_that_the_page_has(source: str) -> None:
 
 def test_a_command_is_broken_at_spaces_only(source: str) -> None:
     """What is copied out of two lines is one command still."""
-    shown = re.findall(r"<code>(batonpass .*?)</code>|^(batonpass .*?)(?:</pre>)?$", source, re.MULTILINE)
-    assert len(shown) > 10
-    for command in (first or other for first, other in shown):
+    both = replace(sample_result().findings[0], group="pay-1", detail=f"granted, still so {STILL}")
+    source += as_html(replace(clean_result(), findings=(both,)))
+    shown = re.findall(
+        r"<code>(batonpass .*?)</code>|^(batonpass .*?)(?:</pre>)?$|cannot reach .*?: (batonpass .*?)</span>$",
+        source,
+        re.MULTILINE,
+    )
+    assert len(shown) > 15
+    for command in map("".join, shown):
         assert "-" not in re.sub(r'<span class="word">[^<]*</span>', "", command)
 
 

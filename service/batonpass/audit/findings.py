@@ -50,7 +50,7 @@ class Finding:
         detail: one sentence in the field's words, with times.
         sequences: the sequence numbers of the records that prove it.
         at: when these were written, in milliseconds since 1970; behind them the end of what a grant began, if known.
-        others: of two owners or more, those from before ``member`` was granted the task.
+        others: who had the task before ``member`` was granted it: its older owners, or who was told to stop for it.
     """
 
     group: str
@@ -72,6 +72,11 @@ class Finding:
     def is_urgent(self) -> bool:
         """Whether two members may still run a task: before all else one of them has to stop."""
         return self.law == "L1" and self.detail.endswith(f", still so {STILL}")
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the log has its end, whatever else is missing there."""
+        return 0 < len(self.sequences) < len(self.at)
 
     def __post_init__(self) -> None:
         """Refuse a finding whose law or notice ``laws`` does not explain."""

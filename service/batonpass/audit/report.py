@@ -36,7 +36,7 @@ from batonpass.audit.findings import (
     readable,
     time_of,
 )
-from batonpass.audit.morning import Morning, all_over, clock, without_coordinator
+from batonpass.audit.morning import Morning, all_over, clock, to_begin_with
 from batonpass.audit.plan import HOUR_MS
 from batonpass.audit.rows import Generation, Interval, Of, Warmup
 from batonpass.audit_words import MEASURES, advised, amount, measured, number, share
@@ -68,12 +68,16 @@ WORK: Final = (
 
 def coded(text: str) -> Markup:
     """Return a text of ours with what is between backticks as code."""
-    return Markup(re.sub(r"`(.+?)`", r"<code>\1</code>", escape(text)))  # noqa: S704 - escaped
+    return Markup(re.sub(r"`(.+?)`", lambda one: f"<code>{_whole(one[1])}</code>", escape(text)))  # noqa: S704 - escaped
 
 
 def unbroken(command: str) -> Markup:
     """Return a command of which no line ends within a word, as it could behind a hyphen."""
-    return Markup(re.sub(r"(\S*-\S*)", r'<span class="word">\1</span>', escape(command)))  # noqa: S704 - escaped
+    return Markup(_whole(escape(command)))  # noqa: S704 - escaped
+
+
+def _whole(escaped: str) -> str:
+    return re.sub(r"(\S*-\S*)", r'<span class="word">\1</span>', escaped)
 
 
 def as_html(result: AuditResult) -> str:
@@ -119,7 +123,7 @@ def _context(result: AuditResult, shown: dict[str, Any]) -> dict[str, Any]:
         "headline": " ".join(filter(None, (headline(result), not_run))),
         "verdict": "bad" if result.fatal or not_run else "good" if result.groups else "quiet",
         "over": all_over(found),
-        "without_coordinator": without_coordinator(found),
+        "to_begin_with": to_begin_with(found),
         "notes": morning.notes(),
         "tiles": _tiles([one for one in result.groups if one.group not in result.unread]),
         "found": found,
