@@ -36,7 +36,6 @@ TOP_LEVEL = {
 PACKAGES = {"batonpass.core", *(f"batonpass.core.{name}" for name in ("arrivals", "handover", "state", "target"))}
 # Values and ways to order them. Nothing here can tell the time, draw a number, wait, or reach outside the process.
 CORE_MAY_IMPORT = {
-    "__future__",
     "abc",
     "bisect",
     "collections",

@@ -3,13 +3,13 @@
 python -m tests.worker_reference
 """
 
-from __future__ import annotations
-
+import ast
 import inspect
 import re
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from batonpass.worker import kafka
 from batonpass.worker.testing import Fleet
@@ -64,7 +64,7 @@ def _page() -> Iterator[str]:
         yield f"## {chapter}\n"
         for thing in things:
             yield f"### {thing.__name__}\n"
-            if not (inspect.isclass(thing) and issubclass(thing, Exception)):
+            if not (inspect.isclass(thing) and (issubclass(thing, Exception) or Protocol in thing.__bases__)):
                 yield _signature(thing.__name__, thing)
             yield _prose(thing)
             if inspect.isclass(thing):
@@ -90,18 +90,30 @@ def _is_awaited(function: Any) -> bool:
 def _signature(name: str, thing: Any) -> str:
     """Return a call with its arguments, one a line where they are many; those behind a * are named in the call."""
     shown: list[str] = []
+    kinds = _as_written(thing)
     for one in inspect.signature(thing).parameters.values():
-        if one.name == "self" or one.name.startswith("_"):
+        if one.name in ("self", "cls") or one.name.startswith("_"):
             continue
         if one.kind is one.KEYWORD_ONLY and "*" not in shown:
             shown.append("*")
         stars = "**" if one.kind is one.VAR_KEYWORD else ""
         default = "" if one.default is one.empty else f" = {_default(one.default)}"
-        shown.append(f"{stars}{one.name}: {one.annotation}{default}")
+        shown.append(f"{stars}{one.name}: {kinds[one.name]}{default}")
     call = f"{name}({', '.join(shown)})"
     if len(call) > LINE_MAX:
         call = f"{name}(\n" + "".join(f"    {argument},\n" for argument in shown) + ")"
     return f"```python\n{call}\n```\n"
+
+
+def _as_written(thing: Any) -> dict[str, str]:
+    """Return the annotation of each argument or field as the source has it, not as it was evaluated."""
+    of = thing.__init__ if inspect.isclass(thing) and "__init__" in inspect.getsource(thing) else thing
+    found: dict[str, str] = {}
+    for node in ast.walk(ast.parse(textwrap.dedent(inspect.getsource(of)))):
+        if isinstance(node, (ast.arg, ast.AnnAssign)) and node.annotation:
+            name = node.arg if isinstance(node, ast.arg) else ast.unparse(node.target)
+            found[name] = ast.unparse(node.annotation).strip("'")
+    return found
 
 
 def _default(value: object) -> str:

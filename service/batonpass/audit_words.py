@@ -1,7 +1,5 @@
 """What an audit's results read as, the same in its report, in the dashboard and in commands: measures, and advice."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 

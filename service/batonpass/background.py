@@ -1,7 +1,5 @@
 """Work that goes on beside what a process is asked, for as long as it runs or somebody needs it."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable

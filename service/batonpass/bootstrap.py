@@ -1,7 +1,5 @@
 """The composition root: builds every object of the service once, starts and stops it in order, and serves."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import gc
@@ -82,7 +80,7 @@ beside a group of 100,000 tasks."""
 class Process:
     """Everything that runs in one coordinator process."""
 
-    settings: Settings
+    settings: "Settings"
     store: Store
     coordinator: Coordinator
     service: Service
@@ -94,7 +92,7 @@ class Process:
     chores: Chores
     audits: AuditGauges
     solver: SolverProcess
-    kafka: Sequence[EventPublisher | Exchange | ClusterWatch]
+    kafka: "Sequence[EventPublisher | Exchange | ClusterWatch]"
 
     def app(self) -> Admission:
         """Return the application, which starts and stops this process with itself."""
@@ -153,7 +151,7 @@ class Process:
                 return
 
 
-def build(settings: Settings, url: str) -> Process:
+def build(settings: "Settings", url: str) -> Process:
     """Return everything of one process, which others reach under ``url``; nothing runs yet."""
     log, counts = logs.LoggingObserver(), Counts()
     store = store_of(settings, url)
@@ -223,7 +221,7 @@ def build(settings: Settings, url: str) -> Process:
     )
 
 
-def store_of(settings: Settings, url: str) -> Store:
+def store_of(settings: "Settings", url: str) -> Store:
     """Return the store that the settings name, for a coordinator that others reach under ``url``."""
     if settings.database_url is None:
         return MemoryStore(MachineClock())
@@ -247,8 +245,8 @@ def store_of(settings: Settings, url: str) -> Store:
 
 
 def _kafka(
-    settings: Settings, coordinator: Coordinator, store: Store, log: logs.LoggingObserver, counts: Counts
-) -> list[EventPublisher | Exchange | ClusterWatch]:
+    settings: "Settings", coordinator: Coordinator, store: Store, log: logs.LoggingObserver, counts: Counts
+) -> "list[EventPublisher | Exchange | ClusterWatch]":
     """Return what reads ends and partition counts, passes events on and, if the settings say so, carries the protocol.
 
     Each runs by itself. Kafka's libraries are imported here and no sooner.
@@ -306,7 +304,7 @@ def _show(counts: Counts, coordinator: Coordinator, policy: AdmissionPolicy, hea
     )
 
 
-def _policy(settings: Settings) -> Policy:
+def _policy(settings: "Settings") -> Policy:
     return Policy(
         max_members=settings.members_max,
         max_tasks=settings.tasks_max,
@@ -318,7 +316,7 @@ def _policy(settings: Settings) -> Policy:
     )
 
 
-def _limits(settings: Settings) -> Limits:
+def _limits(settings: "Settings") -> Limits:
     return Limits(
         member=Rate(settings.member_requests_per_s, settings.member_requests_burst),
         urgent=Rate(settings.urgent_heartbeats_per_s, settings.urgent_heartbeats_per_s),
@@ -335,7 +333,7 @@ def _limits(settings: Settings) -> Limits:
     )
 
 
-def _gate(settings: Settings, store: Store, now_ms: Callable[[], int]) -> Gate:
+def _gate(settings: "Settings", store: Store, now_ms: Callable[[], int]) -> Gate:
     return Gate(
         store.tokens,
         admin_secret=settings.admin_token.get_secret_value() if settings.admin_token else None,
@@ -412,7 +410,7 @@ class Server(BoundedServer):
 
 
 def serve(
-    settings: Settings,
+    settings: "Settings",
     *,
     listeners: list[socket.socket],
     listening: Callable[[str], None],

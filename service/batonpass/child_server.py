@@ -4,8 +4,6 @@ A subclass says what kind of server it is, and when it is ready (`batonpass.post
 `batonpass.kafka.broker`); `batonpass.child_watchdog` is the process between this one and the server.
 """
 
-from __future__ import annotations
-
 import fcntl
 import json
 import subprocess

@@ -8,8 +8,6 @@ JSON object: ``command``, ``folder`` (where it runs), ``environment``, ``user`` 
 file that the server's output is added to. It prints the server's process id and exits with the server's exit code.
 """
 
-from __future__ import annotations
-
 import ctypes
 import json
 import os

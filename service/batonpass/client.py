@@ -5,8 +5,6 @@ while. A call that changes something goes to the next one only if nothing of it 
 the caller says that doing it twice does no harm.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os
@@ -291,7 +289,7 @@ class CoordinatorClient:
                 return Foreign(_foreign_words(url, reply.status, where), is_passing=False)
         return error
 
-    def follow(self, path: str, *, token: str | None = None) -> EventFeed:
+    def follow(self, path: str, *, token: str | None = None) -> "EventFeed":
         """Return the events of a path that happen from now on."""
         return EventFeed(self, path, token)
 

@@ -4,8 +4,6 @@ Uvicorn parses and answers; it bounds none of this (decision 0031). An answer th
 (``sockets.end_unread``). The coordinator and the dashboard are both served behind these limits.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging
@@ -79,7 +77,7 @@ class ConnectionLimits:
     open: float = math.inf
 
 
-def end_with_connection(cycle: RequestResponseCycle) -> None:
+def end_with_connection(cycle: "RequestResponseCycle") -> None:
     """Have an answer whose length is not known end with its connection, as HTTP/1.0 has it (RFC 9112, section 6.1).
 
     Uvicorn would send it in chunks, which a client of HTTP/1.0 takes for the answer itself.
@@ -87,7 +85,7 @@ def end_with_connection(cycle: RequestResponseCycle) -> None:
     send = cycle.send
     has_length = True
 
-    async def without_chunks(message: ASGISendEvent) -> None:
+    async def without_chunks(message: "ASGISendEvent") -> None:
         nonlocal has_length
         if message["type"] == "http.response.start":
             has_length = any(name.lower() == b"content-length" for name, _ in message.get("headers", ()))
@@ -107,7 +105,7 @@ class BoundedConnection(HttpToolsProtocol):
     """
 
     limits = ConnectionLimits()
-    idle: dict[BoundedConnection, None]
+    idle: "dict[BoundedConnection, None]"
     """Those of the server that have no request whose head has arrived, the one that has had none for longest first."""
 
     @staticmethod
@@ -276,7 +274,7 @@ class BoundedServer(uvicorn.Server):
 
     def __init__(  # noqa: PLR0913 - each is another thing that its two users have their own way
         self,
-        app: ASGIApp,
+        app: "ASGIApp",
         connections: type[BoundedConnection],
         listening: Callable[[], None],
         *,

@@ -5,8 +5,6 @@ The service speaks to Postgres through asyncpg, the audit through libpq. Of libp
 by name, so that no option means something in one command and nothing in another. docs/postgres.md lists what it takes.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

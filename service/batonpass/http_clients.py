@@ -5,8 +5,6 @@ and ALL_PROXY, in either case of letters, except the hosts of NO_PROXY: names wi
 (IPv6 with brackets or without), networks (10.0.0.0/8), host:port, and * for all.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import os

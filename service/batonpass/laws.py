@@ -3,8 +3,6 @@
 The report, the dashboard and docs/audit.md use the same names; a finding with any other name cannot be made.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Final, NamedTuple

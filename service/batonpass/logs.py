@@ -3,8 +3,6 @@
 One line for each command, generation and defect, one for each class of refusal now and then; none for a heartbeat.
 """
 
-from __future__ import annotations
-
 import logging
 import select
 import sys
@@ -189,7 +187,7 @@ class LoggingObserver(Observer):
         self._log: Any = structlog.get_logger()
         self._refusals = _Seldom(monotonic)
 
-    def committed(self, commit: Commit, append_ms: float) -> None:
+    def committed(self, commit: "Commit", append_ms: float) -> None:
         """Write down a new generation: what led to it, and its moves beside the lower bound."""
         made, asked = commit.history.generation, commit.history.asked
         if made is None:
@@ -211,13 +209,13 @@ class LoggingObserver(Observer):
             cause=asked.cause,
         )
 
-    def commanded(self, group: str, asked: Asked) -> None:
+    def commanded(self, group: str, asked: "Asked") -> None:
         """Write down a mutating call that was accepted."""
         self._log.info(
             "command", group=group, command=asked.command, who=asked.who, reason=asked.reason, cause=asked.cause
         )
 
-    def refused(self, error: ProtocolError, call: str, who: str, cause: str) -> None:
+    def refused(self, error: "ProtocolError", call: str, who: str, cause: str) -> None:
         """Write down now and then that calls of a class are not admitted, and how many were since the last line."""
         if error.status not in NOT_ADMITTED:
             return
@@ -230,7 +228,7 @@ class LoggingObserver(Observer):
     def failed(self, error: BaseException, call: str, cause: str) -> None:
         self._log.error("failed", call=call, cause=cause, exc_info=error)
 
-    def store_failed(self, group_id: GroupId, reason: str) -> None:
+    def store_failed(self, group_id: "GroupId", reason: str) -> None:
         """Write down now and then that appends or reads do not go through, and how many were since the last line."""
         before = self._refusals.count((group_id, reason))
         if before is not None:
@@ -241,12 +239,12 @@ class LoggingObserver(Observer):
         write = self._log.warning if event in WORRYING else self._log.info
         write(event, **more)
 
-    def law_broken(self, group_id: GroupId, item: Input, violations: Sequence[Violation]) -> None:
+    def law_broken(self, group_id: "GroupId", item: "Input", violations: "Sequence[Violation]") -> None:
         """Write down a decision that was dropped because it would break a law."""
         for violation in violations:
             self._log.error("law-broken", group=group_id, item=type(item).__name__, **violation._asdict())
 
-    def defect(self, group_id: GroupId, item: Input, error: Exception) -> None:
+    def defect(self, group_id: "GroupId", item: "Input", error: Exception) -> None:
         """Write down an input that made the program fail."""
         self._log.error("defect", group=group_id, item=repr(item)[:REPR_MAX], exc_info=error)
 
@@ -261,7 +259,7 @@ class LoggingObserver(Observer):
         else:
             self._log.warning("kafka-away", reason=reason)
 
-    def changelogs_held_up(self, group_id: GroupId, begins: Mapping[tuple[str, int], int]) -> None:
+    def changelogs_held_up(self, group_id: "GroupId", begins: Mapping[tuple[str, int], int]) -> None:
         """Write down at which offsets transactions stay open in a group's changelogs, or (without any) that none is."""
         if not begins:
             self._log.info("changelogs-readable", group=group_id)

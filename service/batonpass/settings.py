@@ -3,8 +3,6 @@
 Every one has a range and says what it is for; docs/settings.md and .env.example are written from here.
 """
 
-from __future__ import annotations
-
 import os
 import ssl
 from collections.abc import Mapping

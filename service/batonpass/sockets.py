@@ -1,7 +1,5 @@
 """Sockets to listen on: bound as our servers need them, and the URL that they are reached under."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import random

@@ -4,8 +4,6 @@ All output goes through here, so no code has to know which text comes from a wor
 (``banned-api`` in pyproject.toml). JSON passes as it is, except DEL: it has control characters escaped already.
 """
 
-from __future__ import annotations
-
 import io
 import logging
 import os

@@ -1,7 +1,5 @@
 """Times of day as a reader wants them: in one zone, which has a name, and with the date unless it is today."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 from typing import Final

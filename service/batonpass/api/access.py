@@ -4,8 +4,6 @@ Tokens are remembered for some seconds, so a heartbeat costs one digest and one 
 refused once its entry is older than ``cache_s``. While the store cannot be asked, entries stay valid (L5).
 """
 
-from __future__ import annotations
-
 import asyncio
 import hmac
 import ipaddress

@@ -1,7 +1,5 @@
 """What each request passes first: its id, who makes it and whether it may, how often, which coordinator serves it."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from itertools import chain

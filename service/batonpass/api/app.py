@@ -1,7 +1,5 @@
 """The HTTP application: routes, errors and life cycle around a coordinator."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 

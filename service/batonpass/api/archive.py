@@ -1,7 +1,5 @@
 """Looking back: generations, the audit trail, and the history of a task."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime

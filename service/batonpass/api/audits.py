@@ -1,7 +1,5 @@
 """Results of the nightly audits: day by day, and one day with its findings and measures."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from datetime import date

@@ -3,8 +3,6 @@
 docs/security.md shows the same table; a test holds the two, and the OpenAPI document, equal.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final

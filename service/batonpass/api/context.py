@@ -1,7 +1,5 @@
 """One request on its way: what it asks for, who makes it, and how it is answered."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import itertools

@@ -1,7 +1,5 @@
 """The event stream: page by page, or live as server-sent events (the EventSource protocol of the HTML standard)."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Iterable

@@ -6,8 +6,6 @@ disconnects, the call to the owner ends too: a long-poll that breaks here breaks
 longer than the call may take, or whose lease is over, is waited for no longer.
 """
 
-from __future__ import annotations
-
 import asyncio
 import ssl
 from collections.abc import Collection, Sequence

@@ -1,7 +1,5 @@
 """Declaring, changing, deleting and showing groups (protocol 2.1 to 2.5)."""
 
-from __future__ import annotations
-
 import threading
 import time
 from dataclasses import asdict

@@ -1,7 +1,5 @@
 """Whether this process lives, whether it is ready to serve, and its metrics."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 

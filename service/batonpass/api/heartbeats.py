@@ -4,8 +4,6 @@
 cost several times as much as these calls do (decision 0055 has the figures).
 """
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 

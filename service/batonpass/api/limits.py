@@ -4,8 +4,6 @@ A heartbeat with news may exceed the limit, up to a rate of its own, so that a h
 has called too often.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Hashable

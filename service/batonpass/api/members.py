@@ -3,8 +3,6 @@
 Heartbeats and long-polls are in `heartbeats`.
 """
 
-from __future__ import annotations
-
 import asyncio
 from functools import partial
 

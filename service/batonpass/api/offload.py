@@ -6,8 +6,6 @@ thread of their own. Callers take turns, so nobody waits for more than one read 
 be read for a caller who is gone is dropped.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import deque
 from collections.abc import Callable

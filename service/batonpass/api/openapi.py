@@ -1,7 +1,5 @@
 """The OpenAPI document: what each route takes and answers, from the same types that decode its body and query."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """What operators do to a group beside declaring it: probing, pausing, pinning, releasing."""
 
-from __future__ import annotations
-
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response

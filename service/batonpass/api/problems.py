@@ -1,7 +1,5 @@
 """Every error as a problem object (RFC 9457, protocol 1.4): what happened, and what the caller should do next."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from fastapi import FastAPI

@@ -1,7 +1,5 @@
 """What the routes share: reading bodies, queries and names, asking the coordinator, and answering in JSON."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache

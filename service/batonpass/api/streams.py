@@ -1,7 +1,5 @@
 """Advice to Kafka Streams applications: who is to have what after a rebalance (protocol 14.1)."""
 
-from __future__ import annotations
-
 from http import HTTPStatus
 
 from fastapi import APIRouter

@@ -1,7 +1,5 @@
 """Making, listing and revoking tokens, for admins. A secret is shown once, in the answer that makes it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from fastapi import APIRouter

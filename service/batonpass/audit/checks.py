@@ -6,8 +6,6 @@ plan of the day knows. Whether generations and histories agree with the log is c
 (``group_replay``).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 

@@ -4,8 +4,6 @@ There are three comparisons: of the records of a decision *then* and *now*; of i
 *as shown* to readers with what these should be *by the log*. Each field that differs is named with both values.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass

@@ -4,8 +4,6 @@ It speaks libpq, so a URL has TLS as libpq has it (``?sslmode=verify-full&sslroo
 it is used without its DB-API, which imports pandas: a third of a second in each worker.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -63,7 +61,7 @@ def rows(url: str, sql: str) -> list[Row]:
         return list(read(sql))
 
 
-def connected(url: str) -> adbc.Connection:
+def connected(url: str) -> "adbc.Connection":
     """Return a connection that can write."""
     import adbc_driver_postgresql.dbapi as adbc  # noqa: PLC0415 - it imports pandas, which workers do without
 
@@ -73,7 +71,7 @@ def connected(url: str) -> adbc.Connection:
 TEXT, DATE, INT, LONG = pa.string(), pa.date32(), pa.int32(), pa.int64()
 
 
-def bind(cursor: adbc.Cursor, statement: str, rows: Sequence[tuple[Any, ...]], kinds: Sequence[pa.DataType]) -> None:
+def bind(cursor: "adbc.Cursor", statement: str, rows: Sequence[tuple[Any, ...]], kinds: Sequence[pa.DataType]) -> None:
     """Run a statement once for each row; each parameter has the type at its place in ``kinds``, nulls too."""
     if not rows:
         return

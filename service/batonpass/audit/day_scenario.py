@@ -1,7 +1,5 @@
 """A group's day as a scenario that can be played again, from its records and samples."""
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace

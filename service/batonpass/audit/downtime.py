@@ -1,7 +1,5 @@
 """How long no member ran a task, and why: gaps between runs, their causes, and their sums."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 

@@ -5,8 +5,6 @@ becomes an error of the one record that has it: a coordinator may refuse a group
 audit looks at all groups. Runs on the executors.
 """
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial

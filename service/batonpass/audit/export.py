@@ -6,8 +6,6 @@ be exported again at any time. Only when every file is in its place is the day m
 retention waits for (``BATONPASS_KEEP_UNEXPORTED_DAYS``).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
@@ -80,7 +78,7 @@ def export_day(database_url: str, day: date, out: str) -> Mapping[str, int]:
     return counts
 
 
-def columns_of(cursor: adbc.Cursor, table: str) -> dict[str, bool]:
+def columns_of(cursor: "adbc.Cursor", table: str) -> dict[str, bool]:
     """Return the columns of a table, in their order, and which of them are JSON."""
     cursor.execute(
         "select attname::text, atttypid in ('json'::regtype, 'jsonb'::regtype) from pg_attribute"  # noqa: S608 - our own tables
@@ -89,7 +87,7 @@ def columns_of(cursor: adbc.Cursor, table: str) -> dict[str, bool]:
     return dict(cursor.fetchall())
 
 
-def selects(cursor: adbc.Cursor, day: date) -> dict[str, str]:
+def selects(cursor: "adbc.Cursor", day: date) -> dict[str, str]:
     """Return the query of each table's day, and of the rows around it."""
 
     def rows(sql: str) -> list[tuple[Any, ...]]:
@@ -148,7 +146,7 @@ def _in_ranges(source: str, number: str, ranges: Iterable[_Range], where: str) -
     )
 
 
-def _check_over(cursor: adbc.Cursor, day: date) -> None:
+def _check_over(cursor: "adbc.Cursor", day: date) -> None:
     cursor.execute("select extract(epoch from clock_timestamp())::float8")
     now = datetime.fromtimestamp(cursor.fetchone()[0], UTC)
     settled = datetime(day.year, day.month, day.day, tzinfo=UTC) + timedelta(days=1) + SETTLES

@@ -1,7 +1,5 @@
 """What a group's log comes to, fact by fact: what the ledger (``ledger``) says, and laws and measures look at."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import NamedTuple
 

@@ -3,8 +3,6 @@
 All of it is small: it grows with groups and with what is wrong, never with the events of the day.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -96,7 +94,7 @@ class GroupDay:
     measures: Mapping[str, float | int | None]
     downtime_by_cause: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
-    def unknown(self) -> GroupDay:
+    def unknown(self) -> "GroupDay":
         """Return it as that of a group that was not read whole: nothing is known but how many records were read."""
         return GroupDay(self.group, {**dict.fromkeys(self.measures), "records": self.measures["records"]})
 

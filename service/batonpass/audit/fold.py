@@ -1,7 +1,5 @@
 """One group's day, read in order once: what the laws find, what the measures come to, and the stretches behind them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

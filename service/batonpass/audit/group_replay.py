@@ -19,8 +19,6 @@ records are followed. A task history or a generation shows where it begins. Only
 compared: not reasons and times.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -84,7 +82,7 @@ class _LoggedDecision:
         """The numbers of its first and last record."""
         return self.version + 1, self.version + len(self.records)
 
-    def between(self, start: int, stop: int) -> _LoggedDecision:
+    def between(self, start: int, stop: int) -> "_LoggedDecision":
         """Return the part from one version to another, as a decision of its own."""
         records = self.records[start - self.version : stop - self.version]
         history = [one for one in self.history if start <= one.version < stop]

@@ -1,7 +1,5 @@
 """One audit of one day, from beginning to end."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack

@@ -6,8 +6,6 @@ ended, a decision that has been read, and so on (``Fact``). Laws and measures ar
 it is a witness. Its memory grows with tasks, copies and members, never with records.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence

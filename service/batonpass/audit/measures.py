@@ -1,7 +1,5 @@
 """What the day cost each group, and what is worth a look although it breaks no law."""
 
-from __future__ import annotations
-
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict

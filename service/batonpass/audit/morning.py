@@ -1,7 +1,5 @@
 """What a person reads first in the report: what was found, in the order in which to work on it, and what is over."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

@@ -4,8 +4,6 @@ Nothing is kept here that another process would have to know: ``audit_runs`` and
 Only tries are remembered, so that a day without a verdict is not tried without an end.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta

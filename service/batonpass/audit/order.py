@@ -1,7 +1,5 @@
 """A group's records in the order in which they are read: what is missing or out of place, and who wrote on (L2, L4)."""
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Iterator
 from typing import Final, NamedTuple

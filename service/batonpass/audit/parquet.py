@@ -4,8 +4,6 @@ The driver alone writes. Rows that grow with the day come to it from Spark a par
 executors need no folder in common with it, and what one of them tried in vain leaves nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from datetime import date
 from hashlib import sha256
@@ -25,7 +23,7 @@ NAME_BYTES_MAX: Final = 80
 """Up to this length a group's name is the name of its folder in ``only``, with room for each byte to be escaped."""
 
 
-def write_day(batches: Iterable[pa.RecordBatch], kind: type, out: str, name: str, day: date) -> None:
+def write_day(batches: "Iterable[pa.RecordBatch]", kind: type, out: str, name: str, day: date) -> None:
     """Write rows of a kind as those of one day, to ``out/name/day=…``, in place of what is there.
 
     Raises:
@@ -35,7 +33,7 @@ def write_day(batches: Iterable[pa.RecordBatch], kind: type, out: str, name: str
     write_table(files, f"{root}/{name}/day={day}", schema_of(kind), batches)
 
 
-def write_result(result: AuditResult, out: str) -> None:
+def write_result(result: "AuditResult", out: str) -> None:
     """Write the findings and measures of an audit: tables ``findings``, ``measures`` and ``downtime``.
 
     Raises:

@@ -1,7 +1,5 @@
 """Bounded samples of the day for plots: the worst hour of each group, warmups, generations."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from heapq import nsmallest

@@ -4,8 +4,6 @@ It is written beside its place, under a name that readers skip, and renamed when
 is renamed: there it is copied.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Iterable, Iterator

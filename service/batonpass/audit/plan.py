@@ -4,8 +4,6 @@ The day of a group has the records that were appended on it, by the database's c
 began, reading starts at the newest snapshot before it, or at the first record if there is none.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta

@@ -4,8 +4,6 @@ Runs on the executors. Rows are read and put in order some versions at a time, s
 day.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from operator import itemgetter

@@ -1,7 +1,5 @@
 """An exported day in a database of its own, so that a day which Postgres has dropped is audited like any other."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
@@ -57,7 +55,7 @@ def _files_of(files: Any, log: str, table: str, day: date) -> Iterator[str]:
             yield path
 
 
-def _load(cursor: adbc.Cursor, files: Any, table: str, path: str) -> None:
+def _load(cursor: "adbc.Cursor", files: Any, table: str, path: str) -> None:
     with files.open_input_file(path) as source:
         rows = pq.ParquetFile(source)
         schema = rows.schema_arrow

@@ -6,8 +6,6 @@ page's own names for colours. Everything that came from users is escaped, in plo
 that it draws.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """What one group's day comes to in rows: one declaration a kind, for Arrow, Spark, Parquet and the plots alike."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from types import NoneType
 from typing import Any, Final, NamedTuple, TypeVar, get_args, get_type_hints

@@ -5,8 +5,6 @@ it ended. A process that is killed outright cannot write that; it is recognised 
 service's metrics read what is written here.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import math
@@ -115,7 +113,7 @@ class Run:
                 connection.commit()
         self.is_finished = True
 
-    def _write(self, cursor: adbc.Cursor, result: AuditResult, report: str | None) -> None:
+    def _write(self, cursor: "adbc.Cursor", result: AuditResult, report: str | None) -> None:
         run_id, day = str(self.run_id), self._day
         bind(cursor, _ALONE, [(run_id, day)], (TEXT, DATE))
         cursor.fetchall()
@@ -162,7 +160,7 @@ class Run:
                 bind(cursor, _BEGIN, [values], (TEXT, DATE, TEXT, TEXT))
                 connection.commit()
 
-    def _refuse_taken(self, cursor: adbc.Cursor) -> None:
+    def _refuse_taken(self, cursor: "adbc.Cursor") -> None:
         bind(cursor, _TAKEN, [(self._day,)], (DATE,))
         if (found := cursor.fetchone()) is not None:
             how = "is being audited by another run" if found[0] == "running" else "was audited by another run"

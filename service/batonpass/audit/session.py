@@ -1,7 +1,5 @@
 """The Spark session: local unless told otherwise, with this interpreter on the executors, in UTC."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil
@@ -213,7 +211,7 @@ def followed(
         yield
 
 
-def _under_way(session: SparkSession, stage: SparkStageInfo) -> Iterator[tuple[int, int]]:
+def _under_way(session: SparkSession, stage: "SparkStageInfo") -> Iterator[tuple[int, int]]:
     """Yield the number of each part of a stage that is under way, and for how many milliseconds."""
     # Spark tells Python only how many there are.
     store = session.sparkContext._jsc.sc().statusStore()  # noqa: SLF001 - there is no other way to it

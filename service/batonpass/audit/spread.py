@@ -3,8 +3,6 @@
 Nothing is exchanged. What is found comes back as bytes, a row for up to ``ROWS_PER_BATCH`` findings of one kind.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -45,9 +43,9 @@ if TYPE_CHECKING:
 class DayTables:
     """What is read for one day: by which session, and from where."""
 
-    spark: SparkSession
+    spark: "SparkSession"
     url: str
-    plan: DayPlan
+    plan: "DayPlan"
 
     def rows(self, sql: str) -> list[Row]:
         """Return the rows of a query whose answer is small."""
@@ -99,7 +97,7 @@ class AuditGroups:
     """
 
     url: str
-    plan: DayPlan
+    plan: "DayPlan"
     parts: tuple[Part, ...]
     has_histories: bool
     replay: bool
@@ -113,7 +111,7 @@ class AuditGroups:
                     for one in self.parts[number]:
                         yield from self._audited(read, one)
 
-    def _audited(self, read: Read, one: GroupPlan) -> Iterator[pa.RecordBatch]:
+    def _audited(self, read: Read, one: "GroupPlan") -> Iterator[pa.RecordBatch]:
         day = self.plan.begin_ms, self.plan.end_ms
         shown = generations(read, one)
         fold = GroupFold(one, *day, lags=warmup_lags(read, self.plan, one), generations=shown)
@@ -153,7 +151,7 @@ class AuditGroups:
             yield from _batches(one, Generation, shown)
         yield _result(one, fold, replay)
 
-    def _frames(self, one: GroupPlan, fold: GroupFold, least: int) -> Iterator[pa.RecordBatch]:
+    def _frames(self, one: "GroupPlan", fold: GroupFold, least: int) -> Iterator[pa.RecordBatch]:
         """Yield and forget what has been found and grows with the day, where there is enough of it."""
         for kind, found in ((Gap, fold.gaps), (Warmup, fold.warmups), (Interval, fold.intervals)):
             if len(found) >= least:
@@ -162,13 +160,13 @@ class AuditGroups:
                 found.clear()
 
 
-def _batches(one: GroupPlan, kind: type, rows: Sequence[Any]) -> Iterator[pa.RecordBatch]:
+def _batches(one: "GroupPlan", kind: type, rows: Sequence[Any]) -> Iterator[pa.RecordBatch]:
     if rows:
         batch = batch_of(kind, ((one.group, row) for row in rows))
         yield _found(one, kind.__name__, batch.serialize().to_pybytes())
 
 
-def _result(one: GroupPlan, fold: GroupFold, replay: GroupReplay | None) -> pa.RecordBatch:
+def _result(one: "GroupPlan", fold: GroupFold, replay: GroupReplay | None) -> pa.RecordBatch:
     found, left_out, counts = fold.kept.first(), fold.kept.left_out, (0, 0, 0, 0)
     if replay is not None:
         found, left_out = [*found, *replay.kept.first()], left_out + replay.kept.left_out
@@ -179,20 +177,20 @@ def _result(one: GroupPlan, fold: GroupFold, replay: GroupReplay | None) -> pa.R
     return _found(one, RESULT, msgspec.json.encode(result))
 
 
-def _found(one: GroupPlan, kind: str, content: bytes) -> pa.RecordBatch:
+def _found(one: "GroupPlan", kind: str, content: bytes) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist([{GROUP: one.group, "kind": kind, "content": content}], RESULTS)
 
 
 _decoder: Final = msgspec.json.Decoder(GroupResult)
 
 
-def group_results(results: DataFrame) -> list[GroupResult]:
+def group_results(results: "DataFrame") -> list[GroupResult]:
     """Return what each group came to."""
     found = results.where(f.col("kind") == RESULT).select("content").toArrow().column(0)
     return [_decoder.decode(content) for content in found.to_pylist()]
 
 
-def batches_of(results: DataFrame, kind: type) -> Iterator[pa.RecordBatch]:
+def batches_of(results: "DataFrame", kind: type) -> Iterator[pa.RecordBatch]:
     """Yield the rows of one kind, sorted by group, each batch of one group; the driver holds a part of them at once."""
     schema = schema_of(kind)
     for row in results.where(f.col("kind") == kind.__name__).sort(GROUP).toLocalIterator():
@@ -202,7 +200,7 @@ def batches_of(results: DataFrame, kind: type) -> Iterator[pa.RecordBatch]:
 SPARK_RESULTS: Final = from_arrow_schema(RESULTS)
 
 
-def day_results(tables: DayTables, parts: Sequence[Part], *, frames: bool, replay: bool) -> DataFrame:
+def day_results(tables: DayTables, parts: Sequence[Part], *, frames: bool, replay: bool) -> "DataFrame":
     """Return the results of the day (``RESULTS``): what each group came to; with ``frames``, what grows, too.
 
     Each of ``parts`` is a task. Nothing is read before an action asks for it.
@@ -223,7 +221,7 @@ PARTS_MOST: Final = 500
 """About how many parts a day has at most, however large it is."""
 
 
-def parts_of(groups: Sequence[GroupPlan], *, replay: bool = True) -> list[Part]:
+def parts_of(groups: "Sequence[GroupPlan]", *, replay: bool = True) -> list[Part]:
     """Return the groups in parts, the largest first; ``replay``: decisions are made again in them."""
     sizes = {one.group: GROUP_RECORDS + max(0, one.last - one.base) for one in groups}
     enough = max(PART_RECORDS if replay else FOLDED_RECORDS, sum(sizes.values()) // PARTS_MOST)

@@ -3,8 +3,6 @@
 All of it is pure and deterministic.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple

@@ -4,8 +4,6 @@ One task reads one group's day, then one task plays it under one set of settings
 day; `trials` has the settings and the recommendation.
 """
 
-from __future__ import annotations
-
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -82,7 +80,7 @@ class Tried(NamedTuple):
 
 
 def recommend(
-    tables: DayTables,
+    tables: "DayTables",
     groups: Sequence[GroupDay],
     tell: Callable[[str], None],
     *,

@@ -1,7 +1,5 @@
 """`batonpass audit`: check the log of a day with Spark."""
 
-from __future__ import annotations
-
 import os
 from datetime import timedelta
 from typing import Annotated

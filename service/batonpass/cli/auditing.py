@@ -1,7 +1,5 @@
 """What `batonpass audit` does, once it is known what is wanted: one day, one from its export, or every night's."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """`batonpass audits`: results of the nightly audits, by day, and one day with its findings."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 

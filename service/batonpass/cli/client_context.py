@@ -4,8 +4,6 @@ A command is a coroutine whose first parameter is a `ClientContext`; `client_com
 have.
 """
 
-from __future__ import annotations
-
 import asyncio
 import functools
 import inspect
@@ -215,7 +213,7 @@ def client_command(command: Callable[..., Awaitable[None]]) -> Callable[..., Non
         with failing_well(as_json=as_json):
             asyncio.run(work())
 
-    own = [one for name, one in inspect.signature(command, eval_str=True).parameters.items() if name != "context"]
+    own = [one for name, one in inspect.signature(command).parameters.items() if name != "context"]
     _offer(carry_out, own)
     return carry_out
 
@@ -373,7 +371,7 @@ def _token_of(running: Running) -> str | None:
         return None
 
 
-def table(*columns: str, rows: Iterable[Sequence[Any]], title: str | None = None) -> Rows:
+def table(*columns: str, rows: Iterable[Sequence[Any]], title: str | None = None) -> "Rows":
     """Return rows whose cells are shown unchanged; None is shown as a dash, and numbers are right-aligned."""
     return Rows(columns, [list(row) for row in rows], title)
 

@@ -1,7 +1,5 @@
 """`batonpass simulate compare`: Batonpass, Kafka's assignor and eager reassignment side by side in the same world."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict, replace
 from pathlib import Path

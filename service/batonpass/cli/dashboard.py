@@ -1,7 +1,5 @@
 """`batonpass dashboard`: pages for operators, in a process of its own, on the public REST API alone."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

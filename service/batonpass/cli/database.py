@@ -1,7 +1,5 @@
 """What `up`, `serve`, `db` and `days` do with a database before anything else uses it."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Coroutine, Iterator

@@ -1,7 +1,5 @@
 """`batonpass simulate --into-database`: days of simulated groups in a database, as a service would have left them."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """`batonpass db`: upgrade the database's schema, show its state, or tell coordinators that it lost commits."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence

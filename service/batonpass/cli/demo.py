@@ -1,7 +1,5 @@
 """`batonpass demo`: a real job on a real broker, and what happens to it when its workers come, go, crash and drain."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

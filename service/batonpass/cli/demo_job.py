@@ -3,8 +3,6 @@
 If no broker is available, simulated workers only pretend to have state.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import json
 from collections.abc import Callable, Iterable, Mapping
@@ -131,7 +129,7 @@ class DemoJob:
         return f"{TASKS} tasks with state, on Kafka at {self.job.bootstrap}, {TASKS * RATE} records a second"
 
     @property
-    def job(self) -> Job:
+    def job(self) -> "Job":
         """The job, once there is a broker."""
         assert self._job is not None, "prepare() comes first"  # noqa: S101 - a mistake of this package alone
         return self._job

@@ -1,7 +1,5 @@
 """Exit codes that scripts can rely on, and the one way in which a command fails."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from enum import IntEnum

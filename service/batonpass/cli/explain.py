@@ -1,7 +1,5 @@
 """`batonpass explain`: why a task is where it is, or what a whole group waits for, in sentences."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 import typer

@@ -14,8 +14,6 @@ Each running `up` records the path of its folder in the user's state folder, so 
 token to the address in `lock`, so a folder whose `lock` or `batonpass.json` others may write is refused.
 """
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

@@ -1,7 +1,5 @@
 """`batonpass groups`: list, show, declare and delete groups."""
 
-from __future__ import annotations
-
 import json
 import sys
 import tomllib

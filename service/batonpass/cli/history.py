@@ -1,7 +1,5 @@
 """Looking back: `generations`, the versions of a group's target assignment, and `commands`, the audit trail."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 import typer

@@ -1,7 +1,5 @@
 """What servers have in common as commands: the address that they listen on, room for connections, and their end."""
 
-from __future__ import annotations
-
 import errno
 import os
 import signal

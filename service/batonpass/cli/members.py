@@ -1,7 +1,5 @@
 """`batonpass members`, and the commands for one member: `drain`, `undrain`, `evict`, `trust`, `safe-to-stop`."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Mapping

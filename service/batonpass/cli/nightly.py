@@ -1,7 +1,5 @@
 """`batonpass audit --nightly`: keeps running, and starts an audit as a separate process for every day that is over."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal
@@ -24,7 +22,7 @@ END_PATIENCE_S: Final = 5.0
 """How long an audit that is told to stop may take to record that in its row."""
 
 
-def stay(nights: Nights, wanted: Audit, *, as_json: bool) -> NoReturn:
+def stay(nights: Nights, wanted: "Audit", *, as_json: bool) -> NoReturn:
     """Have every night audited with the options of ``wanted``, except its day, until a signal ends this process."""
     # Between audits nothing has to be cleaned up: the system ends this process at once, wherever it waits.
     for one in ENDS:
@@ -40,7 +38,7 @@ def stay(nights: Nights, wanted: Audit, *, as_json: bool) -> NoReturn:
     raise AssertionError  # it goes on until something is raised
 
 
-def options_of(wanted: Audit, *, as_json: bool) -> list[str]:
+def options_of(wanted: "Audit", *, as_json: bool) -> list[str]:
     """Return the options of `batonpass audit` for an audit like ``wanted``, except the day and the database."""
     given = {"--out": wanted.out, "--objective": wanted.objective}
     options = [word for name, value in given.items() if value is not None for word in (name, str(value))]

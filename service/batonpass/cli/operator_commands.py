@@ -1,7 +1,5 @@
 """The short commands for operators: `probe`, `pause`, `resume`, `pin`, `unpin`, `release`."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 import typer

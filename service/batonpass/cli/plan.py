@@ -1,7 +1,5 @@
 """``batonpass plan``: the dry run, against a live group, or with ``--snapshot`` without any server."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """How far something is that takes a while, for people at a terminal."""
 
-from __future__ import annotations
-
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from batonpass.terminal import screen

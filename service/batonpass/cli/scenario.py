@@ -1,7 +1,5 @@
 """`batonpass simulate --scenario FILE`: play a scenario from a file, and show the result."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`batonpass serve`: a coordinator on a Postgres of one's own. Everything is set by `BATONPASS_` variables."""
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Annotated, Any

@@ -1,7 +1,5 @@
 """Spans of time and days, as people type them (`30s`, `1h30m`, `2026-11-20`) and as they read them."""
 
-from __future__ import annotations
-
 import re
 from datetime import UTC, date, datetime, timedelta
 

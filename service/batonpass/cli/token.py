@@ -1,7 +1,5 @@
 """`batonpass token`: create, list and revoke the tokens of callers."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 from typing import Annotated, Any
 

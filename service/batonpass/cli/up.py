@@ -1,7 +1,5 @@
 """`batonpass up`: run the whole of Batonpass on this machine: a database, a broker, a coordinator, and real workers."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import importlib.util

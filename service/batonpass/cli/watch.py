@@ -1,7 +1,5 @@
 """`batonpass watch`: a group live, redrawn every second; without a terminal, its events line by line."""
 
-from __future__ import annotations
-
 import asyncio
 import operator
 import time

@@ -1,7 +1,5 @@
 """`batonpass worker`: one more worker of the job that `up` runs, in the foreground; or a simulated one of any group."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

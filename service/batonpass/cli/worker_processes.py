@@ -1,7 +1,5 @@
 """The processes that `batonpass up` starts beside its coordinator: workers and other programs."""
 
-from __future__ import annotations
-
 import asyncio
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Turn replies and errors of the core into bodies of the protocol."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final

@@ -4,8 +4,6 @@ A field that is ``UNSET`` was left out; a field that may be null has None in its
 explain what is wrong with it, and describe it in the OpenAPI document.
 """
 
-from __future__ import annotations
-
 from datetime import date, datetime
 from typing import Annotated, Any, Final, Literal, TypeVar
 

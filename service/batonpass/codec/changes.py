@@ -3,8 +3,6 @@
 They follow from the records and the group alone, so those who write them and those who compare them use the same code.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 

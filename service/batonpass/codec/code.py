@@ -1,7 +1,5 @@
 """Which program decides: a digest over everything that a decision depends on."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator
 from functools import cache

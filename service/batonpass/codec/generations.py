@@ -4,8 +4,6 @@ It follows from the records, the group and the reasons of the decision, so those
 use the same code.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 

@@ -6,8 +6,6 @@ are stored without the names of their fields. If these are not the present field
 snapshot is refused.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, is_dataclass, replace
 from operator import attrgetter, itemgetter

@@ -5,8 +5,6 @@ change of a record's fields gets a new version and an entry in ``UPCASTS`` that 
 A field that is added at the end with a default needs neither.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple, cast, get_args
 

@@ -1,7 +1,5 @@
 """Turn bodies of the protocol into inputs of the core. A call that is refused here never reaches a decision."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import replace

@@ -6,8 +6,6 @@ one (join, heartbeat) gets unknown fields named beside the value, and the faults
 (``optional_numbers``): such a number counts as absent, because to refuse the body would cost a member its lease.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping

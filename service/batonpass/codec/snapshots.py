@@ -1,7 +1,5 @@
 """Snapshots of groups and the plans for them, as JSON (docs/plan.md)."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict

@@ -1,7 +1,5 @@
 """What the leader of a Kafka Streams group sends, and the answers to it, as JSON (docs/kafka-streams.md)."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Final, Literal
 
 import msgspec

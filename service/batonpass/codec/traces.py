@@ -1,7 +1,5 @@
 """Traces to versioned JSON and back: everything that a decision was based on, so that it can be made again (L10)."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Any, Final, cast
@@ -149,7 +147,7 @@ def _stored(item: Input) -> object:
     return item
 
 
-def _input(stored: _StoredInput) -> Input:
+def _input(stored: "_StoredInput") -> Input:
     item = msgspec.convert(stored.item, _ITEM_TYPES[stored.kind], strict=True)
     if isinstance(item, _StoredEnds):
         return EndOffsets(

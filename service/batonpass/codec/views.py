@@ -1,7 +1,5 @@
 """Groups, members, tasks and explanations as the API shows them: the bodies of what can only be read."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict

@@ -6,8 +6,6 @@ all inputs together: ``retarget`` places what is due, ``step`` takes the group o
 replies, and ``wakeups`` says when to look again.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple, Never, cast
 

@@ -22,8 +22,6 @@ is taken (``refuse``), or, if it is another application's, for as long as that a
 A leader in ``shadow`` follows Kafka's own assignor: the target is placed and shown, and no step is taken.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from batonpass.core.arrivals import membership, reports

@@ -8,8 +8,6 @@ everything. So a heartbeat without news asks nothing. A wake-up may come too ear
 tick is harmless, and asks anew. The clock goes back only at a start (``Started``).
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import chain
 

@@ -1,7 +1,5 @@
 """The dashboard as an ASGI application."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path

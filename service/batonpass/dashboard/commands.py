@@ -1,7 +1,5 @@
 """Commands: the visitor confirms each and gives a reason, and it is sent with the visitor's own token."""
 
-from __future__ import annotations
-
 import hmac
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The configuration of a dashboard."""
 
-from __future__ import annotations
-
 import ssl
 from dataclasses import dataclass
 from typing import Final

@@ -1,7 +1,5 @@
 """Tells an open page when to ask for itself again, and whether the coordinator's event stream is open."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

@@ -1,7 +1,5 @@
 """Signing in with a token, and out again."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Final
 from urllib.parse import parse_qs

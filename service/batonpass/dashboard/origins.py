@@ -1,7 +1,5 @@
 """Which requests of browsers are taken: to names of this dashboard, and forms from its own pages."""
 
-from __future__ import annotations
-
 import ipaddress
 from collections.abc import Collection
 from urllib.parse import urlsplit

@@ -1,7 +1,5 @@
 """What all pages share: the coordinator, the visitor's session, and the templates."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import re

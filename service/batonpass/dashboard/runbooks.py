@@ -1,7 +1,5 @@
 """The runbooks as pages: headlines and alerts name them, and they are needed when little else can be reached."""
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 

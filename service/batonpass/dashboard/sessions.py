@@ -4,8 +4,6 @@ The browser has only the name, in a cookie that scripts cannot read. Tokens are 
 lost when the process ends.
 """
 
-from __future__ import annotations
-
 import asyncio
 import secrets
 import time

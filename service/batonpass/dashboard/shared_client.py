@@ -3,8 +3,6 @@
 All visitors with the same token share one client, so a page open in ten browsers costs the coordinator what one costs.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import time

@@ -1,7 +1,5 @@
 """Times, numbers and codes of the protocol as people read them."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime

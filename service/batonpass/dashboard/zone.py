@@ -1,7 +1,5 @@
 """The zone that a reader wants times in: UTC, unless their browser brings the name of another."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from starlette.responses import RedirectResponse, Response

@@ -5,8 +5,6 @@ Each group is written in one transaction as soon as it is simulated, so that no 
 Up to ``VARIANTS_MAX`` days are simulated. Further groups are copies of these under other names, without traces.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import time

@@ -4,8 +4,6 @@ Two owners, a cold promotion and a hole in the sequence are put into the rows of
 coordinator had written them. A stuck warmup and a flapping member are true events of the simulation (``drawing``).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta

@@ -4,8 +4,6 @@ They ignore Ctrl-C, which a terminal sends to all. The process that started them
 process, even if it is killed. What they have not committed by then was never written.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

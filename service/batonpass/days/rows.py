@@ -1,7 +1,5 @@
 """The rows that a simulated group's day leaves, in the columns of the tables that they go to."""
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -87,7 +85,7 @@ class GroupRows:
         ]
         self.version += len(records)
 
-    def copy_as(self, group_id: str) -> GroupRows:
+    def copy_as(self, group_id: str) -> "GroupRows":
         """Return the same day under another name, without traces, as if retention had deleted these already.
 
         The moment of a probe depends on the group's name, so what was decided under another name cannot be replayed.

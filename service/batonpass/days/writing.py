@@ -1,7 +1,5 @@
 """Writes the rows of whole groups into a database, each group in one transaction: all of it or nothing."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from datetime import date
 from typing import Any, Final

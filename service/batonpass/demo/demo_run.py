@@ -1,7 +1,5 @@
 """Runs a whole demonstration, and returns its results."""
 
-from __future__ import annotations
-
 import contextlib
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """One job with its group, its workers, its load and its reader, and the measurements of what is done to it."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import time

@@ -1,7 +1,5 @@
 """The figures of a run: one set for each phase, in the shape that `--json` prints."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,7 +17,7 @@ class Spread:
     max: int | None
 
     @classmethod
-    def of(cls, values: Sequence[int]) -> Spread:
+    def of(cls, values: Sequence[int]) -> "Spread":
         """Return the spread of some durations (nearest rank)."""
         if not values:
             return cls(None, None, None)

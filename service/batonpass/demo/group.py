@@ -1,7 +1,5 @@
 """One group at the coordinator: calls of the demonstration to declare, change and read it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Final
 

@@ -1,7 +1,5 @@
 """Where a demonstration takes place: a broker, a database and a coordinator of its own, in one folder."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Mapping
 from pathlib import Path

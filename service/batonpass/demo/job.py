@@ -5,8 +5,6 @@ store with a changelog. The output names the input's offset, how many amounts th
 everything that is missing, doubled or forgotten shows.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from dataclasses import asdict, dataclass

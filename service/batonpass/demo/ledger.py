@@ -3,8 +3,6 @@
 Times are milliseconds since 1970, as the broker stamped the records when it took them (LogAppendTime).
 """
 
-from __future__ import annotations
-
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
@@ -46,7 +44,7 @@ class Account(NamedTuple):
 class _Page:
     """One task's outputs in order."""
 
-    times: array[int] = field(default_factory=lambda: array("q"))
+    times: "array[int]" = field(default_factory=lambda: array("q"))
     # Where each writer begins: the index of its first output in `times`.
     begins: list[int] = field(default_factory=list)
     writers: list[str] = field(default_factory=list)

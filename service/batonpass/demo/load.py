@@ -3,8 +3,6 @@
 At the end it prints in one line of JSON how many records of each partition the broker has taken.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import random

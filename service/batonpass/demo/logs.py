@@ -3,8 +3,6 @@
 A client whose broker is away logs that some ten times a second, and a worker has dozens of clients.
 """
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Callable

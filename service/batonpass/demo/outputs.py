@@ -1,7 +1,5 @@
 """Reads the outputs of a job, under read_committed, and writes them into the ledger."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Sequence

@@ -1,7 +1,5 @@
 """What is done to the workers, phase by phase."""
 
-from __future__ import annotations
-
 import asyncio
 
 from batonpass.demo.experiment import Experiment, now_ms

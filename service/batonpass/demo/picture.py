@@ -1,7 +1,5 @@
 """A picture of each task's throughput over a run, coloured by writer: an SVG that needs nothing else to be loaded."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from html import escape
 from typing import Final, NamedTuple

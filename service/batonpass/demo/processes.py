@@ -1,7 +1,5 @@
 """Processes that work for this one and end with it: JSON that they print is parsed, the rest goes to a log."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

@@ -3,8 +3,6 @@
 aiokafka can read quotas but not set them; this is the one request that it lacks.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any
 

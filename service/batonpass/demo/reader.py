@@ -1,7 +1,5 @@
 """A client that reads single totals continuously, wherever their tasks run."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from dataclasses import dataclass

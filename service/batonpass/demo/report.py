@@ -1,7 +1,5 @@
 """What a run writes into its folder: every figure, the tables, a picture of each job, events, and all logs."""
 
-from __future__ import annotations
-
 import json
 import os
 import platform

@@ -1,7 +1,5 @@
 """How large and how long a demonstration is."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """Figures as people read them: a table for each phase, one for the whole run, and which bars it reached."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The topics of a job: made, filled with the state of customers without recent input, and throttled."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager

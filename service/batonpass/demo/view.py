@@ -1,7 +1,5 @@
 """The display while a demonstration goes on: a live picture in a terminal, plain lines elsewhere."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import time

@@ -4,8 +4,6 @@ It restores, processes and hands over as `batonpass.worker.kafka` does. Over HTT
 whatever copies it has. It prints a line of JSON for each event of its tasks.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import ctypes

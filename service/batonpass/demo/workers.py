@@ -1,7 +1,5 @@
 """The workers of one group: processes that are started, ended and killed, and their reports about their tasks."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import time

@@ -1,7 +1,5 @@
 """How the measured load of a group lies on its members, and which tasks would move for it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final

@@ -4,8 +4,6 @@
 and the dry run is repeated, the group comes to rest.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final

@@ -4,8 +4,6 @@ The same core that runs in the service can plan a capture from production on a l
 as never set (docs/plan.md).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 

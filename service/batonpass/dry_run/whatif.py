@@ -1,7 +1,5 @@
 """What-ifs: a snapshot after an imagined change (members join, leave or drain), which can be planned like any other."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import count

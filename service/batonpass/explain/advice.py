@@ -3,8 +3,6 @@
 It changes nothing. Each piece of advice is one sentence with the fact, its consequence, and what to change.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from batonpass.core.arrivals.commands import warnings_of

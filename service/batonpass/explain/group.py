@@ -3,8 +3,6 @@
 It changes nothing. It sums up what ``explain`` says of the group's tasks, and adds what concerns the whole group.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Everything that shows a group takes it from here: API, commands, dashboard and m
 whom. Of a task whose owner is silent, or was not heard since this coordinator started, it does not say that it runs.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

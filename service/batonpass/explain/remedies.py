@@ -4,8 +4,6 @@ A group's health and events look it up. What to do is one sentence: a command th
 command that it names is offered.
 """
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Mapping
 from enum import StrEnum

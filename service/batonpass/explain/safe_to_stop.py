@@ -4,8 +4,6 @@ It can if every stateful task that it runs, or may still be running, has a caugh
 take over at once. A stateless task can start anywhere.
 """
 
-from __future__ import annotations
-
 from batonpass.core.handover.view import View
 from batonpass.core.state.ids import TaskId, task_sort_key
 from batonpass.core.state.model import Member

@@ -3,8 +3,6 @@
 It changes nothing and uses no stored decision. It asks the files that decide what is held back now, and why.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum

@@ -3,8 +3,6 @@
 It changes nothing. An explanation is true at the instant of the question; nothing is stored for it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum

@@ -9,8 +9,6 @@ consistency in ``invariants.shape``; L10 here, as a comparison of two runs. The 
 network or another clock (handovers over time, leases on the worker's side).
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator
 from itertools import chain
 

@@ -5,8 +5,6 @@ The ledger folds the records of one decision, over the few tasks and members tha
 ends a right to run a task must be licensed (``invariants.rights``).
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from dataclasses import dataclass, replace
 from typing import NamedTuple

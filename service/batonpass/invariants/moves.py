@@ -4,8 +4,6 @@ Part of ``invariants``. Readiness is computed here from the members' reports and
 from the decision.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator
 

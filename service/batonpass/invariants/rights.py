@@ -6,8 +6,6 @@ lease, or, for fenced outputs, by suspicion. A member leaves only by its own req
 its own silence, or by a revocation left unconfirmed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from typing import assert_never
 

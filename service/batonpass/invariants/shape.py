@@ -4,8 +4,6 @@ Part of ``invariants``. It also checks rest (L9): a group looks again as long as
 longer.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final

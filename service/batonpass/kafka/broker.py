@@ -5,8 +5,6 @@ the process that started it (``batonpass.child_watchdog``), and finds its data a
 demonstrations and trying things out; a cluster that matters is run by other means and named by its bootstrap servers.
 """
 
-from __future__ import annotations
-
 import base64
 import fcntl
 import subprocess

@@ -4,8 +4,6 @@ The jars are Apache Kafka's own artifacts. Maven resolves them, or Ivy if there 
 this package. The pom beside this file lists them; Ivy gets the same list.
 """
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import importlib.util

@@ -1,7 +1,5 @@
 """Publishes committed events from the outbox to ``batonpass.events``, in order, at least once."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Callable, Mapping

@@ -23,8 +23,6 @@ A heartbeat that was read counts as received, even if its answer is lost. Member
 epoch. A lost answer is published again by the next owner, which begins with every member's assignment.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

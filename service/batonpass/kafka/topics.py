@@ -1,7 +1,5 @@
 """Asks Kafka how many partitions topics have and where these begin and end; makes the coordinator's own topics."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final

@@ -4,8 +4,6 @@ So workers need to report only positions, and a partition that is added becomes 
 read goes to the groups as inputs. While the cluster is unavailable, groups keep what they know, and no task moves.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections.abc import Callable, Mapping

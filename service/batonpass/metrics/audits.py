@@ -4,8 +4,6 @@ A scrape does not ask the store. While the store is away, the metrics show what 
 seen, because the instants stand still.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """Counts what happens: decisions, commits, handovers, calls, and what went wrong."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Sequence
 from functools import cache

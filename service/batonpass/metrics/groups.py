@@ -3,8 +3,6 @@
 Between two scrapes only what is expensive to count is cached, so a group or a member that is gone has no series.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

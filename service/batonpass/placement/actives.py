@@ -1,7 +1,5 @@
 """Target owners of tasks of equal weight: first the stateful tasks, then the stateless ones."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from copy import copy
 from typing import Final
@@ -17,7 +15,7 @@ from batonpass.placement.types import UNASSIGNED, Waits
 from batonpass.placement.wishes import Wish, Wishes
 
 
-def stateful_tasks(state: PlacementState) -> Kind:
+def stateful_tasks(state: PlacementState) -> "Kind":
     """Return the stateful tasks.
 
     A member keeps what it has beside the stateless tasks that are bound to it: the others may be moved. If not all of
@@ -32,7 +30,7 @@ def stateful_tasks(state: PlacementState) -> Kind:
     return Kind(state, stateful=True, keeps=keeps, takes=takes, load=[0.0] * len(state.capacity))
 
 
-def stateless_tasks(state: PlacementState) -> Kind:
+def stateless_tasks(state: PlacementState) -> "Kind":
     """Return the stateless tasks. The stateful ones take part of the members' limits, and are their other load."""
     limit = state.limit - state.count(np.array(state.owner, np.int64)[state.stateful])
     return Kind(state, stateful=False, keeps=limit, takes=limit, load=state.stateful_load())
@@ -77,7 +75,7 @@ class Kind:
         self.most: list[int] = most.tolist()
         self.least: list[int] = (np.minimum(self.have, most) if request.balance_held else self.bound).tolist()
 
-    def of(self, state: PlacementState, tasks: Ints, amounts: Ints) -> Kind:
+    def of(self, state: PlacementState, tasks: Ints, amounts: Ints) -> "Kind":
         """Return some of the tasks as a kind of their own, of which members are to have these amounts."""
         some = copy(self)
         some.tasks = tasks

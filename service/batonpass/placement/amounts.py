@@ -14,8 +14,6 @@ fewest moves for that are a packing problem (NP-hard), so few are searched for:
 Only numbers of tasks are known here, so no two tasks of a sort ever change places. A balanced group stays as it is.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from heapq import heapify, heappop, heappush, heapreplace
 from operator import itemgetter

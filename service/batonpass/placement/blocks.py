@@ -1,7 +1,5 @@
 """Blocks: members that take copies, grouped by tags and topology epoch."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import numpy as np

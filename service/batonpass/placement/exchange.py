@@ -4,8 +4,6 @@ Copies flow: those that change members, and those that have no member yet. A cla
 is one node. The package's docstring draws the network.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

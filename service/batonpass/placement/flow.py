@@ -6,8 +6,6 @@ level outweighs all that one cycle can gain in the lower ones. As many levels as
 kept for the next ones: an arc with a nonzero reduced cost has the same flow in every optimum, so it drops out.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Where every task belongs, and why: actives, then tasks without state, then standbys."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from batonpass.placement.actives import place_equal, stateful_tasks, stateless_tasks

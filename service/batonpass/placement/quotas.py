@@ -3,8 +3,6 @@
 Which tasks these are is not decided here. If only some of several members get one more, it is left open which of them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from heapq import heapify, heappop, heappush

@@ -1,7 +1,5 @@
 """What the steps of one placement share and fill in. It lives for one call of ``place``."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import numpy as np

@@ -5,8 +5,6 @@ a task belongs on a kind with a new value of the most important key, then of the
 are all used no longer distinguishes kinds.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from itertools import combinations_with_replacement

@@ -4,8 +4,6 @@ A task is its index among the tasks of a topology. A member is its index among t
 needs neither the solver nor numpy, so code that only handles tasks and targets does not need them either.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum

@@ -1,7 +1,5 @@
 """Tasks of unequal weights: how many of each weight every member has (``amounts``), then which ones (``actives``)."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from batonpass.placement.actives import Kind, place_part

@@ -1,7 +1,5 @@
 """How warm members are for tasks, as costs of the network."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from batonpass.placement.types import NO_STATE, Copies, Readiness, Warmth

@@ -6,8 +6,6 @@ Two writers of one group meet at the row of its head: the second one leaves its 
 and tries again. Instants in the rows are milliseconds.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What was committed beside the records, read back from Postgres; and samples of lags and rates."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from datetime import datetime

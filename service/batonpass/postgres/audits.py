@@ -1,7 +1,5 @@
 """Results of audits, read back from Postgres. An audit writes them itself, in one transaction at its end."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import date

@@ -1,7 +1,5 @@
 """Where the server's binaries are, and as which user they run: both depend on the user that starts them."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import pwd

@@ -5,8 +5,6 @@ transaction explicitly. Nothing relies on the state of a session, so a pooler ma
 on when the database comes back (``keep_at``), and only one of several coordinators does it at a time (``alone``).
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time

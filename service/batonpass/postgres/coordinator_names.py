@@ -4,8 +4,6 @@
 the process of an old name is dead. Any other name proves nothing.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import secrets

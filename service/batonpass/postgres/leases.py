@@ -5,8 +5,6 @@ row, for good, when the lease is over: if a renewal and a removal meet, the seco
 Only groups whose owner has no row may be taken over.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple

@@ -1,7 +1,5 @@
 """The outbox: committed events that are still to be passed on, by reader."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final
 

@@ -1,7 +1,5 @@
 """The record log on Postgres, as one coordinator writes and reads it."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Mapping, Sequence

@@ -5,8 +5,6 @@ positions of events leap above everything that may have been given out, coordina
 is marked: the coordinator that reads it next gives it the input ``StoreRecovered`` (L3).
 """
 
-from __future__ import annotations
-
 from typing import Final, NamedTuple
 
 from sqlalchemy import text

@@ -5,8 +5,6 @@ migration can work on the schema, however many later ones have only added to it.
 upgrade, and one can go back to it.
 """
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import dataclass
 from enum import StrEnum

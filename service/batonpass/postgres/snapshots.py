@@ -1,7 +1,5 @@
 """Snapshots of whole groups, the newest few of each. A load begins with the newest that this program can read."""
 
-from __future__ import annotations
-
 import asyncio
 import zlib
 from typing import Final

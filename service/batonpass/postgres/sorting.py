@@ -5,8 +5,6 @@ commit takes. A query reads ``assignment_events`` and ``fresh_changes``, which s
 one statement. So it sees every change exactly once, wherever it is.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from sqlalchemy import text

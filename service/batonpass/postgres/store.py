@@ -1,7 +1,5 @@
 """Everything that a coordinator keeps in one database, and what runs for it in the background."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Awaitable, Callable
 from functools import partial

@@ -9,8 +9,6 @@ jsonb: what is read must be what was written, byte for byte (L10), and jsonb reo
 of audits are jsonb: no decision is based on them, and people query them.
 """
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 from sqlalchemy import (

@@ -1,7 +1,5 @@
 """Tokens in Postgres, by the digests of their secrets; making or revoking one adds a row to the audit trail."""
 
-from __future__ import annotations
-
 import hmac
 import secrets
 from collections.abc import Sequence

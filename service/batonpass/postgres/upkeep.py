@@ -5,8 +5,6 @@ are moved out of it when the day is made. Old days are dropped whole. Only one o
 time. It does not wait long for a lock, because others would queue up behind; it tries again later.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final

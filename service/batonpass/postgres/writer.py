@@ -4,8 +4,6 @@ A lone append goes out at once. Under load appends share statements, and with th
 commit of a group is in a batch. The writer's task runs only while it has something to do.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence

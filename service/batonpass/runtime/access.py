@@ -1,7 +1,5 @@
 """Callers and what they may do: the tokens that a store keeps, and the principal that each token stands for."""
 
-from __future__ import annotations
-
 import hashlib
 import secrets
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Results of audits, as the API reads them. Nothing here runs an audit."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date

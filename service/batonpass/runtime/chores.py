@@ -3,8 +3,6 @@
 A chore that fails is tried again at the next turn. No chore may fail a decision or hold one up.
 """
 
-from __future__ import annotations
-
 import asyncio
 
 from batonpass.core.state.ids import GroupId

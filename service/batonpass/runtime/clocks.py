@@ -5,8 +5,6 @@ disagree about the time of day, so every coordinator on a database counts in the
 of it the machine's own clock counts on, one that nobody sets and that goes on while the machine is suspended.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from typing import Final

@@ -1,7 +1,5 @@
 """All groups of this process, each with its own runtime, which is created on first use."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 

@@ -7,8 +7,6 @@ inputs anew, a few times at most. After an append with an unknown outcome, the e
 anything else. A heartbeat counts even if the store is unavailable, so that no member expires because of that (L5).
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Callable, Sequence

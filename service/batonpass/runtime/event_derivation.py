@@ -5,8 +5,6 @@ no events of their own: its ``generation`` covers them. If a decision does the s
 member, there is one event.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from typing import Any, Final, TypeAlias

@@ -4,8 +4,6 @@ Types and fields are part of the public interface: a type may be added, and a fi
 neither is ever renamed. In bodies, names ending in ``_at`` are instants (RFC 3339), those ending in ``_ms`` durations.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final, NamedTuple

@@ -9,8 +9,6 @@ commits of other coordinators every ``POLL_S``, while there are followers. It wa
 concern it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections import deque
@@ -108,7 +106,7 @@ class Feed:
                 # The next look reads on from where this one stopped.
                 await asyncio.sleep(self._poll_s)
 
-    async def follow(self, group_id: GroupId | None, *, after: int | None, who: str = "") -> Follower:
+    async def follow(self, group_id: GroupId | None, *, after: int | None, who: str = "") -> "Follower":
         """Begin to follow the events of a group (None: of all groups) after a position (None: from now on).
 
         ``who`` names the caller, who may have only a share of all followers.
@@ -158,7 +156,7 @@ class Feed:
             if follower.group_id is None or follower.group_id in groups:
                 follower.woken.set()
 
-    def leave(self, follower: Follower) -> None:
+    def leave(self, follower: "Follower") -> None:
         """Called when a follower leaves."""
         if follower in self._followers:
             self._followers.remove(follower)

@@ -3,8 +3,6 @@
 A deadline decides nothing: when it fires, the core looks again at what is due. So one that fires early is harmless.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence

@@ -4,8 +4,6 @@ Records alone only say what happened. Operators, the audit and the event stream 
 committed with the records, all or none.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple

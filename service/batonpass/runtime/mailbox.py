@@ -5,8 +5,6 @@ gathers. A command is a batch of its own, because it leaves a row in the audit t
 its caller disconnects.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import deque
 from typing import NamedTuple

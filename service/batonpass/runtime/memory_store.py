@@ -4,8 +4,6 @@ Its record log keeps stored forms, not the values it was given. So a record with
 in a database, and a read never returns the object that was written.
 """
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Combines observers, and tracks whether the store answers."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from typing import Final

@@ -1,7 +1,5 @@
 """Places for what is held long: connections that wait, bodies that arrive, reads that run beside the event loop."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final

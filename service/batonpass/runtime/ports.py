@@ -1,7 +1,5 @@
 """What the runtime needs from the outside, as protocols that the shells implement, and the errors that they raise."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime

@@ -4,8 +4,6 @@ During such a gap it was the coordinator that was silent, so no member may expir
 ``stalls`` before each decision, so that it knows of the gap before it looks at deadlines that came due meanwhile.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 

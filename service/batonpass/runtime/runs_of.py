@@ -1,7 +1,5 @@
 """Derives a task's ownership timeline from its committed changes. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 

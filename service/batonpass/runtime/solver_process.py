@@ -6,8 +6,6 @@ the next network goes to a new process. When this process ends in any way, the i
 the other one; if it is solving, then as soon as it has solved.
 """
 
-from __future__ import annotations
-
 import pickle
 import signal
 import subprocess

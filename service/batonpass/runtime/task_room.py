@@ -1,7 +1,5 @@
 """How many tasks the groups of one coordinator may have together, which bounds its memory."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 

@@ -1,7 +1,5 @@
 """The waits for news of a member, by long-polls and drains. A change wakes only the waits that it concerns."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import deque
 from collections.abc import Iterable, Iterator

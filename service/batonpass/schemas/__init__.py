@@ -5,8 +5,6 @@ a join and a heartbeat let it pass. A schema refers to another by its `$id`, a U
 `urn:batonpass:schema:1:join` is `join.json`. What several share lies in `common.json`.
 """
 
-from __future__ import annotations
-
 import json
 from importlib.resources import files
 from typing import Any

@@ -1,7 +1,5 @@
 """Where an answer is of another kind than its schema says, for those who could not read it."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from functools import cache

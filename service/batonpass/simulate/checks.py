@@ -5,8 +5,6 @@ task by their own machines and clocks, when a member was last heard, how often a
 the records and deciding again give the same result.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TypeVar

@@ -1,7 +1,5 @@
 """Virtual time: a queue of events in the order in which they are due."""
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Callable
 

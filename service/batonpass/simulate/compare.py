@@ -7,8 +7,6 @@ Batonpass is the real core and the real machine of the protocol (`group`); the o
 against the real program where there is one (`kafka`). What the numbers can and cannot say: `docs/compare.md`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random

@@ -1,7 +1,5 @@
 """A comparison as a picture: one bar for each arm and measure, on logarithmic scales, as SVG."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from html import escape
 from math import log10

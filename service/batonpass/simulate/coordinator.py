@@ -4,8 +4,6 @@ A coordinator keeps the order that the service must keep: decide, check the laws
 The store refuses an append that expects another version, or that comes from a coordinator of an older epoch (L4).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -86,16 +84,16 @@ class Store:
 class CoordinatorObserver:
     """Is called when coordinators do something. Methods do nothing by default."""
 
-    def loaded(self, coordinator: SimulatedCoordinator) -> None:
+    def loaded(self, coordinator: "SimulatedCoordinator") -> None:
         """Called when a coordinator has started, with the group from the store and nothing known of members."""
 
-    def decided(self, coordinator: SimulatedCoordinator, item: Input, decision: Decision) -> None:
+    def decided(self, coordinator: "SimulatedCoordinator", item: Input, decision: Decision) -> None:
         """Called with a decision before it is appended; the coordinator still has the state that it was made on."""
 
-    def committed(self, coordinator: SimulatedCoordinator, decision: Decision) -> None:
+    def committed(self, coordinator: "SimulatedCoordinator", decision: Decision) -> None:
         """Called when a decision's records were appended; the coordinator's own group is still the one before."""
 
-    def died(self, coordinator: SimulatedCoordinator) -> None:
+    def died(self, coordinator: "SimulatedCoordinator") -> None:
         """Called when a coordinator died between an append and its answer."""
 
     def noted(self, line: str) -> None:

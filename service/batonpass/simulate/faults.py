@@ -4,8 +4,6 @@ Every event has a seed of its own, by which it picks its worker, member or task.
 are left out. If there is nothing to pick, nothing happens.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial

@@ -17,8 +17,6 @@ protocol.
 Processes restore, and changelogs grow, exactly as in the other arms. State that is left on a disk stays there.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -67,10 +65,10 @@ class BatonpassSettings:
     group_id: str = "compared"
     start_ms: int = 0
 
-    def with_standbys(self, count: int) -> BatonpassSettings:
+    def with_standbys(self, count: int) -> "BatonpassSettings":
         return self.having(num_standby_replicas=count)
 
-    def having(self, **config: object) -> BatonpassSettings:
+    def having(self, **config: object) -> "BatonpassSettings":
         return replace(self, config={**self.config, **config})
 
 
@@ -123,7 +121,7 @@ class BatonpassGroup(CoordinatorObserver):
         *,
         capacities: Mapping[str, int],
         tags: Mapping[str, Mapping[str, str]] | None = None,
-    ) -> BatonpassGroup:
+    ) -> "BatonpassGroup":
         """A group that has long reached its target: every task runs, every standby is caught up.
 
         Raises:

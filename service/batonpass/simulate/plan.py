@@ -4,8 +4,6 @@ Everything is decided here in advance, and each event carries a seed of its own.
 left out without changing the others: that is how a failure is shrunk.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum

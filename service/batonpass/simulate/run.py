@@ -1,7 +1,5 @@
 """A world from beginning to end: faults, then calm, then rest (L9)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """What a seed stands for: a whole world, drawn before it starts."""
 
-from __future__ import annotations
-
 from dataclasses import fields
 from random import Random
 

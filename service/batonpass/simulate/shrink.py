@@ -1,7 +1,5 @@
 """A failing world made smaller, for as long as the same law breaks: fewer events, faults, members and partitions."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """Tasks, as the simulator counts them: a subtopology and a partition."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import TypeAlias
 

@@ -1,7 +1,5 @@
 """The wire between the worker's machine and the core: the service's own codec encodes and reads the bodies."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Final
 

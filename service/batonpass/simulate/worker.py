@@ -5,8 +5,6 @@ Whether a task is being processed at this instant follows from the process, its 
 a coordinator believes. The laws are checked against that.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -182,8 +180,8 @@ class Worker:
         shared: SharedState,
         chance: Random,
         *,
-        send: Callable[[Worker, Request], None],
-        gone: Callable[[Worker], None],
+        send: "Callable[[Worker, Request], None]",
+        gone: "Callable[[Worker], None]",
         note: Callable[[str], None],
     ) -> None:
         self.plan = plan

@@ -5,8 +5,6 @@ are checked after each step, unless ``check_laws`` is off. Chance comes from the
 same way each time. A world without faults has the same code, with no fault switched on.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Bearer tokens by OAuth 2.0's client credentials (RFC 6749, section 4.4): a client gives its id and secret for one."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import ssl

@@ -1,7 +1,5 @@
 """The member's clock: milliseconds that go on while the machine sleeps, because the coordinator's do too."""
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Callable

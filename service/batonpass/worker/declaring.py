@@ -1,7 +1,5 @@
 """Declaring a group from the worker that knows its topology, or finding that it was declared with another one."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

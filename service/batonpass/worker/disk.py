@@ -1,7 +1,5 @@
 """State on disk that this member no longer needs: how much there is, and when it is removed."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 

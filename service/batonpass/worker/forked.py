@@ -7,8 +7,6 @@ objects that were copied with them may close them once more. A program that is s
 ``forkserver``) has no copies in the first place (PEP 446).
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterable
 from contextlib import suppress

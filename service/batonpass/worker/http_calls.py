@@ -3,8 +3,6 @@
 A request may reach a coordinator twice or not at all; by the protocol's design this costs nothing.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence

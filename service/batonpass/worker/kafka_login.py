@@ -4,8 +4,6 @@ The same rules hold for workers and coordinators. Nothing here needs Kafka's lib
 together are refused before anything is started.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import ssl

@@ -4,8 +4,6 @@ A coroutine uses the time for which it keeps the event loop busy, a thread the p
 has one, so the loads of a worker's tasks add up to 1 where it can do no more.
 """
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import time

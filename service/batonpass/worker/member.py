@@ -5,8 +5,6 @@ waits for another. What they report goes into the protocol's machine one after a
 are carried out in order.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import signal

@@ -1,7 +1,5 @@
 """The options of a member, besides its coordinator, its group and its callbacks."""
 
-from __future__ import annotations
-
 import random
 import re
 import socket

@@ -4,8 +4,6 @@ The member id of each run is kept in it before it is used. So a process that is 
 the place of the former one at once, and waits for no lease (protocol 3.6).
 """
 
-from __future__ import annotations
-
 import fcntl
 import logging
 import re

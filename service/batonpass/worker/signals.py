@@ -1,7 +1,5 @@
 """Handlers of signals that stay for as long as somebody waits; then the former ones are back."""
 
-from __future__ import annotations
-
 import logging
 import signal
 import threading

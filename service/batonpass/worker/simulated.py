@@ -5,8 +5,6 @@ without there being any. Where it has come stands in a small file, so that it go
 again. For demonstrations, and for trying out settings with real processes.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import contextlib
@@ -64,7 +62,7 @@ class Saved:
     positions: dict[str, int] = field(default_factory=dict)
 
     @classmethod
-    def read(cls, folder: Path) -> Saved:
+    def read(cls, folder: Path) -> "Saved":
         """Return what a folder holds; a file that cannot be read counts as absent."""
         saved = cls(folder / "state.json")
         with contextlib.suppress(OSError, ValueError, TypeError, AttributeError, KeyError):

@@ -4,8 +4,6 @@ A revocation is confirmed only after `on_revoke` has returned without an error a
 ended. A callback that hangs leaves it unconfirmed, is logged again and again, and holds up nothing else.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections import deque

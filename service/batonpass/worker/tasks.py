@@ -1,7 +1,5 @@
 """What a worker's own code uses: a task in a role, the callbacks for it, and the revocation that stops it."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -78,7 +76,7 @@ class Task:
     def __repr__(self) -> str:
         return f"<Task {self.id} {self.role}>"
 
-    def granted(self, fencing_token: int | None, restore_to: Offsets | None) -> Task:
+    def granted(self, fencing_token: int | None, restore_to: Offsets | None) -> "Task":
         self.fencing_token, self.restore_to = fencing_token, restore_to
         return self
 

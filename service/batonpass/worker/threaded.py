@@ -5,8 +5,6 @@ functions that were called for it have returned. So a loop must check `task.stop
 `task.wait_stopping`).
 """
 
-from __future__ import annotations
-
 import asyncio
 import concurrent.futures
 import functools

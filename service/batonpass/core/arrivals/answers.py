@@ -1,7 +1,5 @@
 """Answers to members: the assignment, the status codes, and the errors for ids that are no longer members."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Commands of operators: declare and delete a group, pause it, pin and release tasks."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from batonpass.core.arrivals.answers import Taken, no_such_task, refusal

@@ -15,8 +15,6 @@ These raise a doubt, when the coordinator reads the end of a changelog:
 One read below a position only makes the lag unknown: the read may have been the older of the two.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from batonpass.core.handover.decision_draft import DecisionDraft

@@ -5,8 +5,6 @@ joins meanwhile is a member, drains from its start, and gets nothing, not even a
 ``undrain``, by itself when its time is over, or with the group.
 """
 
-from __future__ import annotations
-
 from batonpass.core.handover.decision_draft import DecisionDraft
 from batonpass.core.state import records as r
 from batonpass.core.state.errors import InvalidRequest, LimitExceeded, ProtocolError

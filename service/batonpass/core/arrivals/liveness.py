@@ -3,8 +3,6 @@
 A tick asks what is due; it decides nothing itself. So a tick that comes too early or too often changes nothing.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from batonpass.core.arrivals import storm

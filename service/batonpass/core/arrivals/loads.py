@@ -3,8 +3,6 @@
 Heartbeats are the clock: where nobody says anything, there is nothing to compare. So this needs no wake-up.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Final
 

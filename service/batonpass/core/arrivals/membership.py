@@ -5,8 +5,6 @@ running stays unreleased until the member confirmed, left, was vouched for as de
 and everything else that happens because time passes, is in ``liveness``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

@@ -10,8 +10,6 @@ A report alone does not take tasks from others. If the log gives a task to anoth
 too, the task stays with that member. Until that member has reported, or its lease is over, nothing is decided.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 

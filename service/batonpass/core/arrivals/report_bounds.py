@@ -7,8 +7,6 @@ it. What members report of tasks that they do not have (state on their disks) ha
 many such reports as there are tasks times members.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from typing import Final
 

@@ -3,8 +3,6 @@
 A heartbeat without news costs the same in a group of any size: it touches the member's own soft state and nothing else.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 

@@ -6,8 +6,6 @@ the others do not come back: nobody has been lost for as long as a place is kept
 those that are here are heard.
 """
 
-from __future__ import annotations
-
 from batonpass.core.handover.decision_draft import DecisionDraft
 from batonpass.core.state import records as r
 from batonpass.core.state.reasons import Held

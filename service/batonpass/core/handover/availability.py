@@ -5,8 +5,6 @@ heard. So it keeps the place of what it has, and gets something new only if no m
 is taken from an owner for it at all.
 """
 
-from __future__ import annotations
-
 from enum import IntEnum
 
 

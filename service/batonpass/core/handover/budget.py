@@ -11,8 +11,6 @@ then actives before standbys, then the owner with the highest load for its capac
 catch-up, then the least lag, then the tasks' order. A step that frees a slot gives it out again.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable
 from math import inf

@@ -6,8 +6,6 @@ A wanted copy that exists is kept, at no cost. A wanted copy that is missing is 
 So a standby moves as an active does: the old copy goes when the new one is ready.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple

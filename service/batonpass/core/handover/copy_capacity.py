@@ -5,8 +5,6 @@ granted: a task without an owner waits, and a task with an owner stays with it. 
 revocation is confirmed, and room on a disk as long as its state is there.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable
 

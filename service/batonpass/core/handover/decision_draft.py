@@ -4,8 +4,6 @@ Each part of a decision folds its records at once, so the next part sees their e
 call of ``decide``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from batonpass.core.handover.copies import HeldBack

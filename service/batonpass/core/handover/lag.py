@@ -8,8 +8,6 @@ Lag is in records, summed over the task's changelogs. These rules avoid the defe
 assignor (``docs/decisions/0003-kafka-defects.md``).
 """
 
-from __future__ import annotations
-
 from typing import Final, NamedTuple
 
 from batonpass.core.state.ids import TaskId

@@ -4,8 +4,6 @@ Readers of committed records get as far as the first open transaction (the last 
 more behind it. A member that takes the task over has to wait there. So no running owner hands a task over meanwhile.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from batonpass.core.handover.lag import changelogs_of

@@ -66,8 +66,6 @@ again at once.
 member may hold. This file only reads the view that it is given, and changes nothing.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from batonpass.core.handover.availability import Availability

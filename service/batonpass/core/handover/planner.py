@@ -4,8 +4,6 @@ Whoever wants to know what a step does asks here: the step itself, placement (``
 Nothing is changed by a plan.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
 

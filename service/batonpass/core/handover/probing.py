@@ -6,8 +6,6 @@ a restart of the coordinator, unlike Kafka's, which lives on one member (D11, D1
 ``docs/decisions/0003-kafka-defects.md``).
 """
 
-from __future__ import annotations
-
 from bisect import bisect
 from collections.abc import Iterable, Iterator
 

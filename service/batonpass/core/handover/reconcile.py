@@ -16,8 +16,6 @@ In sets, for one member: revoked = may hold minus should hold; granted = should 
 was just revoked.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field

@@ -8,8 +8,6 @@ state, in any role, needs no further room.
 ``copy_capacity`` tracks what is left of this in one step.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from itertools import chain
 from typing import Final, NamedTuple

@@ -1,7 +1,5 @@
 """How much there is to restore of each task. Among equal moves, placement chooses the one that restores least."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 
 from batonpass.core.handover.lag import changelogs_of

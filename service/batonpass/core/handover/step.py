@@ -1,7 +1,5 @@
 """One step towards the target: plan the unsettled tasks, give out slots, and tell members what to do next."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator
 from itertools import chain
 

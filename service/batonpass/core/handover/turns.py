@@ -11,8 +11,6 @@ Nothing is lost by giving way: the state stays on the member's disk, and a copy 
 there, after the tasks that were not tried yet (``budget``). Meanwhile balance moves other tasks instead (``targets``).
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from batonpass.core.handover.budget import Slots

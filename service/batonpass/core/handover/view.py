@@ -1,7 +1,5 @@
 """Hard and soft state at one instant, as the deciding files read it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Final

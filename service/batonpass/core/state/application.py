@@ -4,8 +4,6 @@ It asks at rebalances only. So nobody can tell one that rests from one that is s
 what its last rebalance showed.
 """
 
-from __future__ import annotations
-
 from typing import Final, NamedTuple
 
 from batonpass.core.state.model import Group

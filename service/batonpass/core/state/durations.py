@@ -1,7 +1,5 @@
 """Durations as people read them: one form for sentences, tables, pages and reports; and spans as people type them."""
 
-from __future__ import annotations
-
 import re
 from typing import Final
 

@@ -4,8 +4,6 @@ What each of them means to a caller is in docs/protocol.md, 10.5. An error is a 
 decision may carry it as its reply, together with records to persist.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import ClassVar
 

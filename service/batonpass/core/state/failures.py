@@ -24,8 +24,6 @@ that runs elsewhere and failed there is evidence by itself.
 ``evolve`` keeps this memory, and ``view`` reads it. Nothing here changes a group.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Final
 

@@ -4,8 +4,6 @@ At run time they are plain strings, which cost nothing and travel as JSON. Their
 and the type checker.
 """
 
-from __future__ import annotations
-
 from typing import NewType
 
 GroupId = NewType("GroupId", str)

@@ -1,7 +1,5 @@
 """Everything that can happen to a group. An input says what arrived, not what to do about it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 

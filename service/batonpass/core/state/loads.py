@@ -6,8 +6,6 @@ changes only once the average of a task is more than a whole step away, so that 
 task gets the step that is nearest to it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from math import log
 from typing import Final, NamedTuple
@@ -42,7 +40,7 @@ class SmoothedLoad(NamedTuple):
     before: float = 0.0
     since_ms: int = 0
 
-    def until(self, now_ms: int, half_life_ms: int) -> SmoothedLoad:
+    def until(self, now_ms: int, half_life_ms: int) -> "SmoothedLoad":
         """Return the average up to now, if what was said last has gone on."""
         kept = 0.5 ** (max(0, now_ms - self.at_ms) / half_life_ms)
         total, known = self.total * kept + self.last * (1 - kept), self.known * kept + (1 - kept)

@@ -4,8 +4,6 @@ Hard state survives a restart of the coordinator. What may be lost, because memb
 All values here are immutable. Only ``evolve`` makes a new group, out of records.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
@@ -325,16 +323,16 @@ class Task(NamedTuple):
             copies.update(dict.fromkeys(self.warmups, WARMUP))
         return copies
 
-    def with_target(self, target: Target) -> Task:
+    def with_target(self, target: Target) -> "Task":
         """Return the task with another target. A task that belongs nowhere has no next owner either."""
         # Every task of a first generation gets one. ``_replace`` would take twice the time.
         task = Task._make((*self[:_TARGET], target, *self[_TARGET + 1 :]))
         return task.with_handover(next_owner=None) if target.owner is None and self.handover.next_owner else task
 
-    def with_handover(self, **changes: object) -> Task:
+    def with_handover(self, **changes: object) -> "Task":
         return self._replace(handover=shared(self.handover._replace(**changes)))  # type: ignore[arg-type]
 
-    def with_marks(self, **changes: object) -> Task:
+    def with_marks(self, **changes: object) -> "Task":
         marks = self.marks._replace(**changes)  # type: ignore[arg-type]
         return self._replace(marks=UNMARKED if marks == UNMARKED else marks)
 

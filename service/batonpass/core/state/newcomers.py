@@ -10,8 +10,6 @@ that come and go together count once. A run that takes the place of another one 
 its instance) goes on with its stay. So rolling deploys, crashes, and a scale-out that is taken back once hold nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Final
 

@@ -4,8 +4,6 @@ Offsets, lags and sizes come from members, Kafka and files. Each alone fits into
 placement and databases have them. A sum of them may not, so sums are made here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Final
 

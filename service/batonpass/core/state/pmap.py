@@ -8,11 +8,9 @@ microseconds on average, whatever the size, and a read at most two dictionary lo
 The order of iteration depends on the history of updates. Sort before you choose by it.
 """
 
-from __future__ import annotations
-
 from collections.abc import ItemsView, Iterable, Iterator, Mapping, ValuesView
 from math import isqrt
-from typing import Final, Generic, TypeVar, cast
+from typing import Final, Generic, Self, TypeVar, cast
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -104,7 +102,7 @@ class PMap(Mapping[K, V], Generic[K, V]):
                 merged[key] = cast("V", change)
         return merged
 
-    def updated(self, changes: Mapping[K, V | None]) -> PMap[K, V]:
+    def updated(self, changes: Mapping[K, V | None]) -> "PMap[K, V]":
         """Return this mapping with ``changes`` applied. A value of None removes its key."""
         if not changes:
             return self
@@ -140,14 +138,14 @@ class PMap(Mapping[K, V], Generic[K, V]):
         result._plain = None
         return result
 
-    def having(self, key: K, value: V) -> PMap[K, V]:
+    def having(self, key: K, value: V) -> "PMap[K, V]":
         return self.updated({key: value})
 
-    def without(self, key: K) -> PMap[K, V]:
+    def without(self, key: K) -> "PMap[K, V]":
         """Return this mapping without ``key``; the same mapping if the key is not present."""
         return self.updated({key: None}) if key in self else self
 
-    def changed_since(self, older: PMap[K, V]) -> dict[K, V | None]:
+    def changed_since(self, older: Self) -> dict[K, V | None]:
         """Return the changes that turn ``older`` into this mapping when they are given to ``updated``.
 
         Values are compared by identity. The cost is that of the changes if one mapping was made from the other with at

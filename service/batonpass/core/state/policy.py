@@ -4,8 +4,6 @@
 range, or settings that contradict each other, are refused with every fault named, and never adjusted silently.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields

@@ -3,8 +3,6 @@
 Every decision carries them. The API, the dashboard, the metrics and the audit show the same ones.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final, NamedTuple, Self

@@ -4,8 +4,6 @@ Records say what happened. How it was decided is in the decision's trace and rea
 Instants are milliseconds since 1970 (UTC) by the coordinator's clock.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final

@@ -1,7 +1,5 @@
 """The replies to callers. A refused request gets a ``ProtocolError`` instead."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple

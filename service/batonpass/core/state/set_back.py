@@ -5,8 +5,6 @@ before lie ahead: the end of a dead member's lease, the return of one that resta
 would be waited for until that clock has caught up.
 """
 
-from __future__ import annotations
-
 from dataclasses import fields, is_dataclass, replace
 from typing import Final, TypeVar, cast
 

@@ -9,8 +9,6 @@ Where something is absent, the core assumes what is safe:
 * No begin offset: the changelog is assumed to begin at 0. A restore may then look longer than it is.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
@@ -95,7 +93,7 @@ class MemberSoft:
     loads: Mapping[TaskId, SmoothedLoad] = field(default_factory=dict)
     numbers: Mapping[str, float] = field(default_factory=dict)
 
-    def heard(self, at_ms: int) -> MemberSoft:
+    def heard(self, at_ms: int) -> "MemberSoft":
         """Return this, once the member was heard again: that renews its lease, and says nothing else."""
         return replace(self, heard_ms=at_ms, poll_broken_ms=None)
 

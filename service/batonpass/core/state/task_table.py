@@ -1,7 +1,5 @@
 """The tasks of a topology, in order."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 

@@ -4,8 +4,6 @@ A topology changes under an epoch that never goes back. A new or changed subtopo
 its tasks go only to members whose program knows that epoch (KIP-1071, topology epochs).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 

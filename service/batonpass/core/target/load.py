@@ -5,8 +5,6 @@ Placement says where tasks belong by their measured weights. Of its moves, those
 restore reads more than its move is worth.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import replace

@@ -8,8 +8,6 @@ Rings are found by trial, not predicted. Before a target is recorded, ``copies``
 would do about it. As long as they would do anything, or anything is under way, room may still come free.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final, NamedTuple

@@ -1,7 +1,5 @@
 """A new target: what placement wants, as far as the group can reach it, and the record of it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeVar

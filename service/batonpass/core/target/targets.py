@@ -20,8 +20,6 @@ The request holds more than the present owners and copies. Some tasks are *bound
 | is on its way, while moves for balance are held | binds it to its target |
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace

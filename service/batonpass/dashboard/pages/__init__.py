@@ -1,7 +1,5 @@
 """The pages: each calls the coordinator, has a view model made from the answers, and renders a template."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Final
 

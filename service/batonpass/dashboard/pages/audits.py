@@ -1,7 +1,5 @@
 """Results of the nightly audits."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from starlette.responses import Response

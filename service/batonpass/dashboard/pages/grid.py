@@ -1,7 +1,5 @@
 """Tasks by members in full, and the search for a task or a member."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Final
 

@@ -1,7 +1,5 @@
 """What several pages need of a group: its declaration, its members, and what follows from both."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """All groups, those that need attention first; and one group: its health, its moves, their end, and its copies."""
 
-from __future__ import annotations
-
 import asyncio
 from datetime import UTC, datetime
 from typing import Final

@@ -1,7 +1,5 @@
 """Looking back: generations, handovers, events, and the audit trail."""
 
-from __future__ import annotations
-
 import asyncio
 from datetime import UTC, datetime
 from typing import Any, Final

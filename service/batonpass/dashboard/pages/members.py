@@ -1,7 +1,5 @@
 """Members: the list, and one of them."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any, Final
 

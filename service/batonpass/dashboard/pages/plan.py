@@ -1,7 +1,5 @@
 """What if: for example two more pods, one drained, or another setting."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from typing import Any

@@ -1,7 +1,5 @@
 """One task, and which member owned which task when."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime

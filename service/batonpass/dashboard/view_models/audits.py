@@ -1,7 +1,5 @@
 """Results of the nightly audits."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 

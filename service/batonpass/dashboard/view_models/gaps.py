@@ -1,7 +1,5 @@
 """How long no member ran a task, each time it changed hands."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 

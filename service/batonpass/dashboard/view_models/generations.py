@@ -1,7 +1,5 @@
 """Generations: what caused each, and what it moved."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple

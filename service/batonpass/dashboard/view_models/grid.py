@@ -1,7 +1,5 @@
 """Tasks by members, coloured by role and lag: as a matrix if it is readable, else as tiles to open."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """What if: a hypothetical change, and its results."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 

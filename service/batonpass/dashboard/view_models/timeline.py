@@ -1,7 +1,5 @@
 """Which member owned a task when: runs as bars on a common time axis, and the gaps between them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta

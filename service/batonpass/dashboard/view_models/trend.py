@@ -1,7 +1,5 @@
 """What has happened, along one axis: gaps, how far copies were behind, what moved, and what operators asked for."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Copies that are being restored: the progress and rate of each, and when it should be done."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple

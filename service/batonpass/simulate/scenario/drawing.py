@@ -3,8 +3,6 @@
 Planned events are far more frequent than failures. The same seed and the same wish draw the same day.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import cos, pi

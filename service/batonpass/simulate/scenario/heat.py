@@ -4,8 +4,6 @@ It is counted as balance by load does: by the targets of tasks and their measure
 that was not measured yet weighs the median, and members that drain do not count.
 """
 
-from __future__ import annotations
-
 from batonpass.core.state import records as r
 from batonpass.core.state.loads import weight_of_new
 from batonpass.core.state.model import Group

@@ -3,8 +3,6 @@
 Instants count from the beginning of the scenario; state and rates are counted in records.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum

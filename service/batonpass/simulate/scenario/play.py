@@ -1,7 +1,5 @@
 """Plays a scenario over the real core, in virtual time, and returns the result."""
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Scenario files: YAML to a scenario, with errors that name the place and the reason."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal

@@ -1,7 +1,5 @@
 """The result of a scenario, for tables, JSON and pictures."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape

@@ -3,8 +3,6 @@
 A day and its simulation are counted in the same way, so that the two can be compared.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 

@@ -6,8 +6,6 @@ the commit. Where the outcome of a commit is unknown, the next restore reads the
 not find it there.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import math
@@ -113,7 +111,7 @@ class Copy:
     state: TaskState
     changelog: Changelog | None
     prepared: Prepared
-    active: Active | None = None
+    active: "Active | None" = None
 
 
 class Active:

@@ -15,8 +15,6 @@
 It is made of a `KafkaRuntime` and a `Member`, which may be used without it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping

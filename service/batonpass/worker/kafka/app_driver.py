@@ -10,8 +10,6 @@ Each subtopology is one task, of partition 0. Its functions get the context, the
 Kafka. `batonpass.worker.testing.Fleet` has several workers, which hand tasks over; fencing and offsets need a broker.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence

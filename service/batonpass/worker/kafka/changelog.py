@@ -4,8 +4,6 @@ A reader reads on from where its store is, whatever happened between an earlier 
 by placing the consumer there. What comes without records (markers, aborted writes) moves a store only from that place.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 import time
@@ -61,7 +59,7 @@ class Facts:
     @classmethod
     async def ask(
         cls, consumer: AIOKafkaConsumer, partitions: Collection[TopicPartition], options: ActiveOptions
-    ) -> Facts:
+    ) -> "Facts":
         """Ask the cluster, over the connections of a consumer.
 
         Raises:

@@ -5,8 +5,6 @@ them beforehand. After the grant only `Clients.fence` is left, one request; befo
 Clients that are not needed any more are closed later, when no handover waits for that.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections import defaultdict
@@ -66,7 +64,7 @@ class Terms:
     connection: KafkaConnection
     group: str
     options: ActiveOptions
-    closing: Closing
+    closing: "Closing"
     counts: dict[str, Counts] = field(default_factory=lambda: defaultdict(Counts))
     limits: dict[str, int] = field(default_factory=dict)
     changelogs: frozenset[str] = frozenset()

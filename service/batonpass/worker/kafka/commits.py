@@ -5,8 +5,6 @@ sees that they are of a topic which is gone, or that the state's changelog is no
 Offsets that a person has set say nothing of that, and are believed.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 

@@ -3,8 +3,6 @@
 Workers and coordinators both use it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import json
@@ -101,7 +99,7 @@ class KafkaConnection:
     @classmethod
     def from_environment(
         cls, environment: Mapping[str, str] | None = None, *, token: Token | None = None
-    ) -> KafkaConnection | None:
+    ) -> "KafkaConnection | None":
         """Return the connection that BATONPASS_KAFKA_* names; None without BATONPASS_KAFKA_BOOTSTRAP.
 
         It reads the variables that docs/settings.md has for logging in, by the same rules as a coordinator. With

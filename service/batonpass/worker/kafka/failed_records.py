@@ -1,7 +1,5 @@
 """Records for which the worker's own code raised: which it was, and what is written of it to a dead letter topic."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from aiokafka import ConsumerRecord

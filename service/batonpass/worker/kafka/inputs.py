@@ -5,8 +5,6 @@ compare it with, or has been read to its end. So a second run over the same inpu
 (KIP-353, KIP-695).
 """
 
-from __future__ import annotations
-
 import time
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence

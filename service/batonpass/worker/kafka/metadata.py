@@ -1,7 +1,5 @@
 """What brokers say of a cluster and its topics, asked so that asking changes nothing and goes on when brokers move."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import random

@@ -8,8 +8,6 @@
 `App` does that by itself where it is given a ``metrics_port``.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field

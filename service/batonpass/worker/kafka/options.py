@@ -1,7 +1,5 @@
 """The options of actives."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Topics of a job from outside of it: to give it something to do, and to see what came of that."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from typing import TypeVar
 

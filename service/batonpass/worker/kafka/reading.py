@@ -1,7 +1,5 @@
 """What it means that a consumer read nothing: nothing is new, nobody answers, or a transaction holds records back."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Collection

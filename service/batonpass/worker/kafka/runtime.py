@@ -1,7 +1,5 @@
 """Stateful tasks on Kafka: the callbacks of a `Member` that restore, tail, promote in place, process and hand over."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time

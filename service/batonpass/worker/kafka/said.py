@@ -1,7 +1,5 @@
 """What is logged once in a while only: what lasts would be logged again and again, by aiokafka many times a second."""
 
-from __future__ import annotations
-
 import logging
 import time
 from weakref import WeakSet

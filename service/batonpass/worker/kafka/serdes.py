@@ -4,8 +4,6 @@ A record may lack its key or its value; only `optional` takes that, as None. A p
 too: ``Serde(encode, decode)``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import is_dataclass
 from operator import index

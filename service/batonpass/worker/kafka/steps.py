@@ -1,7 +1,5 @@
 """What the tasks of a subtopology of an `App` do with each record: first what time has come for, then its functions."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any

@@ -11,8 +11,6 @@ After an error a store is not asked again: it is closed, and the next try opens 
 removed when it is closed, and begun anew from its changelog.
 """
 
-from __future__ import annotations
-
 import errno
 import functools
 import heapq
@@ -171,7 +169,7 @@ class RocksMemory:
         self._cache = Cache(limit_bytes)
         self._writes = WriteBufferManager.new_write_buffer_manager_with_cache(limit_bytes // 2, False, self._cache)
 
-    def bound(self, options: Options) -> None:
+    def bound(self, options: "Options") -> None:
         """Let a store that is opened with these options share the limit."""
         from rocksdict import BlockBasedOptions  # noqa: PLC0415 - a state in memory needs no RocksDB
 
@@ -321,7 +319,7 @@ class _Scan:
     RocksDB keeps its files locked while there is an iterator. Its status tells an error from the end of the data.
     """
 
-    def __init__(self, records: RdictIter, prefix: bytes, note: Callable[[Exception], None]) -> None:
+    def __init__(self, records: "RdictIter", prefix: bytes, note: Callable[[Exception], None]) -> None:
         self._records: RdictIter | None = records
         self._prefix = prefix
         self._note = note
@@ -330,7 +328,7 @@ class _Scan:
         self._turn = threading.Lock()
         records.seek(prefix)
 
-    def __iter__(self) -> _Scan:
+    def __iter__(self) -> "_Scan":
         return self
 
     def __next__(self) -> tuple[bytes, bytes]:
@@ -374,7 +372,7 @@ def discard(folder: Path) -> None:
             left.unlink(missing_ok=True)
 
 
-def _open(folder: Path, memory: RocksMemory) -> Rdict:
+def _open(folder: Path, memory: RocksMemory) -> "Rdict":
     from rocksdict import Options, Rdict  # noqa: PLC0415 - a worker that keeps its state in memory needs no RocksDB
 
     options = Options(raw_mode=True)

@@ -1,7 +1,5 @@
 """What a worker does with the tasks of each subtopology, and which jobs are refused because they would count wrong."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field

@@ -7,8 +7,6 @@ The store has the stream time, for each owner of a timer when it is due, and an 
 as a session's is by each record, stays where it is in the index until its turn comes: that costs one write, not three.
 """
 
-from __future__ import annotations
-
 import heapq
 import math
 import struct

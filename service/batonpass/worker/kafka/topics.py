@@ -1,7 +1,5 @@
 """Whether the topics that a task needs exist and are fit for it, and where they end. Workers do not create them."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import math

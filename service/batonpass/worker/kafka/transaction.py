@@ -1,7 +1,5 @@
 """A transaction: what a worker's own code sees while it processes, and the producer that writes everything."""
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 from collections.abc import Collection, Coroutine, Iterable, Iterator, Mapping

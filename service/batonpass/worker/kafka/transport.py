@@ -7,8 +7,6 @@ assignment come by ``batonpass.assignments``. Only the path of the URL counts. T
 acknowledgement takes up to one heartbeat interval.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import re

@@ -1,7 +1,5 @@
 """Topics and tables with their types: what a record and the state of its key are for code that handles no bytes."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, overload

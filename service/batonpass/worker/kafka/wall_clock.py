@@ -4,8 +4,6 @@ Each is called at the multiples of its interval, and once where several have pas
 nowhere: what falls into a handover is left out.
 """
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Mapping
 
 from batonpass.worker.kafka.transaction import Context

@@ -20,8 +20,6 @@ What is done about one task, by what is here of it and what the assignment says:
 What is held changes only here. When something may start, and what is sent, is decided in `machine`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 

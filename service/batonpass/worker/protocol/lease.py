@@ -9,8 +9,6 @@ coordinator may count the lower timeout from that heartbeat on, and so does this
 lease that was answered still holds until then, and cutting it short on the mere news would stop members for nothing.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

@@ -46,8 +46,6 @@ Where tasks should be, how warm a copy must be to take over, whom to believe: th
 `docs/vectors` holds this machine's inputs and outputs as JSON, for clients in other languages.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum

@@ -4,8 +4,6 @@ An unknown field is ignored, so that a newer coordinator can talk to an older wo
 makes the whole answer malformed: acting on half an assignment could run a task that another member has.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import quote, urlencode

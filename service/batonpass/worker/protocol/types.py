@@ -1,7 +1,5 @@
 """The words of the member's side: what a worker tells its protocol machine, and what the machine tells it to do."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -177,7 +175,7 @@ class Progress:
                 object.__setattr__(self, name, checked_offsets(value, name))
 
     @classmethod
-    def at(cls, offsets: Offsets) -> Progress:
+    def at(cls, offsets: Offsets) -> "Progress":
         """Return the progress of a copy that has reached these offsets, of which the end is unknown."""
         return cls(position=offsets) if isinstance(offsets, int) else cls(positions=offsets)
 
@@ -231,7 +229,7 @@ class Request:
     body: Mapping[str, object] | None = None
     query: Mapping[str, str | int] = field(default_factory=dict)
 
-    def is_same(self, other: Request) -> bool:
+    def is_same(self, other: "Request") -> bool:
         """Whether both are attempts at one request, which share the time of the first."""
         return (
             self.first_sent_ms == other.first_sent_ms

@@ -3,8 +3,6 @@
 It makes the real decisions, keeps nothing, asks for no token, and needs nothing but the worker's own package.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import contextlib

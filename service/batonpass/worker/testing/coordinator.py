@@ -4,8 +4,6 @@ It serves the parts of the API that workers and their tests need. It keeps nothi
 must not run a real group.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Mapping, Sequence

@@ -14,8 +14,6 @@ Members, protocol and the coordinator's decisions are the real ones; topics and 
 partition, so that each subtopology is one task.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any, Self, TypeVar

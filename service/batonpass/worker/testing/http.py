@@ -1,7 +1,5 @@
 """The answers of a coordinator for tests, and a small HTTP/1.1 server for them, which can break connections off."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import ssl

@@ -1,7 +1,5 @@
 """The line between one member and a coordinator in the same process, which can fail."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from dataclasses import dataclass, field

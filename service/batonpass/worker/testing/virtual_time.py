@@ -5,8 +5,6 @@ holds for everything that uses the loop's time (`asyncio.sleep`, `asyncio.timeou
 for nothing that reads another clock.
 """
 
-from __future__ import annotations
-
 import asyncio
 import selectors
 from collections.abc import Callable, Coroutine

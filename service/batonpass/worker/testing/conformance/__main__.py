@@ -1,7 +1,5 @@
 """Run the kit against a client: `python -m batonpass.worker.testing.conformance -- COMMAND...`."""
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import json

@@ -1,7 +1,5 @@
 """The cases: each has a name, a law, the rules of docs/protocol.md behind it, and a function that tests a client."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import time

@@ -3,8 +3,6 @@
 A fault names its rule of docs/protocol.md, because the rules of the case that found it are others.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from batonpass.worker.protocol.types import LOAD_MAX

@@ -1,7 +1,5 @@
 """Runs cases against a client, each with a process and a coordinator of its own, several at a time."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

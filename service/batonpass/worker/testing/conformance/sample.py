@@ -1,7 +1,5 @@
 """A client for the kit, made with the SDK: `python -m batonpass.worker.testing.conformance.sample`."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

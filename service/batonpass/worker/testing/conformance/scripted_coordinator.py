@@ -1,7 +1,5 @@
 """The coordinator that the kit plays: it follows the protocol for one member, unless the case wants otherwise."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json
