@@ -1,7 +1,5 @@
 """What all tests share: servers, the parts outside Python that a run may leave out, and the order of a parallel run."""
 
-from __future__ import annotations
-
 import gc
 import logging
 import os

@@ -3,8 +3,6 @@
 python -m tests.openapi_document
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What tests read of the pages in docs/."""
 
-from __future__ import annotations
-
 import re
 
 

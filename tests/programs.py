@@ -1,7 +1,5 @@
 """Where the programs are that tests start: in the environment, where `make test` links them, or on the path."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 from os import environ, pathsep

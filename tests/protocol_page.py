@@ -1,7 +1,5 @@
 """docs/protocol.md as tests read it: its rules, its tables, and the bodies that it shows."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

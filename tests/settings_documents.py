@@ -3,8 +3,6 @@
 python -m tests.settings_documents
 """
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The client of the API: at several coordinators it goes on at the next one, has patience, and orders nothing twice."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import httpx2 as httpx

@@ -1,7 +1,5 @@
 """The garbage collector is spared of what lives as long as the process, and nothing else."""
 
-from __future__ import annotations
-
 import gc
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The change that docs/first-hour.md makes is possible as it stands there."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Every client of HTTP has the same rule for proxies, and an environment that names an odd one gives no traceback."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 from collections.abc import AsyncIterator

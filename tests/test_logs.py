@@ -1,7 +1,5 @@
 """What is written down: one form for all lines, each with its causal id, and silence for what is ordinary."""
 
-from __future__ import annotations
-
 import io
 import json
 import logging

@@ -1,7 +1,5 @@
 """What docs/glossary.md and docs/packages.md name is there: files, folders, and the names of code in them."""
 
-from __future__ import annotations
-
 import functools
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a host of the repository reads is well formed and in step with the rest; and a version stands once."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

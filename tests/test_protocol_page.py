@@ -1,7 +1,5 @@
 """docs/protocol.md is complete, what cites it cites rules that are there, and each rule is cited by what tests it."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Final

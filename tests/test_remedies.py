@@ -1,7 +1,5 @@
 """What helps stands beside the event that says what is wrong."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

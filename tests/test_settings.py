@@ -1,7 +1,5 @@
 """Every setting has a range and a purpose, is documented, and is refused where it makes no sense."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from pathlib import Path

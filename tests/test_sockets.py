@@ -1,7 +1,5 @@
 """Under which URL a socket is reached, by this machine and by others."""
 
-from __future__ import annotations
-
 import errno
 import os
 import resource

@@ -1,7 +1,5 @@
 """Nothing that others wrote steers the terminal of whoever looks at it, and nobody prints past what sees to that."""
 
-from __future__ import annotations
-
 import io
 import logging
 import os

@@ -1,7 +1,5 @@
 """Waiting ends with what was waited for, or says what was seen instead."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,7 +1,5 @@
 """Times of day in a reader's zone."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 
 import pytest

@@ -1,7 +1,5 @@
 """Wait until something holds: a test that watches another task, thread or process waits here, and nowhere else."""
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 import time

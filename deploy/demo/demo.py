@@ -4,8 +4,6 @@ Everything comes from the environment: where the coordinator and the broker are,
 known by its host name, which is a container's id, or a pod's name.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

@@ -3,8 +3,6 @@
 It is what the build says of itself, and nobody signs it: where builds are to be proven, your builder does that.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

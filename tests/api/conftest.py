@@ -1,7 +1,5 @@
 """The application as a client sees it, on a record log in memory, in this very process."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import AsyncIterator, Sequence
@@ -87,7 +85,7 @@ class Api:
     seen: Seen
     coordinator: Coordinator
     policy: AdmissionPolicy
-    recorded: RecordedCalls
+    recorded: "RecordedCalls"
     audits: MemoryAudits
     counts: Counts | None = None
 

@@ -1,7 +1,5 @@
 """Two coordinators in this process that divide the groups between them, each behind a socket of its own."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import ssl

@@ -1,7 +1,5 @@
 """Plain connections to a coordinator, on which a test decides what is sent in one piece."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json
@@ -23,7 +21,7 @@ class Socket:
     opened: ClassVar[list[asyncio.StreamWriter]] = []
 
     @classmethod
-    async def open(cls, pair: Pair) -> Socket:
+    async def open(cls, pair: Pair) -> "Socket":
         """Connect to the first coordinator."""
         host, port = pair.urls[0].removeprefix("http://").split(":")
         reader, writer = await asyncio.open_connection(host, int(port))

@@ -1,7 +1,5 @@
 """Who may call: a role for every call that is served, and tokens that are made, listed and revoked."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """docs/api.md lists every call and every event, and nothing else."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

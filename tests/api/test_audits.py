@@ -1,7 +1,5 @@
 """Looking at audits: which days were audited, how each came out, and everything that one of them found."""
 
-from __future__ import annotations
-
 from datetime import date, timedelta
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a call that changes something has in its body: why, nothing unknown, and nothing is done before it is whole."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What a connection may take: bytes of a head, requests sent ahead, time to send, and time to read."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import socket

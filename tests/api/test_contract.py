@@ -1,7 +1,5 @@
 """The codec takes what the schemas take, and refuses what they refuse: two descriptions of one wire agree."""
 
-from __future__ import annotations
-
 import copy
 import json
 from collections.abc import Callable, Iterator

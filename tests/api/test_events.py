@@ -1,7 +1,5 @@
 """The event stream as a client sees it: pages, and server-sent events that neither miss nor repeat anything."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import socket

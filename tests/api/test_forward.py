@@ -1,7 +1,5 @@
 """A request for a group that another coordinator owns is answered by that one, over one hop, as it comes."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json
@@ -142,7 +140,7 @@ async def raw_call(pair: Pair, method: str, target: str, body: bytes = b"") -> i
     return int(status)
 
 
-async def test_an_owner_below_a_path_is_reached_there(pair: Pair, owner: Owner) -> None:
+async def test_an_owner_below_a_path_is_reached_there(pair: Pair, owner: "Owner") -> None:
     owner.go_on.set()
     pair.owners["o"] += "/below/"
     await pair.call("GET", "/v1/groups/o?x=%2e%2E")

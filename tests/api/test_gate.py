@@ -1,7 +1,5 @@
 """Tokens and what is remembered of them: revocations, expiries, a store that is away, and floods."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 

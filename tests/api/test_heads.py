@@ -1,7 +1,5 @@
 """Heads of requests that two readers may understand in two ways, and bodies that are announced to be too large."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 
 import pytest

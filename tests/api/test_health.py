@@ -1,7 +1,5 @@
 """How a group is, as every answer about it says."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from tests.api.conftest import Api

@@ -1,7 +1,5 @@
 """Heartbeats over a socket: in pieces, one behind the other, out of order, too many."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Looking back: generations with their difference, the audit trail, a task's runs; and where a task is served."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

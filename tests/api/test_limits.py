@@ -1,7 +1,5 @@
 """How often one may call, what passes all the same, and what every request is given: an id, and an answer to HEAD."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from urllib.parse import quote

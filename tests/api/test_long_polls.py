@@ -1,7 +1,5 @@
 """Long-polls over a socket: what ends them, who hears of one that breaks, and limits."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from unittest.mock import Mock

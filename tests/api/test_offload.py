@@ -1,7 +1,5 @@
 """Looking at a large group holds nobody up: it is done beside the event loop, one look at a time."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import threading

@@ -1,7 +1,5 @@
 """Whatever is sent in whatever pieces, every request gets its own answer, in order."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from itertools import count, pairwise

@@ -1,7 +1,5 @@
 """A coordinator serves so many connections at once, and no more; those that ask for nothing make room for others."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence

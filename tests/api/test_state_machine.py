@@ -1,7 +1,5 @@
 """Any order of calls that workers and operators may make, against a model that knows what each answer may be."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,7 +1,5 @@
 """The tasks of all groups of a coordinator together are bounded, and so is its memory."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The worker's own state machine and the coordinator's HTTP understand each other, in real time."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections import Counter

@@ -1,7 +1,5 @@
 """Days of a few entries that are written by hand, and what the laws find in them."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from datetime import UTC, date, datetime

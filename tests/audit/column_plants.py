@@ -1,7 +1,5 @@
 """Damage to every column of every table, and to every kind of record: what is found, and what nobody can notice."""
 
-from __future__ import annotations
-
 import json
 import zlib
 from collections.abc import Callable, Mapping

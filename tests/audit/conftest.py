@@ -1,7 +1,5 @@
 """One Spark session, one day written down and one audit of it, for each process of a run."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -25,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
+def spark() -> "Iterator[SparkSession]":
     """A Spark session for small data; whoever opens one meanwhile is given this one."""
     from batonpass.audit.session import opened  # noqa: PLC0415 - tests here that need no Spark run without it
 
@@ -34,7 +32,7 @@ def spark() -> Iterator[SparkSession]:
 
 
 @contextmanager
-def filled(server: EmbeddedPostgres, groups: Iterable[GroupRows], statements: Iterable[str] = ()) -> Iterator[str]:
+def filled(server: "EmbeddedPostgres", groups: "Iterable[GroupRows]", statements: Iterable[str] = ()) -> Iterator[str]:
     """Lend the URL of a database with the day of some groups, after some statements."""
     name = f"audited{next(numbers)}"
     url = beside(server.url, name)
@@ -52,7 +50,7 @@ def filled(server: EmbeddedPostgres, groups: Iterable[GroupRows], statements: It
 
 
 @pytest.fixture(scope="session")
-def planted_url(server: EmbeddedPostgres) -> Iterator[str]:
+def planted_url(server: "EmbeddedPostgres") -> Iterator[str]:
     """The URL of a database with the day of `planted`; tests leave its records as they are."""
     with filled(server, planted.whole_day()) as url:
         yield url
@@ -63,13 +61,13 @@ EVERY = {"untouched": Plant(lambda _: None, ""), **PLANTS, **COLUMN_PLANTS}
 
 
 @pytest.fixture(scope="session")
-def plants() -> dict[str, tuple[GroupRows, GroupRows]]:
+def plants() -> "dict[str, tuple[GroupRows, GroupRows]]":
     """The day of each plant, as it was and as it is."""
     return dict(zip(EVERY, clean_and_damaged(EVERY), strict=True))
 
 
 @pytest.fixture(scope="session")
-def plants_url(server: EmbeddedPostgres, plants: dict[str, tuple[GroupRows, GroupRows]]) -> Iterator[str]:
+def plants_url(server: "EmbeddedPostgres", plants: "dict[str, tuple[GroupRows, GroupRows]]") -> Iterator[str]:
     """The URL of a database with all plants; tests leave its records as they are."""
     damage = [plant.sql.replace(":name", f"'{group}'") for group, plant in EVERY.items() if plant.sql]
     with filled(server, [damaged for _, damaged in plants.values()], damage) as url:
@@ -79,15 +77,15 @@ def plants_url(server: EmbeddedPostgres, plants: dict[str, tuple[GroupRows, Grou
 class Audited(NamedTuple):
     """The audit of the day of `planted`: its result, where it was written, its progress, the results handed out."""
 
-    result: AuditResult
+    result: "AuditResult"
     url: str
     out: Path
     progress: list[str]
-    results: list[AuditResult]
+    results: "list[AuditResult]"
 
 
 @pytest.fixture(scope="session")
-def audited(spark: SparkSession, planted_url: str, tmp_path_factory: pytest.TempPathFactory) -> Audited:
+def audited(spark: "SparkSession", planted_url: str, tmp_path_factory: pytest.TempPathFactory) -> Audited:
     """One audit of the day, with everything that it writes."""
     del spark
     from batonpass.audit.job import Audit, run  # noqa: PLC0415 - see above

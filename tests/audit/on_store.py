@@ -4,8 +4,6 @@ Credentials, region and AWS_ENDPOINT_URL come from the environment, as for the a
 among the packages that tests install, so this is run by hand, when `audit/places.py` changes or a store is new.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """A day with many groups: one that is in order, and variants of it that each have one thing wrong."""
 
-from __future__ import annotations
-
 import json
 import zlib
 from collections.abc import Callable, Sequence

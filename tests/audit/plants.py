@@ -1,7 +1,5 @@
 """Damage of every kind, each planted into a day of its own: what it does to the rows, and what must be found of it."""
 
-from __future__ import annotations
-
 import json
 import re
 import zlib

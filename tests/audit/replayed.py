@@ -1,7 +1,5 @@
 """One group's day made again, from its rows or from what a coordinator would write: what the replay says of it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """A day as an audit may find it: a group in trouble, one at ease, one that hardly exists; always the same."""
 
-from __future__ import annotations
-
 import random
 from datetime import UTC, date, datetime
 

@@ -1,7 +1,5 @@
 """A small day of one group: a join, a crash, a lost disk, two restarts and a drain; and what was noted of it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from statistics import median_low

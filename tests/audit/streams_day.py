@@ -1,7 +1,5 @@
 """A day of a Kafka Streams application: what a coordinator writes of the rebalances that its leader reports."""
 
-from __future__ import annotations
-
 import random
 from datetime import UTC, datetime
 from typing import Final

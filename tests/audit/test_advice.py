@@ -1,7 +1,5 @@
 """What to set is sought after the verdict, and no fault there changes it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -59,7 +57,7 @@ def test_it_is_told_how_many_settings_there_was_no_time_for(monkeypatch: pytest.
 @pytest.mark.needs("spark")
 @pytest.mark.timeout(900)
 def test_the_verdict_is_stored_written_and_shown_before_other_settings_are_tried(
-    spark: SparkSession, server: EmbeddedPostgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: "SparkSession", server: "EmbeddedPostgres", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     del spark
     shown: list[AuditResult] = []

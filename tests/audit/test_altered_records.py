@@ -1,7 +1,5 @@
 """Whatever field of whatever record is altered, the audit finds it while the record's trace is kept."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """An audit of one day finds what was planted, says nothing of what is in order, and writes down what it found."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import defaultdict
 from typing import Any

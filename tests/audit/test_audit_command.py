@@ -1,7 +1,5 @@
 """`batonpass audit` on the command line: what it prints, its exit codes, and what it says when it cannot begin."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -35,7 +33,7 @@ def audit(*arguments: str) -> tuple[int, str, str]:
 
 
 @pytest.mark.needs("spark")
-def test_a_broken_law_is_exit_code_1(spark: SparkSession, planted_url: str) -> None:
+def test_a_broken_law_is_exit_code_1(spark: "SparkSession", planted_url: str) -> None:
     del spark
     code, out, err = audit("--day", str(DAY), "--group", "two-owners", "--database-url", planted_url, *QUICK)
     assert code == 1, err
@@ -45,7 +43,7 @@ def test_a_broken_law_is_exit_code_1(spark: SparkSession, planted_url: str) -> N
 
 
 @pytest.mark.needs("spark")
-def test_a_clean_day_is_exit_code_0_and_json_has_everything(spark: SparkSession, planted_url: str) -> None:
+def test_a_clean_day_is_exit_code_0_and_json_has_everything(spark: "SparkSession", planted_url: str) -> None:
     del spark
     code, out, err = audit("--day", str(DAY), "--group", "clean", "--database-url", planted_url, "--json", *QUICK)
     assert code == 0, err

@@ -1,7 +1,5 @@
 """Each law that the log shows by itself, on rows written by hand: what it finds, and what it lets pass."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import fields

@@ -1,7 +1,5 @@
 """The audit as it is submitted to a cluster: executors of their own, and the program in a zip."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

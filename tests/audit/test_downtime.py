@@ -1,7 +1,5 @@
 """Gaps have the cause that they had, and are as long as nobody ran the task: who was killed did not hand over."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from operator import itemgetter

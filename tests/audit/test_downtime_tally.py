@@ -1,7 +1,5 @@
 """The audit's ledger and a what-if count the downtime of the same records alike, to the millisecond."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Records and snapshots as entries, and the columns that the audit relies on: no Spark is needed to know them."""
 
-from __future__ import annotations
-
 import json
 import zlib
 from collections.abc import Iterable

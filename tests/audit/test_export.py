@@ -1,7 +1,5 @@
 """A day is taken out of the database whole, and marked only when every file is in its place."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta

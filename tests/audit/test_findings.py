@@ -1,7 +1,5 @@
 """Findings of several sources are put together, cut to what a person reads, counted, and shown with members' names."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The ledger looks at what was, not at what comes later, and forgets what nothing follows from."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from tests.audit.by_hand import BEGIN_MS, TASK, Row, folded, found, in_order, plan_of, row

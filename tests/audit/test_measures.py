@@ -1,7 +1,5 @@
 """Measures count what they say they count, and what is out of the ordinary becomes a notice."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What a person who reads the report in the morning is told to do: whether it is over, what helps, what harms."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from dataclasses import asdict, replace

@@ -1,7 +1,5 @@
 """Every night the day before: what is due, what is made up, who does it, and what ends it."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

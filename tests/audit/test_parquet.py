@@ -1,7 +1,5 @@
 """A day in Parquet is one file a table, which is replaced whole or stays as it was."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from contextlib import suppress

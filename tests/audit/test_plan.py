@@ -1,7 +1,5 @@
 """What is read for a day: exactly its records, found by bisection, and whatever was so before."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any

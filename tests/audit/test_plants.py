@@ -1,7 +1,5 @@
 """Whatever is damaged is found where it is, once, and nobody else is accused; a clean day stays clean."""
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING
@@ -31,7 +29,7 @@ pytestmark = [pytest.mark.needs("spark"), pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")
-def result(spark: SparkSession, plants_url: str) -> AuditResult:
+def result(spark: "SparkSession", plants_url: str) -> AuditResult:
     """One audit of all plants at once; what an audit draws and writes into files is seen in test_audit."""
     del spark
     from batonpass.audit.job import Audit, run  # noqa: PLC0415 - needs Spark
@@ -56,7 +54,7 @@ def test_damage_is_found_where_it_is_and_nobody_else_is_accused(result: AuditRes
     assert all(task in (None, one.task) and member in (None, one.member) for one in hits), found
 
 
-def test_histories_of_a_whole_day_cannot_be_deleted_while_it_is_young(server: EmbeddedPostgres) -> None:
+def test_histories_of_a_whole_day_cannot_be_deleted_while_it_is_young(server: "EmbeddedPostgres") -> None:
     """Retention deletes all of a day, so an old day without any is left alone; nothing deletes those of yesterday."""
     day = lived("histories-gone")
     day.tables["assignment_events"].clear()

@@ -1,7 +1,5 @@
 """A day that is audited from its export has the verdict that it had in its night."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import replace
 from datetime import date, timedelta
@@ -26,7 +24,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.needs("spark"), pytest.mark.timeout(900)]
 
 
-async def empty(server: EmbeddedPostgres, name: str) -> str:
+async def empty(server: "EmbeddedPostgres", name: str) -> str:
     """Return the URL of a new database with the tables."""
     await run_sql(server.url, f"create database {name}")
     url = beside(server.url, name)
@@ -44,7 +42,7 @@ def come_to(url: str) -> tuple[Any, ...]:
 
 @pytest.mark.parametrize("which", ["planted_url", "plants_url"])
 def test_a_day_from_its_export_has_the_same_verdict(
-    spark: SparkSession, server: EmbeddedPostgres, request: pytest.FixtureRequest, tmp_path: Path, which: str
+    spark: "SparkSession", server: "EmbeddedPostgres", request: pytest.FixtureRequest, tmp_path: Path, which: str
 ) -> None:
     del spark
     url: str = request.getfixturevalue(which)

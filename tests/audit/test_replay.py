@@ -1,7 +1,5 @@
 """A day that was written down is made again to the same, with and without its traces; what is altered is found."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

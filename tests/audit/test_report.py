@@ -1,7 +1,5 @@
 """The report of an audit is one file that says what the day came to, in words, tables and plots, whatever is in it."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """A browser draws every plot of a report, in light and dark and on a telephone, and runs nothing of users."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

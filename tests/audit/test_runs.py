@@ -1,7 +1,5 @@
 """A run of an audit shows from its beginning, ends with everything or nothing, and says why it broke or was stopped."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import math

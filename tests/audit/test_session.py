@@ -1,7 +1,5 @@
 """Spark's progress is reported for as long as there is a Spark to ask."""
 
-from __future__ import annotations
-
 import re
 import signal
 import subprocess
@@ -60,7 +58,7 @@ def test_a_jvm_that_died_is_asked_no_more(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.needs("spark")
-def test_progress_is_reported_while_parts_are_done(spark: SparkSession) -> None:
+def test_progress_is_reported_while_parts_are_done(spark: "SparkSession") -> None:
     from batonpass.audit.session import followed  # noqa: PLC0415 - needs Spark
 
     def slow(batches: Any) -> Any:
@@ -80,7 +78,7 @@ def test_progress_is_reported_while_parts_are_done(spark: SparkSession) -> None:
 
 @pytest.mark.needs("spark")
 def test_a_part_that_takes_long_is_named_while_it_does(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from batonpass.audit import session  # noqa: PLC0415 - needs Spark
 

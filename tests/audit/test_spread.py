@@ -1,7 +1,5 @@
 """A day is the same however it was spread."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -27,7 +25,7 @@ def come_to(tables: DayTables) -> list[str]:
 
 
 def test_a_day_in_many_tasks_comes_to_the_same(
-    spark: SparkSession, planted_url: str, monkeypatch: pytest.MonkeyPatch
+    spark: "SparkSession", planted_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tables = DayTables(spark, planted_url, plan_day(partial(rows, planted_url), DAY))
     monkeypatch.setattr(spread, "PART_RECORDS", 10**9)
@@ -37,7 +35,7 @@ def test_a_day_in_many_tasks_comes_to_the_same(
     assert come_to(tables) == at_once
 
 
-def test_a_table_is_sorted_by_group(spark: SparkSession, planted_url: str) -> None:
+def test_a_table_is_sorted_by_group(spark: "SparkSession", planted_url: str) -> None:
     tables = DayTables(spark, planted_url, plan_day(partial(rows, planted_url), DAY))
     results = day_results(tables, parts_of(tables.plan.groups), frames=True, replay=False)
     batches = list(batches_of(results, Interval))

@@ -1,7 +1,5 @@
 """A day of a Kafka Streams application is audited as any other group's is, but for the what-if, which says so."""
 
-from __future__ import annotations
-
 from datetime import datetime
 
 import pytest

@@ -1,7 +1,5 @@
 """What-if over Spark: a day's scenario is read from a database, played under all settings, and put together again."""
 
-from __future__ import annotations
-
 import math
 import zlib
 from collections.abc import Callable, Mapping, Sequence
@@ -90,12 +88,12 @@ class Here:
     def setJobDescription(self, said: str) -> None:  # noqa: N802 - Spark's own name
         self.told.append(said)
 
-    def parallelize(self, given: list[Any], slices: int) -> Here:
+    def parallelize(self, given: list[Any], slices: int) -> "Here":
         assert len(given) == slices
         self._given = given
         return self
 
-    def map(self, step: Callable[[Any], Any]) -> Here:
+    def map(self, step: Callable[[Any], Any]) -> "Here":
         self._given = list(map(step, self._given))
         return self
 
@@ -160,9 +158,9 @@ def test_what_there_was_no_time_for_is_not_said_to_be_no_better(
 
 @pytest.mark.needs("spark")
 async def test_a_day_in_a_database_is_tried(
-    spark: SparkSession,
+    spark: "SparkSession",
     rows: GroupRows,
-    engine: AsyncEngine,
+    engine: "AsyncEngine",
     database_url: str,
 ) -> None:
     await make_days(engine, [DAY])

@@ -1,7 +1,5 @@
 """A day whose settings are plainly bad is rebuilt from its records, and better settings are recommended. No Spark."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import pytest

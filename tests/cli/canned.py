@@ -1,7 +1,5 @@
 """A server that answers what a test tells it to, and remembers what it was asked."""
 
-from __future__ import annotations
-
 import json
 import ssl
 import threading

@@ -1,7 +1,5 @@
 """Servers that the commands are tried on."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """`batonpass audits` shows people and scripts the results of the nightly audits."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

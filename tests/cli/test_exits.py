@@ -1,7 +1,5 @@
 """Every way to fail has its exit code, its sentence, and what to do about it."""
 
-from __future__ import annotations
-
 import json
 import ssl
 import subprocess

@@ -1,7 +1,5 @@
 """What a group waits for, in words that a reader can add up."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

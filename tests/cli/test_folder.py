@@ -1,7 +1,5 @@
 """A data folder belongs to Batonpass alone, to one `up` at a time, and its secrets to its owner."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

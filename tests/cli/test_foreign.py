@@ -1,7 +1,5 @@
 """An answer in which something else stands than there should: said in a sentence, with the place, by every command."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterator
 from typing import Any

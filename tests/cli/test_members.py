@@ -1,7 +1,5 @@
 """Lists of members: a column is one line of `COLUMNS`, and nothing that the API tells of a member is forgotten."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from tests.cli.test_operators import MEMBERS, member_example

@@ -1,7 +1,5 @@
 """Eighty columns are enough: no word of a table is broken, and nothing is left out."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Operators' commands ask the coordinator for what they say, and show its answer to people and to scripts."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

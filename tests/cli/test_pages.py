@@ -1,7 +1,5 @@
 """Whatever command the documentation shows exists, with these options, and exit codes mean what it says."""
 
-from __future__ import annotations
-
 import itertools
 import re
 import shlex

@@ -1,7 +1,5 @@
 """While no coordinator can answer, looks are repeated for a while and a watch goes on; nothing is ordered twice."""
 
-from __future__ import annotations
-
 import json
 import time
 from typing import Any

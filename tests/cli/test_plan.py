@@ -1,7 +1,5 @@
 """``batonpass plan --snapshot``: the dry run as people and scripts call it."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -3,8 +3,6 @@
 What is compared is the name of the field with the words of the code that shows answers.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

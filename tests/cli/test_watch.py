@@ -1,7 +1,5 @@
 """Watching: events are lines, or a picture that says what is so."""
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any

@@ -1,7 +1,5 @@
 """Workers that the commands start: the token with which `batonpass up` lets its own in, and the names of others."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from typing import Any

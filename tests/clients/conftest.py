@@ -1,7 +1,5 @@
 """The clients in other languages, built once for a test run."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The Kafka Streams job of `clients/kafka-streams` as processes, and what stands in its topics."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import threading

@@ -3,8 +3,6 @@
 And it can fail in every way that a coordinator can. What the real one decides is not tested with it.
 """
 
-from __future__ import annotations
-
 import json
 import threading
 from collections import Counter

@@ -3,8 +3,6 @@
 What it does with each answer is tested in the module itself; what the coordinator answers is tested elsewhere.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import subprocess

@@ -1,7 +1,5 @@
 """docs/kafka-streams.md names what the plug-in has: settings with defaults and ranges, figures, the jar."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from xml.etree import ElementTree as ET

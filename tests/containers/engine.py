@@ -4,8 +4,6 @@ It asks little of a machine: no systemd, no registry of images, no cgroups of ve
 `.cache/containers`, so that a second run need not build everything again; `rm -rf` after `Engine.forget` takes it away.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

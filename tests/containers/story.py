@@ -5,8 +5,6 @@ dies, a coordinator is killed and comes back as the next version, the audit make
 Images of others are stand-ins of the same names (`standins`), so that no registry is needed.
 """
 
-from __future__ import annotations
-
 import json
 import secrets
 import shutil

@@ -1,7 +1,5 @@
 """Audits in memory, for tests of whoever looks back at them; a test holds them to what Postgres does."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime

@@ -1,7 +1,5 @@
 """What every store of audits owes those who look back: the newest run's word, and the newest verdict."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime, time, timedelta

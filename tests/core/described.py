@@ -1,7 +1,5 @@
 """Where a group stands, for tests that have no coordinator."""
 
-from __future__ import annotations
-
 from batonpass.core.handover.planner import plan_step
 from batonpass.core.handover.view import View
 from batonpass.explain.status import GroupStatus, status_of

@@ -6,8 +6,6 @@ nothing that it did not have while another member may have it. Worked out from t
 who was heard alone, for every decision of every scene and of workers with bad luck.
 """
 
-from __future__ import annotations
-
 from batonpass.core.handover.room import has_limit
 from batonpass.core.state import records as r
 from batonpass.core.state.ids import MemberId, TaskId

@@ -5,8 +5,6 @@ killed comes back with what it had on disk, and everything that is wrong has a c
 handovers, warmups and drains, and thousands of inputs take a second. Every decision is held to the laws.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random

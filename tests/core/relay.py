@@ -5,8 +5,6 @@ L9: it lasts until the copies that were begun before it are caught up, so a work
 each round. All heartbeats that follow from a round (confirmations, first reports of a grant) belong to it.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from math import ceil

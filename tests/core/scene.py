@@ -4,8 +4,6 @@ Every input is held to the laws that need no story: the decision is the same whe
 fold to the group that it says (L2), and the invariants find nothing wrong with the step or with the whole group.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import TypeVar
 

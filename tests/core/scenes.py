@@ -1,7 +1,5 @@
 """Scenes that suites begin with, and what they ask of one."""
 
-from __future__ import annotations
-
 from tests.core.described import describe_group
 from tests.core.scene import Scene, topology
 

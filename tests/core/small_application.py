@@ -1,7 +1,5 @@
 """A Kafka Streams application in a few lines, for tests of what is written of its group."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import dataclass, field
 

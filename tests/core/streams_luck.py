@@ -7,8 +7,6 @@ answers are lost, and Kafka then decides by itself; coordinators restart; operat
 decision is held to the laws (``Scene``).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random

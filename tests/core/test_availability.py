@@ -1,7 +1,5 @@
 """How well a member may take something new: the worst that holds of it, and who takes if nobody is there."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

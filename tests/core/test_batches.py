@@ -1,7 +1,5 @@
 """Several inputs are decided on together: as if they had come one after another, with one placement and one step."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from random import Random
 

@@ -1,7 +1,5 @@
 """Who gets a slot: per group, per member, for drains; in what order; and what those say that get none."""
 
-from __future__ import annotations
-
 import pytest
 from tests.core.described import describe_group
 from tests.core.relay import COLD_LAG, Relay

@@ -1,7 +1,5 @@
 """Which members hold a copy beside the active, and for how long: standbys, warmups, the last owner's copy."""
 
-from __future__ import annotations
-
 from tests.core.relay import COLD_LAG, Relay, moved
 from tests.core.scene import Scene, copy, restoring, running, topology
 

@@ -1,7 +1,5 @@
 """The table of contents: every input is taken, refused where there is no group, and answered once all is decided."""
 
-from __future__ import annotations
-
 from inspect import isclass
 
 import pytest

@@ -1,7 +1,5 @@
 """State of a changelog that was deleted and made again is never promoted until it is thrown away (protocol 5.6)."""
 
-from __future__ import annotations
-
 import pytest
 from tests.core.scene import Scene, copy, restoring, running
 

@@ -1,7 +1,5 @@
 """Durations are written in one form everywhere, and spans of time are typed in one."""
 
-from __future__ import annotations
-
 import pytest
 
 from batonpass.core.state.durations import DASH, duration, parse_span

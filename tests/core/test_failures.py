@@ -1,7 +1,5 @@
 """Whose fault it is: a death is its host's, a bad host gets nothing new, and how a handover ended is remembered."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from itertools import chain, pairwise, repeat

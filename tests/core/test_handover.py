@@ -1,7 +1,5 @@
 """Who has a task that runs when a step is complete: handovers, deadlines and pauses, row by row of its table."""
 
-from __future__ import annotations
-
 import pytest
 from tests.core.scene import Scene, copy, failed, restoring, running, topology
 from tests.core.scenes import TASK, guarded, pair, reasons

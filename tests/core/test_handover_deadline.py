@@ -1,7 +1,5 @@
 """What a drain's deadline leaves, and limits on what grows by itself."""
 
-from __future__ import annotations
-
 from tests.core.described import describe_group
 from tests.core.scene import Scene, copy, failed, restoring, running, topology
 

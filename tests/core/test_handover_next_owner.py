@@ -1,7 +1,5 @@
 """A next owner that drains: while its task waits for a lease, somebody who stays may become the better choice."""
 
-from __future__ import annotations
-
 import pytest
 from tests.core.scene import Scene, failed, topology
 

@@ -1,7 +1,5 @@
 """A handover waits for the member that is to have the task, as long as that member would be granted nothing anyway."""
 
-from __future__ import annotations
-
 import pytest
 from tests.core.scene import Scene, copy, running, topology
 from tests.core.scenes import held_back, reasons

@@ -3,8 +3,6 @@
 In every case a owns 0_0 and runs it, b is its target, and c has a copy, unless the case says otherwise.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple

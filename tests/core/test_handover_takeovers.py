@@ -1,7 +1,5 @@
 """Who gets a task that nobody runs any more: takeovers, failovers, cold starts, and who waits."""
 
-from __future__ import annotations
-
 import pytest
 from tests.core.scene import Scene, copy, failed, restoring, running, topology
 from tests.core.scenes import TASK, guarded, pair, reasons

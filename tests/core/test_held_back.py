@@ -4,8 +4,6 @@ Whoever adds a reason or a budget has to add it here too. A reason that only a s
 fails; so does one that is forgotten because the target has a ready copy, and a budget that no law bounds.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import fields, replace
 

@@ -1,7 +1,5 @@
 """What an operator says of an instance holds for each of its runs, until it is undone (protocol 9.6)."""
 
-from __future__ import annotations
-
 import pytest
 from tests.core.scene import Scene, copy, topology
 

@@ -1,7 +1,5 @@
 """Load that members measure: how it becomes steady, when a member counts as too hot, and what moves then."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from random import Random

@@ -3,8 +3,6 @@
 What a group does just below a number and just above it is what the number says.
 """
 
-from __future__ import annotations
-
 import pytest
 from tests.core.scene import Scene, topology
 from tests.core.test_load import (

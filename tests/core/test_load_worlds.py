@@ -6,8 +6,6 @@ judged by it: how hot its hottest member is, how often a task moves, and whether
 ``BATONPASS_LOADS`` says how many seeds each kind of world has; by default so few that it takes half a minute.
 """
 
-from __future__ import annotations
-
 import os
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -86,7 +84,7 @@ class World:
     def real(self, task: str) -> float:
         return self.loads(number_of(task), self.now_ms) or 0.0
 
-    def run(self, until_ms: int) -> World:
+    def run(self, until_ms: int) -> "World":
         while self.now_ms < until_ms:
             self.now_ms += BEAT
             self.do(Tick())

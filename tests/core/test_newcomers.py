@@ -3,8 +3,6 @@
 Nothing else waits: takeovers, drains, pins, restarts, the first scale-out that is taken back, and crashes.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """What others wait for: a heartbeat that says it passes although its member calls too often."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

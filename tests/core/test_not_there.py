@@ -1,7 +1,5 @@
 """Whoever is silent, suspected or away keeps what it has, and takes nothing new while a member is there that may."""
 
-from __future__ import annotations
-
 import pytest
 from tests.core.described import describe_group
 from tests.core.scene import Scene, copy, failed, restoring, running, topology

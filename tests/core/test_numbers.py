@@ -1,7 +1,5 @@
 """No number from outside stops a group: each is bounded, and placement is no condition of anything but balance."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from fractions import Fraction
 

@@ -1,7 +1,5 @@
 """When to look again: at once where anything is said, by the timer while anything is to come, never at rest."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 

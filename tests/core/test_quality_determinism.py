@@ -1,7 +1,5 @@
 """Same input, same decision, byte for byte (L10): whatever the hash seed, and in whatever order equal things arrive."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The quality bar on moves: how many tasks move, where to, how often, and in how many rounds."""
 
-from __future__ import annotations
-
 import pytest
 from tests.core.relay import COLD_LAG, Relay, least_moves, moved, rounds_bound
 from tests.core.scene import topology

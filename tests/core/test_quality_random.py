@@ -3,8 +3,6 @@
 Every single decision on the way is held to the laws by the scene; here are the laws that need the whole story.
 """
 
-from __future__ import annotations
-
 from math import ceil, floor
 
 import pytest

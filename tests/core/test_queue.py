@@ -1,7 +1,5 @@
 """Tasks that only wait for a slot are a queue: no step looks at them, and no decision is another for it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

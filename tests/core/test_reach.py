@@ -1,7 +1,5 @@
 """Full members that wait for one another: what cannot be reached is not aimed at, and the group rests."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from tests.core.described import describe_group

@@ -1,7 +1,5 @@
 """docs/architecture.md says in which order to read: its files are there, and none of `decide()` is missing."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

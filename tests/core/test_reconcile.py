@@ -1,7 +1,5 @@
 """Each member's next assignment: revocations before grants to the same member, no barrier, one assignment at a time."""
 
-from __future__ import annotations
-
 from tests.core.relay import COLD_LAG, Relay
 from tests.core.scene import Scene, copy, running, topology
 from tests.dry_run.planning import member, tasks

@@ -1,7 +1,5 @@
 """From the group to placement and back: what is kept, bound, avoided, and recorded as a change of target."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from tests.core.relay import COLD_LAG, Relay

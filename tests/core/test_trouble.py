@@ -4,8 +4,6 @@ Whatever is wrong with ``m2`` or with two tasks, the others go on: no task stand
 the trouble and to begin elsewhere, none is parked, no drain is late, and nothing goes back and forth.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 

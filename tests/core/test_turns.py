@@ -3,8 +3,6 @@
 Copies of *hot* tasks are read on without end and come no closer; every other copy is level a heartbeat after it began.
 """
 
-from __future__ import annotations
-
 from random import Random
 
 import pytest

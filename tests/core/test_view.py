@@ -1,7 +1,5 @@
 """One look at a group: who is here, what they have, how loaded they are, and what holds moves."""
 
-from __future__ import annotations
-
 import pytest
 from tests.core.scene import Scene, copy, running, topology
 

@@ -1,7 +1,5 @@
 """Whatever waits for an instant is looked at then; a rule that forgets to say when it ends fails its scenes."""
 
-from __future__ import annotations
-
 import pytest
 from tests.core.scene import copy
 from tests.core.scenes import TASK, held_back, pair

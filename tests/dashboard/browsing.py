@@ -1,7 +1,5 @@
 """A browser, and a dashboard that it can reach."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

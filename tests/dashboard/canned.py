@@ -1,7 +1,5 @@
 """A coordinator of canned answers, for groups that are too large to be made in a test."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import queue

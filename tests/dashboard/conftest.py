@@ -1,7 +1,5 @@
 """The coordinator of canned answers that pages are tested on."""
 
-from __future__ import annotations
-
 import pytest
 from tests.dashboard.canned import Canned
 from tests.dashboard.fleet import AUDIT, Fleet

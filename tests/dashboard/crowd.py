@@ -5,8 +5,6 @@ real one. For each page it measures how long it takes until everything is loaded
 long the dashboard needed; then how long it takes until an open page shows what has just happened.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

@@ -3,8 +3,6 @@
 Every body is held against the schemas of the package by `test_canned.py`, so the shapes cannot drift from the truth.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -99,7 +97,7 @@ class Fleet:
     events: list[dict[str, Any]] = field(default_factory=list)
 
     @classmethod
-    def of(cls, members: int, tasks: int) -> Fleet:
+    def of(cls, members: int, tasks: int) -> "Fleet":
         """Return a group with one silent member, one that drains, two warmups, a failed task and one without owner."""
         each = tasks // len(PARTS)
         names = [f"{part}_{number}" for part in PARTS for number in range(each)]

@@ -5,8 +5,6 @@ worst), the bytes that come over the network with nothing kept, the nodes of the
 after garbage was collected. In the tree of another commit it measures that one.
 """
 
-from __future__ import annotations
-
 import asyncio
 import statistics
 import sys

@@ -5,8 +5,6 @@ trouble, are canned ones.
 Look at each picture before it is kept.
 """
 
-from __future__ import annotations
-
 import asyncio
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Groups in the situations in which people look at them, made by the core and told as a coordinator tells them."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from dataclasses import dataclass

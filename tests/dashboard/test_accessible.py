@@ -1,7 +1,5 @@
 """Every page is for everybody: axe finds nothing, changes are announced, and nothing is told by colour alone."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections.abc import Iterator

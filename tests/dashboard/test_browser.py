@@ -1,7 +1,5 @@
 """The dashboard in a real browser, beside a real coordinator whose workers scale, crash and drain."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from collections.abc import Iterator

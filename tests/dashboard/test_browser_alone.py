@@ -1,7 +1,5 @@
 """The pages in a real browser on a canned coordinator: liveness, size, contrast, keyboard, narrow screens."""
 
-from __future__ import annotations
-
 import http.server
 import threading
 import time

@@ -1,7 +1,5 @@
 """The canned coordinator answers in the shapes of the real one."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

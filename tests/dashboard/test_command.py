@@ -1,7 +1,5 @@
 """`batonpass dashboard` as a command."""
 
-from __future__ import annotations
-
 import socket
 import ssl
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The pages as they are served: what they show, to whom, and what they never do."""
 
-from __future__ import annotations
-
 import html
 import json
 import re

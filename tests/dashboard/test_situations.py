@@ -1,7 +1,5 @@
 """What an operator reads at three in the morning: what is wrong, since when, why, until when, and what to do."""
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Tables of words, tones and colours know every code that there is, and none that there is not."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Collection

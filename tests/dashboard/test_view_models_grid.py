@@ -1,7 +1,5 @@
 """Tasks by members: cells, matrix, tiles."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

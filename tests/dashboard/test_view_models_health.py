@@ -1,7 +1,5 @@
 """Levels and what to do, as pages show them."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

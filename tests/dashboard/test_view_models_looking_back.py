@@ -1,7 +1,5 @@
 """Events as sentences, members, generations, plans, and audits."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

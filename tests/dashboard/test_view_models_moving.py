@@ -1,7 +1,5 @@
 """Warmups, the ownership timeline, and gaps."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Any
 

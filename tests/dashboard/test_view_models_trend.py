@@ -1,7 +1,5 @@
 """Gaps, lag, moves and commands along one axis, and the stretch of time that an address names."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 
 import pytest

@@ -1,7 +1,5 @@
 """Who may look, who may command, and what becomes of tokens."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import re

@@ -1,7 +1,5 @@
 """Times, numbers, codes and names as people read them."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 
 import pytest

@@ -1,7 +1,5 @@
 """A worker of the demonstration takes the memory of a large buffer for itself, and gives it back."""
 
-from __future__ import annotations
-
 import ctypes
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A job's clients reach its broker as the environment says, at the address that the job names."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A demo worker whose broker is away does not fill its log with that."""
 
-from __future__ import annotations
-
 import logging
 
 import pytest

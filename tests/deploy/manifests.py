@@ -1,7 +1,5 @@
 """Reads the Kubernetes manifests: by following the kustomizations, and as a kustomize of this machine renders them."""
 
-from __future__ import annotations
-
 import functools
 import json
 import shutil

@@ -3,8 +3,6 @@
 `python -m tests.deploy.prometheus_rule` writes it; a test holds both equal.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import yaml

@@ -1,7 +1,5 @@
 """What a PromQL query asks for, and what there is to be asked for."""
 
-from __future__ import annotations
-
 import functools
 import json
 import re

@@ -1,7 +1,5 @@
 """The manifests are what Kubernetes takes, and keep what they promise: no root, no secrets, time to hand over."""
 
-from __future__ import annotations
-
 import copy
 import re
 import shlex

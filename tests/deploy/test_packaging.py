@@ -1,7 +1,5 @@
 """The images and the compose file: well formed, without root, without secrets, and in step with the rest."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The preStop hook of the example workers drains or restarts as its mode says, and never keeps a pod from stopping."""
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 from pathlib import Path

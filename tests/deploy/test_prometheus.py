@@ -1,7 +1,5 @@
 """The rules are sound, every alert is tested both ways and has a runbook, and a real Prometheus evaluates them."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from collections.abc import Iterator

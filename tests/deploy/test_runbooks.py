@@ -1,7 +1,5 @@
 """What runbooks say to run can be run as it stands."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from pathlib import Path

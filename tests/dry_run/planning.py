@@ -1,7 +1,5 @@
 """Snapshots played to rest: plan, take the assignment for done, plan again; and the checks that a plan must stand."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from random import Random

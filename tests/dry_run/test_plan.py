@@ -1,7 +1,5 @@
 """The dry run: one step of a group from a file."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Never
 

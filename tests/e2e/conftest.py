@@ -1,7 +1,5 @@
 """One `batonpass up` without workers, and one with them, for all tests that do not stop it."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`batonpass up` as a process of its own, and what a test wants to know of it."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

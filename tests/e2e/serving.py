@@ -1,7 +1,5 @@
 """`batonpass serve` as processes of their own, on one database."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

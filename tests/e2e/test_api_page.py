@@ -1,7 +1,5 @@
 """Every example of docs/api.md does what the page shows, against a real process."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Work in the background that an unforeseen error ends is told, and begun anew."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -144,7 +142,7 @@ async def test_the_dashboard_hears_on_after_an_event_that_it_does_not_understand
                 yield await heard.get()
 
     class Client:
-        def follow(self, _path: str, **_: object) -> Feed:
+        def follow(self, _path: str, **_: object) -> "Feed":
             return Feed()
 
     monkeypatch.setattr(background, "AGAIN_S", 0.2)

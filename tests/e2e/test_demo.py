@@ -1,7 +1,5 @@
 """Operators' commands on a group of real processes: what is killed is taken over, what is drained goes on meanwhile."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

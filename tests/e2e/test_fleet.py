@@ -1,7 +1,5 @@
 """Several coordinators on one database, as processes of their own: whichever is asked, each group has one owner."""
 
-from __future__ import annotations
-
 import asyncio
 import signal
 import time

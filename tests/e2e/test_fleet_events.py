@@ -1,7 +1,5 @@
 """The event stream and the archive of groups that another coordinator owns, with two processes on one database."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

@@ -1,7 +1,5 @@
 """Leaders of Kafka Streams groups at two coordinators on one database: the memory of a group outlives either."""
 
-from __future__ import annotations
-
 import asyncio
 import signal
 from functools import partial

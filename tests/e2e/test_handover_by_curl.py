@@ -1,7 +1,5 @@
 """The walk through a first handover in the documentation works, command by command, against a real process."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

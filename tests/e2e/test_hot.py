@@ -1,7 +1,5 @@
 """A hot partition on a real broker: it is noticed, what would move is shown, and once that counts it ends alone."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

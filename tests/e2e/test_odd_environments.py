@@ -4,8 +4,6 @@
 them, or `*`.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import resource

@@ -1,7 +1,5 @@
 """`batonpass serve` and `batonpass db` on a Postgres of one's own: nothing runs on a schema that does not fit."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

@@ -1,7 +1,5 @@
 """`batonpass serve` at its edge: TLS and client certificates, and an end in good order."""
 
-from __future__ import annotations
-
 import asyncio
 import signal
 import ssl

@@ -1,7 +1,5 @@
 """A killed process is known by its broken long-poll, over real sockets, long before its lease is over."""
 
-from __future__ import annotations
-
 import subprocess
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """`batonpass up` as a user meets it: it says where it is and what is wrong, keeps everything, leaves nothing."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Every program and command of the worker guide works as it stands; tests/worker/kafka has what needs a broker."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Workers made with the SDK on a real coordinator: the whole API, its tokens and its database."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What people and scripts are shown of a group."""
 
-from __future__ import annotations
-
 import pytest
 from tests.core.described import describe_group
 from tests.core.scene import Scene, copy, restoring, running, topology

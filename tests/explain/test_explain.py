@@ -1,7 +1,5 @@
 """Why a task is where it is and why a group is not at rest, as people read it."""
 
-from __future__ import annotations
-
 from tests.core.scene import Scene, copy, failed, restoring, running, topology
 from tests.core.scenes import TASK, guarded, pair
 

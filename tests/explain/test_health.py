@@ -1,7 +1,5 @@
 """How a group is, in the situations in which people look: what is wrong, since when, why, until when, what to do."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """What people read of tasks and groups that do not get on: parked, held up by others, on hold, suspected."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from tests.core.scene import Scene, copy, failed, running, topology

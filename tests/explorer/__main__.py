@@ -5,8 +5,6 @@ now. ``--mutant NAME`` plants a fault first. A law that breaks is told by a shor
 broke, or if the numbers are others than are written down.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import time

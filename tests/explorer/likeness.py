@@ -5,8 +5,6 @@ member counts from its last heartbeat. Whatever else a world holds is compared a
 names.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum

@@ -6,8 +6,6 @@ something from the world's budget, which a scenario gives. Time passes once ever
 somebody is silent meanwhile has its price too.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import NamedTuple

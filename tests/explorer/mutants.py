@@ -3,8 +3,6 @@
 Without them a search that finds nothing would prove nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple, cast

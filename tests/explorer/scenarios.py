@@ -1,7 +1,5 @@
 """The small worlds that are taken through every order of events: who is there, what may happen, what may go wrong."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """Every world that can be reached from one, breadth first, so that what breaks a law is told by a shortest story."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 
 from tests.explorer.likeness import Likeness
@@ -30,7 +28,7 @@ class Found:
     detail: str = ""
     story: list[str] = field(default_factory=list)
 
-    def broken(self, by: LawBroken, story: list[str]) -> Found:
+    def broken(self, by: LawBroken, story: list[str]) -> "Found":
         """Return this with a law that broke, and the story that led to it."""
         return replace(self, law=by.law, detail=str(by), story=[*story, *by.way])
 

@@ -1,7 +1,5 @@
 """A story that a search has found, told with what the coordinators decided on the way."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from tests.core.transcripts.words import lines_of

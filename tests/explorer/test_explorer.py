@@ -1,7 +1,5 @@
 """Every order of events in small worlds keeps every law; and what is planted to break one is found."""
 
-from __future__ import annotations
-
 import pytest
 from tests.explorer.mutants import MUTANTS
 from tests.explorer.scenarios import SCENARIOS, pinned

@@ -5,8 +5,6 @@ are whole units; what takes less (a retry, the least gap between two heartbeats)
 moments of a whole story are shorter than a unit. So two worlds whose times lie in the same units go on alike.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cache
@@ -142,7 +140,7 @@ class World:
     budget: Mapping[str, int]
     happened: list[Happened] = field(default_factory=list)
 
-    def copy(self, spent: tuple[str, ...] = ()) -> World:
+    def copy(self, spent: tuple[str, ...] = ()) -> "World":
         """Return a world to be changed, with one less of all that was spent."""
         budget = {**self.budget, **{each: self.budget[each] - 1 for each in spent}} if spent else self.budget
         return World(

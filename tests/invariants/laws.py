@@ -4,8 +4,6 @@ m1 runs 0_0 and 1_0, m2 stands by for 0_0 and is caught up, m3 is empty, m4 drai
 state, 1_0 has none; nobody has 0_1.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 

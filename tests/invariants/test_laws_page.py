@@ -1,7 +1,5 @@
 """Where each law is enforced: docs/architecture.md names code that exists, for every law that the audit knows."""
 
-from __future__ import annotations
-
 import re
 from importlib import import_module
 from pathlib import Path

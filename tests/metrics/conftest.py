@@ -1,7 +1,5 @@
 """A coordinator that is counted."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 
 import pytest

@@ -1,7 +1,5 @@
 """Reads what a coordinator in this process shows to Prometheus."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from prometheus_client.parser import text_string_to_metric_families

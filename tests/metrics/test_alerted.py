@@ -1,7 +1,5 @@
 """What alerts are made of: it is nought while all is well, and shows what is not, for as long as it lasts."""
 
-from __future__ import annotations
-
 from tests.api.conftest import Api
 from tests.metrics.scraping import scrape
 

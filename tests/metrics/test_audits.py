@@ -1,7 +1,5 @@
 """How the nightly audits stand, for who watches them: when they last ended, and what they found."""
 
-from __future__ import annotations
-
 import asyncio
 from datetime import date
 

@@ -1,7 +1,5 @@
 """What Prometheus sees of a coordinator: counts that are true, gauges of what is there, and nothing of what is gone."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Names of coordinators that say what process each is: only certain death counts as dead."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

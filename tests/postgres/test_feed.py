@@ -1,7 +1,5 @@
 """The event stream over a real database: coordinators that commit side by side, and one that only looks."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 

@@ -1,7 +1,5 @@
 """TLS to Postgres is asked for in the words of libpq, which other tools print and understand."""
 
-from __future__ import annotations
-
 import asyncio
 import ssl
 from collections.abc import AsyncIterator

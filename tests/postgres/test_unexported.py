@@ -1,7 +1,5 @@
 """A day that no audit has exported yet is kept a while longer, and then goes all the same."""
 
-from __future__ import annotations
-
 from datetime import UTC, date, datetime, timedelta
 from uuid import UUID
 

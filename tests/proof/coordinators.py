@@ -1,7 +1,5 @@
 """Coordinators as processes of their own, which a test may kill at any moment and start again."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """The group that is put to the proof, and how to see where it stands."""
 
-from __future__ import annotations
-
 import asyncio
 
 from tests.proof.coordinators import CoordinatorProcess

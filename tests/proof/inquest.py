@@ -1,7 +1,5 @@
 """What the database says afterwards: whether anything was lost, doubled or decided against the laws."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -30,7 +28,7 @@ class Inquest:
         self.epochs: list[int] = []
         self.replayed = 0
 
-    async def hold(self) -> Inquest:
+    async def hold(self) -> "Inquest":
         """Look at everything; `faults` lists what was found."""
         engine = connect(self._url)
         try:

@@ -1,7 +1,5 @@
 """A TCP proxy that does to connections what networks and disks do: delay, cut, refuse, forget."""
 
-from __future__ import annotations
-
 import asyncio
 from types import TracebackType
 from typing import Self

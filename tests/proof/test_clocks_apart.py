@@ -1,7 +1,5 @@
 """Machines of coordinators disagree about the time: what one wrote, the next one judges by the same clock."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable

@@ -1,7 +1,5 @@
 """The database's own clock is set: no worker loses anything by it, and leases protect what they did (L1, L5)."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A coordinator killed at any moment goes on from the last commit, and no worker notices more than a pause (L3)."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import random

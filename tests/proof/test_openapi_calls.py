@@ -1,7 +1,5 @@
 """Whatever the OpenAPI document allows can be asked, and every answer is as it says."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """With Postgres away, slow, or cutting connections, workers keep what they have, and the service recovers."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import AsyncIterator

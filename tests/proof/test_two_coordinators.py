@@ -1,7 +1,5 @@
 """Two coordinators on one database: either may die or freeze, and never do both speak for a group (L4)."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import random

@@ -1,7 +1,5 @@
 """Names that are only asked for cost a database nothing, on a real one and by a coordinator that is a process."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import asyncpg  # type: ignore[import-untyped]

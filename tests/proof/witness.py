@@ -1,7 +1,5 @@
 """A witness beside the coordinators: the tasks themselves report to it when they begin to process and when they end."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from dataclasses import dataclass, field

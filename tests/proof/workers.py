@@ -1,7 +1,5 @@
 """Workers made of the SDK's own members: each restores in steps, tells the witness what it runs, and comes and goes."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from contextlib import suppress

@@ -2,8 +2,6 @@
 
 # ruff: noqa: ARG002 - a stand-in has the parameters of what it stands in for
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """Stories of a group, played input by input, with the events of each: what tests of events and explanations share."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from unittest.mock import patch
 

@@ -1,7 +1,5 @@
 """A coordinator's clock: the database's, as readings of it tell, on a machine whose own may show anything."""
 
-from __future__ import annotations
-
 import pytest
 
 from batonpass.runtime.clocks import MOVED_MS, UNCERTAIN_MAX_MS, DatabaseClock, MachineClock

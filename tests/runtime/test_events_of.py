@@ -1,7 +1,5 @@
 """What the event stream tells of a story, and that it leaves nothing out that it has a word for."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import datetime
 

@@ -1,7 +1,5 @@
 """At every moment of every story, whatever is not settled says what it waits for."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

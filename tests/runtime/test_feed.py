@@ -1,7 +1,5 @@
 """Whoever follows the event stream gets every event once, in order, wherever it begins."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import AsyncIterator, Sequence

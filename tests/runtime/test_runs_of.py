@@ -1,7 +1,5 @@
 """A task's ownership timeline says the same as the events do, and survives a beginning that is missing."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

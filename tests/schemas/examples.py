@@ -1,7 +1,5 @@
 """A body for each schema: those that docs/protocol.md shows, and others."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from tests.protocol_page import BODIES

@@ -1,7 +1,5 @@
 """Bodies of the calls that look back or explain: a handover of 0_5 from m1 to m3, and what is said of it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 AT = "2026-03-01T12:00:00.000Z"

@@ -1,7 +1,5 @@
 """The schemas say what docs/protocol.md says: what it shows is accepted, and what it rules out is not."""
 
-from __future__ import annotations
-
 import copy
 from dataclasses import fields
 from typing import Any

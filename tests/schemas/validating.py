@@ -1,7 +1,5 @@
 """Holding a body against a schema of the package, for any test that has one."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import Any

@@ -1,7 +1,5 @@
 """Quiet worlds for tests: a group of equal workers, a whole wire, and no events but those that a test brings."""
 
-from __future__ import annotations
-
 from batonpass.core.state.model import Subtopology, Topology
 from batonpass.simulate.plan import WorkerPlan, WorldPlan
 from batonpass.simulate.run import why_not_at_rest

@@ -1,7 +1,5 @@
 """How hot the hottest member was, counted from records alone, is what the group itself would say at every instant."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What the simulator puts between the worker's machine and the core: the service's own codec, there and back."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

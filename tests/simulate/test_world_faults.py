@@ -1,7 +1,5 @@
 """Worlds full of faults keep every law; and each law, broken on purpose in the code under test, is seen to break."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import cast

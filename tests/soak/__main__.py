@@ -6,8 +6,6 @@ freezes for longer than its lease. What a database keeps for days is kept for a 
 and draws what there is. The exit code is 1 when something grows, or when an answer or a law was wrong. On Linux.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import contextlib

@@ -1,7 +1,5 @@
 """What a soak measures, and the rule by which a measure counts as one that grows."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from enum import Enum
 from statistics import median

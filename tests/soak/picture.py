@@ -1,7 +1,5 @@
 """A picture of all measures of a soak, one small chart each: SVG, drawn here, with nothing to fetch."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from html import escape
 from typing import Final

@@ -1,7 +1,5 @@
 """Where a soak takes place: a database, a broker, two coordinators, a dashboard and a load, in one folder."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Mapping

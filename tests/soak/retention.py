@@ -1,7 +1,5 @@
 """Has the database forget within minutes what it keeps for days: the same upkeep, by a clock that is days ahead."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Final

@@ -1,7 +1,5 @@
 """Takes the measures of everything that runs: of processes, the database, folders, and what coordinators say."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import time

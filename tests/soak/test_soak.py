@@ -1,7 +1,5 @@
 """The soak sees what it is for: what grows is found, what only comes and goes is not, and its parts work."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 from pathlib import Path

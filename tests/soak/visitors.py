@@ -1,7 +1,5 @@
 """Callers that come and go during a soak: operators, followers, strangers, groups for a while, broken connections."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import random

@@ -1,7 +1,5 @@
 """Workers that come and go all the time: processes of a real job, and members of the SDK in this process."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 import shutil

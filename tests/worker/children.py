@@ -1,7 +1,5 @@
 """Children that a test forks."""
 
-from __future__ import annotations
-
 import os
 import socket
 import stat

@@ -1,7 +1,5 @@
 """A coordinator for tests whose records outlive it: `python -m tests.worker.durable_coordinator PORT FILE`."""
 
-from __future__ import annotations
-
 import asyncio
 import pickle
 import sys

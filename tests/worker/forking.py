@@ -3,8 +3,6 @@
 It prints a line of JSON for what happens, with the process id of the child.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import multiprocessing

@@ -3,8 +3,6 @@
 It prints "waiting" once it handles SIGTERM, or should have long since, and at the end why it ended.
 """
 
-from __future__ import annotations
-
 import asyncio
 import signal
 import sys

@@ -1,7 +1,5 @@
 """Clients that each break the protocol in one way (`python -m tests.worker.mutants NAME`), for the kit to find out."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Coordinators and workers as processes of their own, over real sockets."""
 
-from __future__ import annotations
-
 import json
 import re
 import signal

@@ -1,7 +1,5 @@
 """Workers that write down their instructions, and object when two of them run one task."""
 
-from __future__ import annotations
-
 import asyncio
 import functools
 from collections.abc import Callable, Coroutine

@@ -5,8 +5,6 @@ the protocol calls free, so a member that breaks its side runs a task which the 
 order, late, twice or not at all.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from tests.worker.scripted import answer, assignment, problem

@@ -1,7 +1,5 @@
 """A worker whose wire and clock are a script: the test says what arrives when, and reads what came of it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 

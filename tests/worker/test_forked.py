@@ -1,7 +1,5 @@
 """Sockets of the SDK and the children that a worker forks: a copy in a child keeps no connection open."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import os

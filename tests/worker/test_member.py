@@ -1,7 +1,5 @@
 """A member of a real group: it joins, its callbacks are called in order, and it goes in good order."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,7 +1,5 @@
 """The public names, their arguments, and what they need."""
 
-from __future__ import annotations
-
 import dataclasses
 import ssl
 import subprocess

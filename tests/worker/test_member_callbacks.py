@@ -1,7 +1,5 @@
 """The worker's own code may hang, raise or be slow: heartbeats go on, and nothing is confirmed that is not true."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import AsyncIterator

@@ -1,7 +1,5 @@
 """How a worker's process ends: signals, applications that shut down, threads."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

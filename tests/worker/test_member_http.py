@@ -1,7 +1,5 @@
 """How requests reach a coordinator, one of several, and what becomes of answers that are none."""
 
-from __future__ import annotations
-
 import asyncio
 import gzip
 from collections.abc import AsyncIterator, Awaitable, Callable

@@ -1,7 +1,5 @@
 """Until when a member believes in its tasks, with the coordinator away, slow, refusing, or the machine asleep."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,7 +1,5 @@
 """A member that knows two real coordinators goes on at the other one, under the same lease, and stops nothing."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from collections.abc import AsyncIterator

@@ -1,7 +1,5 @@
 """Workers and coordinators as processes that are killed, stopped, frozen and started again, over real sockets."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

@@ -1,7 +1,5 @@
 """Signals while a member waits for its join, in an ordinary process and as process 1 of a container."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

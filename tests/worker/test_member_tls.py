@@ -1,7 +1,5 @@
 """Members over TLS: whom they trust, and by which certificate they are known."""
 
-from __future__ import annotations
-
 import asyncio
 import ssl
 from pathlib import Path

@@ -5,8 +5,6 @@ writes come under tokens that never fall, whoever writes them, and in the end ev
 be played again: ids, times, retries and misfortunes all come from its seed.
 """
 
-from __future__ import annotations
-
 import asyncio
 import functools
 import itertools

@@ -1,7 +1,5 @@
 """The member's half of L1, and progress, on a wire without manners (`under_fire`)."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test

@@ -1,7 +1,5 @@
 """What users test their workers with: virtual time, a coordinator in the same process, a line that fails."""
 
-from __future__ import annotations
-
 import asyncio
 import signal
 import socket

@@ -1,7 +1,5 @@
 """The conformance kit lets a good client through, and finds each bad one out."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import subprocess

@@ -1,7 +1,5 @@
 """A member in threads has what a member has: whatever is added to one must be added to the other, or named here."""
 
-from __future__ import annotations
-
 import inspect
 
 import pytest

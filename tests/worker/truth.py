@@ -1,7 +1,5 @@
 """What a worker's process really does with its tasks, whatever its machine believes."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from batonpass.worker.protocol import (

@@ -4,8 +4,6 @@ The coordinator is the smallest that the protocol allows (`reference`), the work
 virtual, and the member's timers fire on time, except while its machine is suspended, when it does nothing at all.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from hypothesis import strategies as st
@@ -74,7 +72,7 @@ class MemberUnderFire(RuleBasedStateMachine):
 
     # --- the member ----------------------------------------------------------------------------------------------
 
-    def do(self, give: Callable[[], list[Instruction]]) -> None:
+    def do(self, give: "Callable[[], list[Instruction]]") -> None:
         """Give the member an input, carry out what it says, and hold what it sends against its promises."""
         before = set(self.truth.works)
         started: set[str] = set()
@@ -124,7 +122,7 @@ class MemberUnderFire(RuleBasedStateMachine):
             for task, work in self.truth.works.items():
                 assert reported(request)[task]["role"] == work.role, "a report says what is"
 
-    def run_until(self, until_ms: int, deliver: Callable[[], None] | None = None) -> None:
+    def run_until(self, until_ms: int, deliver: "Callable[[], None] | None" = None) -> None:
         """Let time pass, with the member's timers on time, and the laws looked at just before each of them."""
         while (wake_ms := self.member.wake_at_ms) is not None and wake_ms <= until_ms:
             self.now_ms = max(self.now_ms, wake_ms - 1)

@@ -3,8 +3,6 @@
 make bench-audit ARGS="--records 100000 --records 1000000"
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import os

@@ -1,7 +1,5 @@
 """What a process and those that it starts cost: seconds on the clock and of the processors, and the most memory."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

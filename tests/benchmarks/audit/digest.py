@@ -1,7 +1,5 @@
 """What an audit came to in a few characters a measure, so that two of them can be held together."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from hashlib import sha256

@@ -1,7 +1,5 @@
 """A day of any size: a few simulated groups, and as many copies of them as are needed, made by the database itself."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cache
 

@@ -1,7 +1,5 @@
 """The audit in a process of its own, as a benchmark runs it: no traces, no what-if, nothing kept."""
 
-from __future__ import annotations
-
 import json
 import sys
 import time

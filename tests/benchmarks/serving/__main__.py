@@ -4,8 +4,6 @@ The server has one core, the callers and Postgres the other. Figures of processo
 than those of the clock. With `--strict` the exit code is 1 when a bar does not hold.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from statistics import median

@@ -4,8 +4,6 @@ It reads the body and answers as many bytes as the service does to a heartbeat; 
 nothing. A long-poll waits until a group, whichever, is deleted.
 """
 
-from __future__ import annotations
-
 import asyncio
 import sys
 from typing import Any

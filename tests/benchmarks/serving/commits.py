@@ -1,7 +1,5 @@
 """What it costs to persist a generation: the first one of a group, and a change of up to a hundred tasks."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import dataclass
 from statistics import median

@@ -4,8 +4,6 @@ The members' requests are spread over the interval of heartbeats, as those of a 
 them would wait for the work of all others, and the loop would stand still for what is load, not a long computation.
 """
 
-from __future__ import annotations
-
 import asyncio
 import tempfile
 import time

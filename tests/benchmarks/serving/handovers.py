@@ -3,8 +3,6 @@
 Beside it, what the machine takes with nothing to decide: two answers of bare ASGI, and two commits of a row.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from dataclasses import dataclass, field
@@ -35,7 +33,7 @@ class Player:
     news: asyncio.Event = field(default_factory=asyncio.Event)
 
     @classmethod
-    async def join(cls, server: Server, path: str) -> Player:
+    async def join(cls, server: Server, path: str) -> "Player":
         """Join, and begin to listen."""
         player = cls(server, path, await Wire.open(server.port), await Wire.open(server.port))
         player.take(await player.beats.ask(server.request("PUT", path, b"{}")))

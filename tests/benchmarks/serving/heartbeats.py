@@ -1,7 +1,5 @@
 """Heartbeats a second and their latency, beside bare ASGI on the same bodies in turns, and at a steady rate."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Ten thousand parked long-polls: what each of them occupies, and how long it takes to answer them all."""
 
-from __future__ import annotations
-
 import asyncio
 import resource
 import time

@@ -1,7 +1,5 @@
 """A group of members that one process plays: they join, take what they are given, and report it as running."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Sequence

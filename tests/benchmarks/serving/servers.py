@@ -1,7 +1,5 @@
 """The processes that are measured: a coordinator on an embedded Postgres, and the bare yardstick."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import subprocess

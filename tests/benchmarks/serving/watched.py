@@ -4,8 +4,6 @@ Run as a process of its own, with the file to write to as its argument. A stack 
 of the interpreter (``faulthandler``), so that it shows also what keeps this lock.
 """
 
-from __future__ import annotations
-
 import asyncio
 import faulthandler
 import json

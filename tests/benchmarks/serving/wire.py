@@ -1,7 +1,5 @@
 """A client that costs little: one request at a time on a connection, no more of HTTP than is answered here."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Mapping
 from typing import NamedTuple, cast
@@ -25,7 +23,7 @@ class Wire(asyncio.Protocol):
         self._received = b""
 
     @classmethod
-    async def open(cls, port: int) -> Wire:
+    async def open(cls, port: int) -> "Wire":
         """Connect to a port of this machine."""
         _, wire = await asyncio.get_running_loop().create_connection(cls, "127.0.0.1", port)
         return wire

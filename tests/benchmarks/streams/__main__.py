@@ -1,7 +1,5 @@
 """`make compare-streams`: run every scenario with every arm, and write down what it came to."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -7,8 +7,6 @@ set-up share an application, so that most of them take no longer than what they 
 them: an order that any of them had lost or doubled is in it.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import itertools

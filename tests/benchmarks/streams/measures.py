@@ -1,7 +1,5 @@
 """What a run came to: who ran which task, and for how long nobody did."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """What stands between instances and their coordinator, and fails as it is told to."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import socket

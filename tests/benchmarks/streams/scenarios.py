@@ -1,7 +1,5 @@
 """Who decides about a job, what is done to it, and how one run of the two goes."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import time
@@ -78,7 +76,7 @@ class Scenario:
 
     name: str
     what: str
-    act: Callable[[Run], None]
+    act: "Callable[[Run], None]"
     instances: int = 3
     standbys: int = 0
     session_s: int | None = None

@@ -1,7 +1,5 @@
 """Where a job of Kafka Streams is compared: a broker, a coordinator on a database, and an application's instances."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal
@@ -51,7 +49,7 @@ class Stage:
     url: str
 
     @contextmanager
-    def application(self, name: str, group_settings: Mapping[str, object]) -> Iterator[Application]:
+    def application(self, name: str, group_settings: Mapping[str, object]) -> "Iterator[Application]":
         """An application that nobody has heard of, with topics and no instance; whatever it starts is ended.
 
         ``group_settings`` are those that the broker has for the group, where it assigns.

@@ -1,7 +1,5 @@
 """The faults can be told apart, the relay fails as it says, and every fault that a job does not bear is named."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import httpx2 as httpx

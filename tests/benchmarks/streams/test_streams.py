@@ -1,7 +1,5 @@
 """What the comparison measures is what it says, and what documents show of it is what its file says."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

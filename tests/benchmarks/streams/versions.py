@@ -6,8 +6,6 @@ Each version runs with the same classes of the plug-in, and an instance is close
 it leave its group. The session is 12 s: who has left is missed at once, who has not only after that.
 """
 
-from __future__ import annotations
-
 import argparse
 import subprocess
 import sys

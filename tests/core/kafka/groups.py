@@ -1,7 +1,5 @@
 """Groups as Kafka's own tests describe them, put before the dry run, and what makes a plan valid."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping
 

@@ -5,8 +5,6 @@ are state on disk. Kafka's ``stable`` is our ``not probing_needed``. Kafka runs 
 as well; ours has none for actives (decision record 0002).
 """
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -1,7 +1,5 @@
 """The records on Kafka's defects and invariants name tests: each of them exists, and no row is without one."""
 
-from __future__ import annotations
-
 import ast
 import re
 from pathlib import Path

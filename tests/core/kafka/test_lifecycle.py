@@ -1,7 +1,5 @@
 """The life of a move, after the broker's own lifecycle tests of 2026: reports, thresholds, budgets, changes."""
 
-from __future__ import annotations
-
 from tests.core.relay import COLD_LAG, Relay, moved
 from tests.core.scene import Scene, copy, topology
 

@@ -1,7 +1,5 @@
 """Kafka's tests around its assignor: what is read, what is withheld, what happens when something cannot be read."""
 
-from __future__ import annotations
-
 from tests.core.kafka.groups import active, client, config, counts, plan, standby, warmup
 from tests.core.relay import Relay
 from tests.core.scene import Scene, copy, restoring, running, topology

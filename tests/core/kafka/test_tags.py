@@ -3,8 +3,6 @@
 Where a case says nothing else, ours does as Kafka does.
 """
 
-from __future__ import annotations
-
 from itertools import product
 
 import pytest

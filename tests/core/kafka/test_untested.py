@@ -1,7 +1,5 @@
 """What nobody tests in Kafka, and what its weaknesses suggest: ping-pong, stalls, flaps, clocks, restarts."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 

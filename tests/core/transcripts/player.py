@@ -20,8 +20,6 @@ The notation, a line each; whatever does not begin with ``#`` or ``>`` is writte
     > where is everything?
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A decision in words: what its sender is answered, what is recorded, who is told what, and why."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple, assert_never
 

@@ -5,8 +5,6 @@ client's next transaction, right before a request that is named. It comes over a
 the broker's answer to it is known.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Several workers of a job in virtual time; the same story gives the same on a real broker."""
 
-from __future__ import annotations
-
 import asyncio
 import uuid
 from collections.abc import Callable

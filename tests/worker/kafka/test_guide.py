@@ -1,7 +1,5 @@
 """The worker guide's way from an aiokafka application to workers and back, on a real broker."""
 
-from __future__ import annotations
-
 import asyncio
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """A broker's quota on what restores: it slows down a member that restores much, and no handover."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 from pathlib import Path

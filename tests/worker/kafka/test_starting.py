@@ -1,7 +1,5 @@
 """Clients whose start is cut short: nothing stays connected that nobody closes."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import warnings

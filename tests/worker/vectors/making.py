@@ -1,7 +1,5 @@
 """Make vectors out of scenes: play each three times, to see how much the jitter of retries moves its times."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Play a vector on the SDK's machine: events in, and what comes out at which time (docs/vectors/README.md)."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path

@@ -3,8 +3,6 @@
 Times are milliseconds since the worker started. The coordinator wants a heartbeat every 3 s, and a lease lasts 10 s.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Self
 

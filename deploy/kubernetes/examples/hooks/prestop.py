@@ -8,8 +8,6 @@ none of them, and else restarts; that asks the API server, for which the pod's a
 wrong, the pod is stopped all the same, so the exit code is always 0 and the words go to the container's log.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import ssl

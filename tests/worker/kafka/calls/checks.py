@@ -1,7 +1,5 @@
 """What has to be true of a story, whatever has failed in it."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import re

@@ -1,7 +1,5 @@
 """Calls that fail: which, how, and where a worker's calls to store, disk, broker and coordinator are met."""
 
-from __future__ import annotations
-
 import asyncio
 import functools
 import inspect

@@ -1,7 +1,5 @@
 """What is true of a job, read from its topics by a consumer that knows nothing of the workers."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections import Counter

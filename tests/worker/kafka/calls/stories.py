@@ -4,8 +4,6 @@ It is told towards facts (what was processed, who owns the task, which copy has 
 goes on in whatever way the workers do.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Tells stories, many at the same time, on one broker and one event loop."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import itertools

@@ -1,7 +1,5 @@
 """A worker of a story: a real member with the Kafka runtime, whose calls, copies and reports are seen."""
 
-from __future__ import annotations
-
 import asyncio
 import contextvars
 import gc
@@ -54,7 +52,7 @@ class World:
     said: list[Said] = field(default_factory=list)
 
 
-def watched(worker: Worker) -> type[Task]:
+def watched(worker: "Worker") -> type[Task]:
     """Return the tasks of a worker, whose reports are seen."""
 
     class Watched(Task):
