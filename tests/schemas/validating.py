@@ -8,6 +8,7 @@ from jsonschema import Draft202012Validator
 from referencing import Registry, Resource
 
 from batonpass import schemas
+from batonpass.runtime.events import EventType
 
 RESOURCES = [(schemas.URN + name, Resource.from_contents(schemas.load(name))) for name in schemas.names()]
 REGISTRY: Registry[Any] = Registry().with_resources(RESOURCES)
@@ -65,3 +66,12 @@ def _of_key(schema: Any, key: str) -> list[Any]:
     if key in schema.get("properties", {}):
         return [schema["properties"][key]]
     return [schema["additionalProperties"]] if schema.get("additionalProperties") not in (None, False) else []
+
+
+def bodies_of_events() -> dict[EventType, tuple[str, ...]]:
+    """Return the fields that the body of each type of event has."""
+    named = {
+        rule["if"]["properties"]["type"]["const"]: tuple(rule["then"]["properties"]["body"]["required"])
+        for rule in schemas.load("event")["allOf"]
+    }
+    return {kind: named.get(kind.value, ()) for kind in EventType}
