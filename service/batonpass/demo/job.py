@@ -17,6 +17,7 @@ from batonpass.worker.kafka import Context, KafkaConnection, Subtopology
 STATE_BYTES: Final = 200
 """A total and other data of a customer: as large as in the comparable measurement of Kafka Streams."""
 
+LOG_FORM: Final = "%(asctime)s %(levelname)s %(message)s"
 STORE: Final = "totals"
 PART: Final = "0"
 

@@ -11,9 +11,9 @@ import sys
 
 from aiokafka import AIOKafkaProducer
 
-from batonpass.demo.job import Job, connection, customer
-from batonpass.demo.logs import configure
-from batonpass.terminal import say
+from batonpass.demo.job import LOG_FORM, Job, connection, customer
+from batonpass.terminal import log_to_stderr, say
+from batonpass.worker.kafka.said import write_once
 
 TICK_S = 0.02
 BACKLOG_MAX_S = 1.0
@@ -77,6 +77,7 @@ async def work(job: Job, seed: int) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     load = Load(job, seed)
+    write_once(load)
     say(json.dumps({"event": "begun"}))
     await load.run(stop)
     say(json.dumps({"event": "ended", "taken": load.taken, "refused": load.refused}))
@@ -85,7 +86,7 @@ async def work(job: Job, seed: int) -> int:
 
 def main() -> int:
     """Run the load that the command line describes."""
-    configure()
+    log_to_stderr("WARNING", LOG_FORM)
     return asyncio.run(work(Job.from_words(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 1))
 
 

@@ -21,8 +21,7 @@ from typing import Any, Self
 import uvicorn
 
 from batonpass import terminal
-from batonpass.demo.job import STORE, Job, connection, customer, read_state, subtopology
-from batonpass.demo.logs import configure
+from batonpass.demo.job import LOG_FORM, STORE, Job, connection, customer, read_state, subtopology
 from batonpass.worker import Exit, Member, OnLeaseLost, Task
 from batonpass.worker.kafka import ActiveOptions, KafkaRuntime, RocksMemory, RocksStore
 from batonpass.worker.own_folder import MemberIds, sole_user_of
@@ -218,7 +217,7 @@ def main() -> int:
     # Until the member runs: the cluster is asked about state on disk before that.
     signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
     order = Order.from_words(sys.argv[1])
-    configure()
+    terminal.log_to_stderr("WARNING", LOG_FORM)
     keep_heap_small()
     try:
         with sole_user_of(Path(order.folder)) as ids:
