@@ -83,13 +83,19 @@ def decide(  # noqa: PLR0917 - the state, the inputs, the time, and the two thin
 
 
 def _apply_all(draft: DecisionDraft, inputs: Sequence[i.Input]) -> tuple[list[Reply], bool, set[TaskId] | None]:
-    """Apply every input. Return the outcome of each, whether any is news, and of which tasks (None: all)."""
+    """Apply every input. Return the outcome of each, whether any is news, and of which tasks (None: all).
+
+    A handler raises its refusal. That is its outcome: what it has recorded by then stands.
+    """
     outcomes: list[Reply] = []
     is_news = is_about_all = False
     concerned = set[TaskId]()
     for item in inputs:
         before, known = draft.soft, len(draft.records)
-        outcome = _handle(draft, item)
+        try:
+            outcome = _handle(draft, item)
+        except ProtocolError as refused:
+            outcome = refused.with_traceback(None)
         outcomes.append(outcome)
         sender = item.member_id if isinstance(item, _OF_A_MEMBER) else None
         member = draft.group.members.get(sender) if sender is not None else None
@@ -102,7 +108,7 @@ def _apply_all(draft: DecisionDraft, inputs: Sequence[i.Input]) -> tuple[list[Re
 
 def _handle(draft: DecisionDraft, item: i.Input) -> Reply:
     if not draft.group.declared and isinstance(item, _FOR_A_GROUP):
-        return UnknownGroup(f"no group {draft.group.id!r} is declared")
+        raise UnknownGroup(f"no group {draft.group.id!r} is declared")
     is_streams = draft.group.declared and draft.group.config.kafka_streams
     if not is_streams or not isinstance(item, i.Tick | i.Join | i.Heartbeat | i.Leave):
         handle = cast("Callable[[DecisionDraft, i.Input], Reply]", HANDLERS[type(item)])
@@ -113,7 +119,7 @@ def _handle(draft: DecisionDraft, item: i.Input) -> Reply:
     message = (
         f"the members of group {draft.group.id!r} are those of a Kafka Streams application; Kafka says who they are"
     )
-    return InvalidRequest(message, errors=[("path.group", message)])
+    raise InvalidRequest(message, errors=[("path.group", message)])
 
 
 _OF_A_MEMBER: Final = i.Join | i.Heartbeat | i.PollOpened

@@ -39,7 +39,7 @@ from batonpass.core.handover.turns import give_way
 from batonpass.core.handover.view import View
 from batonpass.core.state import records as r
 from batonpass.core.state.application import others_refusals
-from batonpass.core.state.errors import InvalidRequest, ProtocolError, TooLarge
+from batonpass.core.state.errors import InvalidRequest, TooLarge
 from batonpass.core.state.ids import InstanceId, MemberId, TaskId
 from batonpass.core.state.inputs import Heartbeat, Join, OtherAssignment, RefusedRebalance, StreamsRebalance
 from batonpass.core.state.model import ActiveState, Cause, Group, Member, Role, Task, Topology
@@ -67,11 +67,8 @@ OTHER_ASSIGNOR = "other-assignor"
 
 def rebalance(draft: DecisionDraft, item: StreamsRebalance) -> Reply:
     """Take in the leader's report of a rebalance, and answer with the assignment of every process."""
-    try:
-        # Everything that may be refused comes before the first record.
-        config, topology = _checked(draft, item)
-    except ProtocolError as refused:
-        return refused
+    # Everything that may be refused comes before the first record.
+    config, topology = _checked(draft, item)
     if draft.soft.refused is not None and not draft.soft.refused.is_another:
         draft.soft = draft.soft._replace(refused=None)
     _declare(draft, config, topology)

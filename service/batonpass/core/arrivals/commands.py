@@ -15,7 +15,6 @@ from batonpass.core.state.errors import (
     InvalidTopology,
     PreconditionFailed,
     PreconditionRequired,
-    ProtocolError,
     TooLarge,
     UnknownGroup,
     UnknownMember,
@@ -45,20 +44,17 @@ def declare(draft: DecisionDraft, item: GroupDeclaration) -> Reply:
     A change needs the revision that the caller has read. Nothing is recorded if nothing changes.
     """
     group = draft.group
-    try:
-        if not group.declared:
-            if item.if_match is not None:
-                return PreconditionFailed(f"group {group.id!r} is not declared; send no If-Match to create it")
-            return _create(draft, item)
-        if item.if_match is None:
-            return PreconditionRequired(f"group {group.id!r} exists; send If-Match with its ETag to change it")
-        if item.if_match != group.revision:
-            return PreconditionFailed(f"group {group.id!r} has changed since; read it again and send its present ETag")
-        topology = _topology_said(item, group)
-        config = _config_said(item, group.config)
-        require_size(draft, topology)
-    except ProtocolError as refused:
-        return refused
+    if not group.declared:
+        if item.if_match is not None:
+            raise PreconditionFailed(f"group {group.id!r} is not declared; send no If-Match to create it")
+        return _create(draft, item)
+    if item.if_match is None:
+        raise PreconditionRequired(f"group {group.id!r} exists; send If-Match with its ETag to change it")
+    if item.if_match != group.revision:
+        raise PreconditionFailed(f"group {group.id!r} has changed since; read it again and send its present ETag")
+    topology = _topology_said(item, group)
+    config = _config_said(item, group.config)
+    require_size(draft, topology)
     if redeclare(draft, topology, config):
         draft.schedule("topology" if topology != group.topology else "config")
     return Declared(created=False, revision=draft.group.revision, warnings=warnings_of(draft.policy, config))
@@ -151,14 +147,14 @@ def delete(draft: DecisionDraft, item: GroupDeletion) -> Reply:
     """
     group = draft.group
     if not group.declared and draft.soft.refused is None:
-        return UnknownGroup(f"no group {group.id!r} is declared")
+        raise UnknownGroup(f"no group {group.id!r} is declared")
     application = application_of(group, draft.soft, draft.now_ms)
     if group.members and not item.force and (application is None or not application.is_silent):
         names = ", ".join(sorted(group.members)[:10])
         way_out = "let them leave"
         if application is not None:
             way_out = f"stop the application and wait {duration(application.silent_in_ms)} (protocol 14.8)"
-        return GroupNotEmpty(
+        raise GroupNotEmpty(
             f"group {group.id!r} has members ({len(group.members)}: {names}); {way_out}, or use force=true"
         )
     # Only members of the group and unreleased members can be running a task. Those of an application have no lease.
@@ -181,10 +177,7 @@ def partition_counts(draft: DecisionDraft, item: PartitionCounts) -> Reply:
         return Done()
     topology = with_partitions(group.topology, item.partitions)
     if group.declared and topology != group.topology:
-        try:
-            require_size(draft, topology)
-        except ProtocolError as refused:
-            return refused
+        require_size(draft, topology)
         draft.record(r.TopologyChanged(topology))
         draft.schedule("partitions")
     return Done()
@@ -194,7 +187,7 @@ def pause(draft: DecisionDraft, item: PauseRequest) -> Reply:
     expires_ms = item.expires_ms if item.for_ms is None else draft.now_ms + item.for_ms
     if expires_ms is not None and expires_ms <= draft.now_ms:
         message = "expires_at lies in the past"
-        return InvalidRequest(message, errors=[("expires_at", message)])
+        raise InvalidRequest(message, errors=[("expires_at", message)])
     draft.record(r.Paused(Pause(item.scope, item.reason, draft.now_ms, expires_ms)))
     return Done()
 
@@ -219,11 +212,9 @@ def probe(_draft: DecisionDraft, _item: ProbeRequest) -> Reply:
 def pin(draft: DecisionDraft, item: PinRequest) -> Reply:
     """Pin a task to a member, so that it stays or moves (warm) there; or remove the pin."""
     group = draft.group
-    refused = _no_such_task(draft, item.task)
-    if refused is not None:
-        return refused
+    _require_task(draft, item.task)
     if item.member_id is not None and item.member_id not in group.members:
-        return UnknownMember(f"group {group.id!r} has no member {item.member_id!r} to pin task {item.task} to")
+        raise UnknownMember(f"group {group.id!r} has no member {item.member_id!r} to pin task {item.task} to")
     if group.tasks[item.task].marks.pin != item.member_id:
         draft.record(r.TaskPinned(item.task, item.member_id))
         draft.schedule("pin")
@@ -232,9 +223,7 @@ def pin(draft: DecisionDraft, item: PinRequest) -> Reply:
 
 def release(draft: DecisionDraft, item: ReleaseRequest) -> Reply:
     """Forget a task's failures, so that a parked task is tried again and no member is avoided for it."""
-    refused = _no_such_task(draft, item.task)
-    if refused is not None:
-        return refused
+    _require_task(draft, item.task)
     task = draft.group.tasks[item.task]
     if task.marks.parked or draft.view().avoided_for(task):
         draft.record(r.TaskUnparked(item.task))
@@ -250,14 +239,13 @@ def trust(draft: DecisionDraft, item: TrustRequest) -> Reply:
     group, member_id = draft.group, item.member_id
     instance_id = None if member_id in group.members else instance_named(group, member_id)
     if not group.declared or (member_id not in group.members and instance_id is None):
-        return refusal(group, member_id)
+        raise refusal(group, member_id)
     present_id = None if instance_id is None else group.instances.get(instance_id)
     draft.record(r.MemberTrusted(member_id, instance_id) if present_id is None else r.MemberTrusted(present_id))
     draft.schedule("member-trusted")
     return Done()
 
 
-def _no_such_task(draft: DecisionDraft, task: str) -> ProtocolError | None:
+def _require_task(draft: DecisionDraft, task: str) -> None:
     if task not in draft.group.table.index_of:
-        return InvalidRequest(no_such_task(draft.group, task), errors=[("task", "there is no such task")])
-    return None
+        raise InvalidRequest(no_such_task(draft.group, task), errors=[("task", "there is no such task")])

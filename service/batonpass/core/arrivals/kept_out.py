@@ -7,7 +7,7 @@ joins meanwhile is a member, drains from its start, and gets nothing, not even a
 
 from batonpass.core.handover.decision_draft import DecisionDraft
 from batonpass.core.state import records as r
-from batonpass.core.state.errors import InvalidRequest, LimitExceeded, ProtocolError
+from batonpass.core.state.errors import InvalidRequest, LimitExceeded
 from batonpass.core.state.ids import InstanceId, MemberId
 from batonpass.core.state.inputs import DrainRequest, Eviction
 from batonpass.core.state.model import Drain, Group, KeptOut, Member
@@ -39,11 +39,17 @@ def run_named(group: Group, item: DrainRequest | Eviction) -> Member | None:
     return None if present_id is None else group.members[present_id]
 
 
-def keep_out(draft: DecisionDraft, item: DrainRequest | Eviction) -> ProtocolError | None:
-    """Keep the instance of a member out, as the command says. Return the refusal if that is not possible."""
+def keep_out(draft: DecisionDraft, item: DrainRequest | Eviction) -> None:
+    """Keep the instance of a member out, if the command says so.
+
+    Raises:
+        InvalidRequest, LimitExceeded: when that is not possible.
+    """
     if not item.until_undone:
-        message = "for_ms says how long until_undone lasts; say until_undone=true with it"
-        return None if item.for_ms is None else InvalidRequest(message, errors=[("query.for_ms", message)])
+        if item.for_ms is not None:
+            message = "for_ms says how long until_undone lasts; say until_undone=true with it"
+            raise InvalidRequest(message, errors=[("query.for_ms", message)])
+        return
     group = draft.group
     instance_id = instance_named(group, item.member_id)
     if instance_id is None:
@@ -51,14 +57,13 @@ def keep_out(draft: DecisionDraft, item: DrainRequest | Eviction) -> ProtocolErr
             f"{item.member_id!r} names no instance: until_undone needs an instance_id, by which the next run of a member "
             "is known; join with one, or leave until_undone out, and the command holds for this run only"
         )
-        return InvalidRequest(message, errors=[("query.until_undone", message)])
+        raise InvalidRequest(message, errors=[("query.until_undone", message)])
     known = group.kept_out.get(instance_id)
     if known is None and len(group.kept_out) >= draft.policy.max_members:
-        return LimitExceeded(f"group {group.id!r} keeps {len(group.kept_out)} instances out, which is the limit")
+        raise LimitExceeded(f"group {group.id!r} keeps {len(group.kept_out)} instances out, which is the limit")
     since_ms = draft.now_ms if known is None else known.since_ms
     until_ms = None if item.for_ms is None else draft.now_ms + item.for_ms
     draft.record(r.InstanceKeptOut(instance_id, since_ms, until_ms))
-    return None
 
 
 def kept_out_of(group: Group, member: Member) -> KeptOut | None:

@@ -17,7 +17,7 @@ from batonpass.core.arrivals.reports import disprove_death, measurement
 from batonpass.core.handover.decision_draft import DecisionDraft
 from batonpass.core.handover.lag import measured_report
 from batonpass.core.state import records as r
-from batonpass.core.state.errors import Gone, InstanceIdInUse, InvalidRequest, LimitExceeded, ProtocolError
+from batonpass.core.state.errors import Gone, InstanceIdInUse, InvalidRequest, LimitExceeded
 from batonpass.core.state.ids import MemberId
 from batonpass.core.state.inputs import DrainRequest, DrainReversal, Eviction, Join, Leave
 from batonpass.core.state.model import Cause, Member, Unreleased
@@ -39,19 +39,17 @@ def join(draft: DecisionDraft, item: Join) -> Reply:
     """
     group = draft.group
     if not group.declared:
-        return refusal(group, item.member_id)
+        raise refusal(group, item.member_id)
     present = group.members.get(item.member_id)
     if present is not None and present.away_until_ms is None:
         return _answer_repeated_join(draft, present)
     if item.member_id in draft.soft.left_before_joining:
-        return Gone(f"member {item.member_id!r} left before its join arrived; join with a new id")
+        raise Gone(f"member {item.member_id!r} left before its join arrived; join with a new id")
     if present is not None or item.member_id in group.gone:
-        return Gone(f"member id {item.member_id!r} was used before; join with a new id")
+        raise Gone(f"member id {item.member_id!r} was used before; join with a new id")
     predecessors = _predecessors(draft, item)
-    if isinstance(predecessors, ProtocolError):
-        return predecessors
     if not predecessors and len(group.members) >= draft.policy.max_members:
-        return LimitExceeded(
+        raise LimitExceeded(
             f"group {group.id!r} has {len(group.members)} members, the limit is {draft.policy.max_members}"
         )
     is_first = not group.members
@@ -96,12 +94,16 @@ def _new_member(draft: DecisionDraft, item: Join) -> Member:
     )
 
 
-def _predecessors(draft: DecisionDraft, item: Join) -> list[Member] | ProtocolError:
-    """Return the members whose place the newcomer takes: the one in ``replaces``, and the holder of its instance id."""
+def _predecessors(draft: DecisionDraft, item: Join) -> list[Member]:
+    """Return the members whose place the newcomer takes: the one in ``replaces``, and the holder of its instance id.
+
+    Raises:
+        InstanceIdInUse: when the holder is alive, or ``replaces`` names a run of another instance.
+    """
     group = draft.group
     replaced = group.members.get(item.replaces) if item.replaces is not None else None
     if replaced is not None and replaced.instance_id is not None and replaced.instance_id != item.instance_id:
-        return InstanceIdInUse(
+        raise InstanceIdInUse(
             f"replaces names member {replaced.id!r}, a run of instance {replaced.instance_id!r}; "
             "it can only be replaced by that instance",
             retry_after_ms=_lease_left_ms(draft, replaced),
@@ -111,7 +113,7 @@ def _predecessors(draft: DecisionDraft, item: Join) -> list[Member] | ProtocolEr
     if holder is None or holder.away_until_ms is not None or holder is replaced or item.takeover:
         predecessors = [replaced] if replaced is not None else []
         return [*predecessors, holder] if holder is not None and holder is not replaced else predecessors
-    return InstanceIdInUse(
+    raise InstanceIdInUse(
         f"instance {item.instance_id!r} is held by live member {holder.id!r}; "
         "wait for its lease, or join with takeover if it is dead",
         retry_after_ms=_lease_left_ms(draft, holder),
@@ -195,10 +197,10 @@ def leave(draft: DecisionDraft, item: Leave) -> Reply:
     member = group.present_member(item.member_id)
     if member is None:
         disprove_death(draft, item.member_id)
-        return refusal(group, item.member_id)
+        raise refusal(group, item.member_id)
     if item.restart and member.instance_id is None:
         message = "mode=restart needs a member that joined with an instance_id; leave without it"
-        return InvalidRequest(message, errors=[("mode", message)])
+        raise InvalidRequest(message, errors=[("mode", message)])
     grace_ms = group.config.rejoin_grace_ms
     if item.restart and grace_ms > 0 and member.drain is None:
         draft.record(r.MemberAway(member.id, draft.now_ms + grace_ms, draft.now_ms))
@@ -237,14 +239,12 @@ def evict(draft: DecisionDraft, item: Eviction) -> Reply:
     group = draft.group
     member = run_named(group, item)
     if not group.declared:
-        return refusal(group, item.member_id)
+        raise refusal(group, item.member_id)
     if member is None and (not item.until_undone or instance_named(group, item.member_id) is None):
         if item.dead and release(draft, lambda entry: entry.member_id == item.member_id):
             return Done()
-        return refusal(group, item.member_id)
-    refused = keep_out(draft, item)
-    if refused is not None:
-        return refused
+        raise refusal(group, item.member_id)
+    keep_out(draft, item)
     is_dead = item.dead and member is not None and member.id == item.member_id
     if item.dead and not is_dead:
         release(draft, lambda entry: entry.member_id == item.member_id)
@@ -266,10 +266,8 @@ def drain(draft: DecisionDraft, item: DrainRequest) -> Reply:
     member = run_named(group, item)
     is_there = group.declared and member is not None and member.away_until_ms is None
     if not is_there and (not group.declared or not item.until_undone or instance_named(group, item.member_id) is None):
-        return refusal(group, item.member_id)
-    refused = keep_out(draft, item)
-    if refused is not None:
-        return refused
+        raise refusal(group, item.member_id)
+    keep_out(draft, item)
     now_ms = draft.now_ms
     if member is None or not is_there:
         if member is not None:
@@ -294,7 +292,7 @@ def undrain(draft: DecisionDraft, item: DrainReversal) -> Reply:
         let_in(draft, instance_id, "undrain")
         return Done()
     if member is None:
-        return refusal(group, item.member_id)
+        raise refusal(group, item.member_id)
     if member.drain is not None:
         draft.record(r.DrainCancelled(member.id))
         draft.schedule("undrain")

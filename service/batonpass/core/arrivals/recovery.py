@@ -42,17 +42,20 @@ def knows_more_than_the_log(group: Group, member: Member, epoch: int, reports: M
     )
 
 
-def believe(draft: DecisionDraft, member: Member, item: Heartbeat) -> InvalidRequest | None:
+def believe(draft: DecisionDraft, member: Member, item: Heartbeat) -> None:
     """Recover after a heartbeat that is ahead of the log: raise epochs and tokens, hold grants, ask for full reports.
 
     The member's epoch becomes the one that it reports. Its assignment in the log is outdated and must not be sent to
-    it. Its next assignment, at the next epoch, is made from its own full report (``adopt``). Returns the refusal of an
-    epoch that cannot be believed. Tokens that cannot are left out before (``without_implausible_tokens``).
+    it. Its next assignment, at the next epoch, is made from its own full report (``adopt``). Tokens that
+    cannot be believed are left out before (``without_implausible_tokens``).
+
+    Raises:
+        InvalidRequest: for an epoch that cannot be believed.
     """
     if item.member_epoch > member.epoch + PLAUSIBLE_LEAP_MAX:
         # No store can have lost so many commits. The numbers are stored with 64 bits, so there would be no room above.
         reason = f"{item.member_epoch} is more than {PLAUSIBLE_LEAP_MAX} above the epoch that is known, {member.epoch}"
-        return InvalidRequest(f"member_epoch: {reason}", errors=[("member_epoch", reason)])
+        raise InvalidRequest(f"member_epoch: {reason}", errors=[("member_epoch", reason)])
     begun = draft.group.recovering_until_ms > draft.now_ms
     _hold_grants(
         draft, f"member {member.id} reports epoch {item.member_epoch} or a token above ours; the log has {member.epoch}"
@@ -65,7 +68,6 @@ def believe(draft: DecisionDraft, member: Member, item: Heartbeat) -> InvalidReq
     known = draft.member_soft(member.id)
     if known is not None:
         draft.set_member_soft(member.id, replace(known, full=False, reports={}))
-    return None
 
 
 def without_implausible_tokens(group: Group, item: Heartbeat) -> tuple[Heartbeat, tuple[tuple[str, str], ...]]:

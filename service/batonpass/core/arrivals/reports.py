@@ -27,7 +27,7 @@ from batonpass.core.handover.lag import (
     measured_report,
 )
 from batonpass.core.state import records as r
-from batonpass.core.state.errors import ProtocolError, StaleMemberEpoch, TooLarge
+from batonpass.core.state.errors import StaleMemberEpoch, TooLarge
 from batonpass.core.state.failures import blamed, faults_in_words, host_of
 from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.inputs import EndOffsets, Heartbeat, Join
@@ -42,13 +42,13 @@ def heartbeat(draft: DecisionDraft, item: Heartbeat) -> Reply:
     group = draft.group
     member = group.present_member(item.member_id)
     if member is None:
-        refused: ProtocolError = refusal(group, item.member_id)
+        refused = refusal(group, item.member_id)
         notice_lost_join(draft, item)
         disprove_death(draft, item.member_id)
-        return refused
+        raise refused
     if item.tasks is not None and len(item.tasks) > draft.policy.max_tasks_per_heartbeat:
         limit = draft.policy.max_tasks_per_heartbeat
-        return TooLarge(f"a heartbeat may report {limit} tasks; this one reports {len(item.tasks)}")
+        raise TooLarge(f"a heartbeat may report {limit} tasks; this one reports {len(item.tasks)}")
     known = draft.member_soft(member.id) or MemberSoft(draft.now_ms)
     if item.seq <= known.seq:
         draft.set_member_soft(member.id, known.heard(draft.now_ms))
@@ -56,7 +56,7 @@ def heartbeat(draft: DecisionDraft, item: Heartbeat) -> Reply:
         return Late()
     if item.member_epoch < known.echoed:
         draft.set_member_soft(member.id, known.heard(draft.now_ms))
-        return StaleMemberEpoch(
+        raise StaleMemberEpoch(
             f"member epoch {item.member_epoch} is below {known.echoed}, which this member has echoed before; take the assignment in answer"
         )
     kept, news = _what_is_new(draft, member, known, item)
@@ -66,9 +66,9 @@ def heartbeat(draft: DecisionDraft, item: Heartbeat) -> Reply:
             outcome = heartbeat(draft, plausible)
             ignored = invalid_numbers(faults)
             return replace(outcome, ignored=(*outcome.ignored, *ignored)) if isinstance(outcome, Taken) else outcome
-        implausible = believe(draft, member, item)
+        believe(draft, member, item)
         # Once the log has caught up with the member, the heartbeat is taken like any other.
-        return heartbeat(draft, item) if implausible is None else implausible
+        return heartbeat(draft, item)
     heard = _with_heartbeat(known, item, draft.now_ms)
     read_loads(draft)
     if member.suspected:
