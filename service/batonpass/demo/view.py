@@ -30,15 +30,12 @@ class View(Protocol):
 
     def tell(self, sentence: str) -> None:
         """Show what is being done."""
-        ...
 
     def phase_done(self, phase: PhaseFigures) -> None:
         """Show the results of a phase."""
-        ...
 
     def showing(self, experiment: Experiment) -> contextlib.AbstractAsyncContextManager[None]:
         """Show an experiment for as long as the block lasts."""
-        ...
 
 
 class PlainView:

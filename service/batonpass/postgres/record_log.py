@@ -70,11 +70,9 @@ class Tenure(Protocol):
 
     def taken(self, group_id: GroupId, identity: str) -> None:
         """Called when a group was taken over under a name."""
-        ...
 
     def writes_up_to(self) -> Mapping[str, int]:
         """Return, for each kind of record, the newest version that may be written."""
-        ...
 
 
 class PostgresRecordLog(RecordLog):

@@ -62,19 +62,15 @@ class Tokens(Protocol):
 
     async def find(self, secret: str) -> Principal | None:
         """Return the caller that a secret belongs to; None for one that is unknown, revoked or expired."""
-        ...
 
     async def create(self, wanted: Principal, asked: Asked) -> tuple[StoredToken, str]:
         """Make a token and return it with its secret, which is not kept and cannot be asked for again."""
-        ...
 
     async def list(self) -> Sequence[StoredToken]:
         """Return every token, revoked and expired ones too, oldest first."""
-        ...
 
     async def revoke(self, token_id: str, asked: Asked) -> bool:
         """Revoke a token; return whether there is one of this id. Revoking it again changes nothing."""
-        ...
 
 
 def new_secret() -> str:

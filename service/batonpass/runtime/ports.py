@@ -93,7 +93,6 @@ class Clock(Protocol):
 
     def now_ms(self) -> int:
         """Return milliseconds since 1970 (UTC); never less than before, unless the clock has moved."""
-        ...
 
 
 class RecordLog(Protocol):
@@ -106,7 +105,6 @@ class RecordLog(Protocol):
             NotOwner: when another live coordinator owns the group.
             StoreUnavailable: when the log cannot be reached.
         """
-        ...
 
     async def append(self, commit: Commit) -> None:
         """Add all of the commit or nothing; the group must hold ``expected_version`` records before.
@@ -117,7 +115,6 @@ class RecordLog(Protocol):
             StoreUnavailable: when the log cannot be reached; the commit may have been made all the same.
             UnwritableRecord: when a record has no stored form.
         """
-        ...
 
     async def read(self, group_id: GroupId, *, after_version: int | None = None) -> Loaded:
         """Return the records after the first ``after_version``; None: the whole group, from a snapshot if there is one.
@@ -126,7 +123,6 @@ class RecordLog(Protocol):
             StoreUnavailable: when the log cannot be reached.
             UnreadableRecord: when a record is missing or cannot be read.
         """
-        ...
 
     async def group_ids(self) -> Sequence[GroupId]:
         """Return every group that holds records, sorted.
@@ -134,7 +130,6 @@ class RecordLog(Protocol):
         Raises:
             StoreUnavailable: when the log cannot be reached.
         """
-        ...
 
     async def keep_snapshot(self, group: Group) -> None:
         """Store a snapshot of the group at its version, so that later reads need not begin before it.
@@ -142,7 +137,6 @@ class RecordLog(Protocol):
         Raises:
             StoreUnavailable: when the log cannot be reached.
         """
-        ...
 
 
 class Archive(Protocol):
@@ -150,34 +144,27 @@ class Archive(Protocol):
 
     async def generations(self, group_id: GroupId, *, before: int | None, limit: int) -> Sequence[Generation]:
         """Return generations below ``before`` (None: from the newest), newest first, without ``moved``."""
-        ...
 
     async def generation(self, group_id: GroupId, number: int) -> Generation | None:
         """Return one generation with ``moved``; None if there is none of this number."""
-        ...
 
     async def task_changes(self, group_id: GroupId, task: TaskId, *, limit: int) -> Sequence[Change]:
         """Return the last changes of a task, newest first."""
-        ...
 
     async def events(self, group_id: GroupId | None, *, after: int, limit: int) -> Sequence[StoredEvent]:
         """Return events after a position, in order; of all groups when ``group_id`` is None.
 
         An event is never returned while one of a lower position could still be committed.
         """
-        ...
 
     async def events_before(self, group_id: GroupId | None, *, before: int | None, limit: int) -> Sequence[StoredEvent]:
         """Return events below a position (None: from the newest), newest first; of all groups when group is None."""
-        ...
 
     async def last_position(self) -> int:
         """Return the position of the newest event."""
-        ...
 
     async def commands(self, group_id: GroupId | None, *, before: int | None, limit: int) -> Sequence[StoredCommand]:
         """Return rows of the audit trail below a position (None: from the newest), newest first."""
-        ...
 
     async def lags(
         self, group_id: GroupId, *, since: datetime, until: datetime, limit: int
@@ -186,11 +173,9 @@ class Archive(Protocol):
 
         Each is an instant (epoch ms) and the records that its copies lacked, added up.
         """
-        ...
 
     async def keep_samples(self, samples: Sequence[Sample]) -> None:
         """Keep samples of lags and rates, of several groups, all or none; a sample that is lost is not replaced."""
-        ...
 
 
 class Ownership:
@@ -243,11 +228,9 @@ class Outbox(Protocol):
 
     async def next(self, limit: int) -> Sequence[StoredEvent]:
         """Return the oldest unpublished events; the same ones again until ``passed`` is called."""
-        ...
 
     async def passed(self, position: int) -> None:
         """Record that everything up to a position is published."""
-        ...
 
 
 class Store:

@@ -75,11 +75,9 @@ class ReadableStore(Protocol):
 
     def get(self, key: bytes) -> bytes | None:
         """Return the value of a key, or None."""
-        ...
 
     def scan(self, prefix: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
         """Yield the keys that begin with ``prefix`` with their values, in the order of the keys."""
-        ...
 
 
 class Store(ReadableStore, Protocol):
@@ -88,7 +86,6 @@ class Store(ReadableStore, Protocol):
     @property
     def position(self) -> int | None:
         """The offset of the first changelog record that is not in this store; None: nothing was read yet."""
-        ...
 
     @property
     def level_ms(self) -> int:
@@ -96,23 +93,18 @@ class Store(ReadableStore, Protocol):
 
         A store that is begun anew lacks no deletion either, because it holds nothing that could have been deleted.
         """
-        ...
 
     def apply(self, changes: Iterable[Change], position: int) -> None:
         """Apply records and move the position, both or neither."""
-        ...
 
     def note_level(self, level_ms: int) -> None:
         """Note when it was level with its changelog; stored when it is closed, and at least every minute."""
-        ...
 
     def wipe(self) -> None:
         """Forget everything, the position too. It can be called again if it has failed half way."""
-        ...
 
     def close(self) -> None:
         """Close files and end scans. What was applied stays, if the store is a lasting one that is not damaged."""
-        ...
 
 
 class MemoryStore:

@@ -207,15 +207,12 @@ class Writer(Protocol):
 
     async def send(self, topic: str, value: bytes | None, **where: Any) -> asyncio.Future[object]:
         """Add a record, and return what will be its place."""
-        ...
 
     def announce(self, partitions: Iterable[TopicPartition]) -> None:
         """Tell what will be written to."""
-        ...
 
     async def write_out(self) -> None:
         """Wait until all records are written, or have failed."""
-        ...
 
 
 class Context:
