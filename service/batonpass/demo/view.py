@@ -5,7 +5,7 @@ import contextlib
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Mapping
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from rich.console import Group
 from rich.live import Live
@@ -25,46 +25,35 @@ BLOCKS: Final = " ▁▂▃▄▅▆▇█"
 COLOURS: Final = ("cyan", "magenta", "green", "yellow", "blue", "red", "bright_cyan", "bright_magenta")
 
 
-class View(Protocol):
-    """The display of a run."""
-
-    def tell(self, sentence: str) -> None:
-        """Show what is being done."""
-
-    def phase_done(self, phase: PhaseFigures) -> None:
-        """Show the results of a phase."""
-
-    def showing(self, experiment: Experiment) -> contextlib.AbstractAsyncContextManager[None]:
-        """Show an experiment for as long as the block lasts."""
-
-
-class PlainView:
-    """Lines with the seconds since the beginning; for files, pipes and scripts."""
+class View:
+    """The display of a run: lines with the seconds since the beginning, which suit files, pipes and scripts."""
 
     def __init__(self, console: Screen) -> None:
         self._console = console
         self._begun = time.monotonic()
 
     def tell(self, sentence: str) -> None:
+        """Show what is being done."""
         self._console.say(f"{time.monotonic() - self._begun:7.1f} s  {sentence}")
 
     def phase_done(self, phase: PhaseFigures) -> None:
+        """Show the results of a phase, in a live display above the live part."""
         self._console.print(phase_table(phase))
 
     @contextlib.asynccontextmanager
     async def showing(self, experiment: Experiment) -> AsyncIterator[None]:
+        """Show an experiment for as long as the block lasts."""
         kind = "with state" if experiment.job.stateful else "without state"
         rate = experiment.job.tasks * experiment.job.rate
         self.tell(f"{experiment.job.group}: {experiment.job.tasks} tasks {kind}, {rate:,} records a second")
         yield
 
 
-class LiveView:
+class LiveView(View):
     """A live table of tasks, under the latest sentences and measurements."""
 
     def __init__(self, console: Screen) -> None:
-        self._console = console
-        self._begun = time.monotonic()
+        super().__init__(console)
         self._said: deque[str] = deque(maxlen=LINES)
         self._live: Live | None = None
 
@@ -73,10 +62,6 @@ class LiveView:
         self._said.append(line)
         if self._live is None:
             self._console.say(line)
-
-    def phase_done(self, phase: PhaseFigures) -> None:
-        """Print the phase's table above the live part."""
-        self._console.print(phase_table(phase))
 
     @contextlib.asynccontextmanager
     async def showing(self, experiment: Experiment) -> AsyncIterator[None]:
@@ -183,4 +168,4 @@ def _strip(experiment: Experiment, number: int, now: int, colours: Mapping[str, 
 def view_for(*, as_json: bool) -> View:
     """Return a live view on a terminal, else plain lines; with JSON, on standard error."""
     console = screen(stderr=as_json, plain_width=110)
-    return LiveView(console) if console.is_terminal and not as_json else PlainView(console)
+    return LiveView(console) if console.is_terminal and not as_json else View(console)

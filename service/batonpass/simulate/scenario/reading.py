@@ -119,19 +119,6 @@ class UnreadableScenario(Exception):
         )
 
 
-def schema() -> dict[str, Any]:
-    """Return the JSON Schema of scenario files, which stands in `batonpass.schemas` as ``scenario``."""
-    made = msgspec.json.schema(ScenarioFile)
-    whole = made["$defs"]["ScenarioFile"]
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "$id": "urn:batonpass:schema:1:scenario",
-        "title": "A scenario file",
-        "description": whole["description"],
-        **made,
-    }
-
-
 def read_scenario(path: Path) -> Scenario:
     """Return the scenario of a file.
 
