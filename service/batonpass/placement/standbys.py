@@ -5,8 +5,6 @@ same way as actives. Where tags do not distinguish members, all missing copies o
 one copy of each task after the other.
 """
 
-from __future__ import annotations
-
 from bisect import insort
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence

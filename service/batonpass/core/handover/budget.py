@@ -96,7 +96,7 @@ class Slots:
         """Say whether a slot is left, and moves are not held."""
         return self.left(for_drain=for_drain) > 0 and self._view.why_moves_are_held(for_balance=not for_drain) is None
 
-    def are_left_for(self, order: _Order) -> bool:
+    def are_left_for(self, order: "_Order") -> bool:
         """Say whether copies of this order may still be given."""
         return not order.needs_slot or self.are_given(for_drain=not order.for_balance)
 

@@ -8,8 +8,6 @@ One ``GroupBuilder`` folds a batch. The new group shares everything that did not
 the end says what each record changes. Where that takes a function, its docstring says what holds afterwards.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Final, Never, cast
