@@ -1,7 +1,5 @@
 """A connection that is of no use is ended, and a server that refuses connections is one that is away."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import time
