@@ -43,7 +43,7 @@ MEANINGS: Final[Mapping[str, Meaning]] = {
         ),
         (
             "Find out who or what changed rows: a statement by hand, a restore of single tables, a disk. Until you know,"
-            " leave coordinators as they are: start none, and end only one that does not own the group (L4). The last step:"
+            " start no coordinator, and end only one that does not own the group (L4). `evict` is safe. The last step:"
             " stop every coordinator, restore the whole database, never single tables (every group goes back to the backup),"
             " and run `batonpass db recovered` before one starts (docs/operations.md, Backup and restore)."
         ),

@@ -88,8 +88,9 @@ def test_the_page_says_once_which_commands_need_a_coordinator() -> None:
         ((late, rows), "Start no coordinator before L2 is settled"),
     ):
         source = report.as_html(day_with(*findings))
-        assert source.count("without one only") == source.count(f" {start}; without one only <code>batonpass db") == 1
-    assert "without one only" not in report.as_html(day_with(found("what-if-incomplete", "no time was left")))
+        told = f" {start}; while none runs, only <code>batonpass db"
+        assert source.count("while none runs, only") == source.count(told) == 1
+    assert "while none runs, only" not in report.as_html(day_with(found("what-if-incomplete", "no time was left")))
 
 
 def test_rows_that_are_wrong_are_found_again_by_the_audit_of_the_same_day() -> None:
@@ -201,7 +202,8 @@ def test_what_to_do_first_is_an_act() -> None:
     both = "End b, the older owner of 0_7 (`batonpass evict orders b` if you cannot reach it); look first: `batonpass members orders`."
     assert said(STILL_BOTH, found("L2", "record 9 is missing", at_ms(3))) == both
     down, ended = stuck("0_3", at_ms(4), group="clicks"), stuck("0_3", at_ms(4), at_ms(6), group="pay", ends=True)
-    assert said(STILL_BOTH, down, ended) == f"{both} At the same time, clicks: `batonpass explain clicks 0_3`."
+    beside = "At the same time, clicks: `batonpass explain clicks 0_3` (no members? Start workers)."
+    assert said(STILL_BOTH, down, ended) == f"{both} {beside}"
     hold = "See what holds the task back (docs/runbooks/task-without-owner.md); look first: `batonpass explain clicks 0_3`."
     assert said(down) == hold
     several = "End the older owners, which are named first (`batonpass evict` if you cannot reach them); look first: "
@@ -307,7 +309,7 @@ def test_a_restore_is_the_last_step_with_what_it_takes_back() -> None:
     said = advice(found("L2", "record 9 is missing"))
     steps = [
         "changed rows",
-        "start none",
+        "start no coordinator",
         "stop every coordinator",
         "every group goes back",
         "db recovered",
@@ -342,7 +344,7 @@ def test_l2_and_l4_have_one_rule_for_coordinators() -> None:
     rows = advice(found("L2", "record 9 is missing"))
     deposed = advice(found("L4", "a coordinator of epoch 1 appended after one of epoch 2"))
     for said in (rows, deposed, advice(found("L2", UNKNOWN_KIND))):
-        assert "start none" in said
+        assert "start no" in said
         assert "restart" not in said
     assert "end only one that does not own the group (L4)" in rows
     assert "end the one that is not the owner" in deposed

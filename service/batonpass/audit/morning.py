@@ -84,10 +84,10 @@ def to_begin_with(found: Sequence[Mapping[str, Any]]) -> str:
     down = [card for one in found[1:] if one["severity"] == "down" for card in one["cards"]]
     waiting = [f"{one['group']}: `{one['commands'][0]}`" for one in down if one["standing"] is Standing.STILL_SO]
     if waiting:
-        said += f" At the same time, {'; '.join(waiting[:PLACES_NAMED])}."
+        said += f" At the same time, {'; '.join(waiting[:PLACES_NAMED])} (no members? Start workers)."
     rows_are_wrong = any(one["law"] == "L2" for one in found)
     start = "Start no coordinator before L2 is settled" if rows_are_wrong else "If no coordinator runs, start one"
-    return f"{said} {start}; without one only `batonpass db status` and `batonpass audit` answer."
+    return f"{said} {start}; while none runs, only `batonpass db status` and `batonpass audit` answer."
 
 
 def all_over(found: Sequence[Mapping[str, Any]]) -> str:
