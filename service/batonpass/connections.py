@@ -1,7 +1,7 @@
 """Servers whose connections may take so much: how many there are, bytes of a head, requests that wait, time to arrive.
 
 Uvicorn parses and answers; it bounds none of this (decision 0031). An answer that is not read is bounded on the socket
-(``sockets.end_unread``). The coordinator and the dashboard are both served behind these limits.
+(``sockets.bound_unread``). The coordinator and the dashboard are both served behind these limits.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from batonpass.background import Background
 from batonpass.http_clients import tls_context
-from batonpass.sockets import UNREAD_S, end_unread
+from batonpass.sockets import AHEAD_BYTES, UNREAD_S, bound_unread
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -68,13 +68,15 @@ class ConnectionLimits:
     ``head_bytes``: the request line and all headers; it also bounds trailers, and what stands between two parts of a
     chunked body. ``waiting``: requests sent ahead while an earlier one is being answered. ``arrival_s``: the time for a
     request to arrive, head and body, and for a new connection to begin one. ``open``: connections at once; for one more
-    the one is closed that has been without a request for the longest.
+    the one is closed that has been without a request for the longest. ``unread_bytes``: of answers whose callers do not
+    keep up, on all connections; for more the one is closed whose caller is behind for the longest.
     """
 
     head_bytes: int = 32_768
     waiting: int = 16
     arrival_s: float = 60.0
     open: float = math.inf
+    unread_bytes: int = 67_108_864
 
 
 def end_with_connection(cycle: "RequestResponseCycle") -> None:
@@ -107,6 +109,8 @@ class BoundedConnection(HttpToolsProtocol):
     limits = ConnectionLimits()
     idle: "dict[BoundedConnection, None]"
     """Those of the server that have no request whose head has arrived, the one that has had none for longest first."""
+    unread: "dict[BoundedConnection, int]"
+    """How many bytes wait on those of the server whose callers do not keep up, the one behind for longest first."""
 
     @staticmethod
     def cut(reason: str) -> None:
@@ -122,6 +126,7 @@ class BoundedConnection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as in the class above
         """Expect a first request."""
         super().connection_made(transport)
+        transport.set_write_buffer_limits(AHEAD_BYTES)
         self._start_timer()
         self.idle[self] = None
         self._make_room()
@@ -139,12 +144,28 @@ class BoundedConnection(HttpToolsProtocol):
         """Mark every unanswered request as disconnected; uvicorn does that only for the last one."""
         self._stop_timer()
         self.idle.pop(self, None)
+        self.unread.pop(self, None)
         self.pipeline.clear()
         for cycle in self._unanswered:
             cycle.disconnected = True
             cycle.message_event.set()
         self._unanswered.clear()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """Count what waits for the caller to read on, and close connections if that is too much of all of them."""
+        super().pause_writing()
+        self.unread[self] = self.transport.get_write_buffer_size()
+        while len(self.unread) > 1 and sum(self.unread.values()) > self.limits.unread_bytes:
+            longest = next(iter(self.unread))
+            del self.unread[longest]
+            self.cut("too-much-unread")
+            longest.transport.abort()
+
+    def resume_writing(self) -> None:
+        """Count it no more."""
+        self.unread.pop(self, None)
+        super().resume_writing()
 
     def data_received(self, data: bytes) -> None:
         """Parse what has arrived, piece by piece, as long as it is within the limits."""
@@ -235,7 +256,8 @@ def bounded(limits: ConnectionLimits, cut: Callable[[str], None] = lambda _reaso
 
     ``cut`` is called with the limit that a connection exceeds.
     """
-    return type("BoundedConnection", (BoundedConnection,), {"limits": limits, "cut": staticmethod(cut), "idle": {}})
+    own = {"limits": limits, "cut": staticmethod(cut), "idle": {}, "unread": {}}
+    return type("BoundedConnection", (BoundedConnection,), own)
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,7 +340,7 @@ class BoundedServer(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         listeners = sockets or []
         for listener in listeners:
-            end_unread(listener, self._unread_s)
+            bound_unread(listener, self._unread_s)
         await super().startup(listeners if self._certificate is None else [])
         if self._certificate is not None:
             for listener in listeners:

@@ -11,6 +11,9 @@ from typing import Final
 
 UNREAD_S: Final = 60.0
 
+AHEAD_BYTES: Final = 16_384
+"""How much of an answer a connection may hold that is not sent yet, in the kernel and in the process, uncounted."""
+
 SPARE_FILES: Final = 256
 """How many files and sockets a server may need beside its connections: of the database, of Kafka, of libraries."""
 
@@ -131,13 +134,15 @@ def room_for(connections: int) -> int:
     return min(connections, soft - SPARE_FILES)
 
 
-def end_unread(listener: socket.socket, after_s: float) -> None:
+def bound_unread(listener: socket.socket, after_s: float) -> None:
     """Have connections of a listening socket end if the client reads nothing of an answer for ``after_s`` seconds.
 
-    The kernel does it (TCP_USER_TIMEOUT). Where there is no such option, as on macOS, it does not happen.
+    The kernel does it (TCP_USER_TIMEOUT). Where there is no such option, as on macOS, it does not happen. Nor does the
+    kernel take much more of an answer than the client reads, which would be megabytes for each connection.
     """
     if hasattr(socket, "TCP_USER_TIMEOUT"):
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(after_s * 1_000))
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, AHEAD_BYTES)
 
 
 def url_of(listener: socket.socket, *, is_tls: bool) -> str:

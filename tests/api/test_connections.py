@@ -2,10 +2,12 @@
 
 import asyncio
 import contextlib
+import select
 import socket
 import ssl
 import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -175,6 +177,45 @@ async def test_a_caller_that_takes_nothing_of_an_answer_is_cut_off(pair: Pair) -
         await loop.sock_sendall(caller, GET.replace(b"/v1/groups/apples", b"/openapi.json"))
         await until(lambda: len(connections) == before + 1)
         await until(lambda: len(connections) == before, within_s=5)
+
+
+async def test_answers_that_nobody_reads_take_so_much_together(pair: Pair) -> None:
+    """For more, the connection is closed whose caller is behind for the longest; whoever reads gets all of it."""
+    served = pair.servers[0]._connections
+    served.limits = replace(served.limits, unread_bytes=600_000)
+    host, port = pair.urls[0].removeprefix("http://").split(":")
+    asked = GET.replace(b"/v1/groups/apples", b"/openapi.json")
+    loop, opened = asyncio.get_running_loop(), contextlib.ExitStack()
+
+    async def ask() -> socket.socket:
+        caller = opened.enter_context(socket.socket())
+        caller.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        caller.setblocking(False)
+        await loop.sock_connect(caller, (host, int(port)))
+        await loop.sock_sendall(caller, asked)
+        await until(lambda: caller in select.select([caller], [], [], 0)[0], within_s=5)
+        return caller
+
+    async def read(caller: socket.socket) -> int:
+        taken = 0
+        with contextlib.suppress(ConnectionError):
+            while part := await asyncio.wait_for(loop.sock_recv(caller, 65_536), 0.5):
+                taken += len(part)
+        return taken
+
+    with opened:
+        whole = len((await pair.call("GET", "/openapi.json")).content)
+        assert whole > 100_000
+        callers = [await ask() for _ in range(12)]
+        waiting = sum(served.unread.values())
+        assert 0 < waiting <= 600_000
+        assert len(served.unread) < len(callers)
+        assert await read(callers[0]) < whole
+        answer, _ = await send(pair, asked.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
+        assert len(answer) > whole
+    shown = (await pair.call("GET", "/metrics")).text
+    assert 'batonpass_connections_cut_total{reason="too-much-unread"}' in shown
+    await until(lambda: not served.unread, within_s=5)
 
 
 async def test_a_caller_that_reads_slowly_gets_its_answer(pair: Pair) -> None:
