@@ -338,15 +338,13 @@ class BoundedServer(uvicorn.Server):
         self._handshakes: dict[asyncio.Task[None], None] = {}
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        listeners = sockets or []
-        for listener in listeners:
+        await super().startup([])
+        for listener in sockets or []:
             bound_unread(listener, self._unread_s)
-        await super().startup(listeners if self._certificate is None else [])
+            listener.listen(self.config.backlog)
+            listener.setblocking(False)
+            self._background.begin("connections", partial(self._accept, listener))
         if self._certificate is not None:
-            for listener in listeners:
-                listener.listen(self.config.backlog)
-                listener.setblocking(False)
-                self._background.begin("connections", partial(self._accept, listener))
             self._background.begin("certificate", partial(self._keep, self._certificate))
         if self.started:
             self._listening()
@@ -359,31 +357,42 @@ class BoundedServer(uvicorn.Server):
         await super().shutdown(sockets)
 
     async def _accept(self, listener: socket.socket) -> None:
-        """Accept connections with TLS: asyncio's servers know of none before its handshake has ended, and end none."""
+        """Accept connections, each time all that wait.
+
+        uvloop accepts one in a turn of the loop, so that behind many with much to do a probe would wait for them all.
+        And asyncio's servers know of no connection before its handshake has ended, and end none.
+        """
         loop = asyncio.get_running_loop()
-        most = self._connections.limits.open + FOR_PROBES
         while True:
             try:
                 accepted, _ = await loop.sock_accept(listener)
+                self._begin(accepted)
+                for _ in range(self.config.backlog):
+                    self._begin(listener.accept()[0])
+            except BlockingIOError:
+                pass
             except OSError:  # It is gone already, or too many files are open.
                 await asyncio.sleep(ACCEPT_AGAIN_S)
-                continue
-            handshake = loop.create_task(self._shake_hands(accepted))
-            self._handshakes[handshake] = None
-            handshake.add_done_callback(lambda ended: self._handshakes.pop(ended, None))
-            if len(self._handshakes) + len(self.server_state.connections) > most:
-                self._connections.cut("too-many")
-                longest = next(iter(self._handshakes))
-                del self._handshakes[longest]
-                longest.cancel()
+
+    def _begin(self, accepted: socket.socket) -> None:
+        accepted.setblocking(False)
+        handshake = asyncio.get_running_loop().create_task(self._shake_hands(accepted))
+        self._handshakes[handshake] = None
+        handshake.add_done_callback(lambda ended: self._handshakes.pop(ended, None))
+        if len(self._handshakes) + len(self.server_state.connections) > self._connections.limits.open + FOR_PROBES:
+            self._connections.cut("too-many")
+            longest = next(iter(self._handshakes))
+            del self._handshakes[longest]
+            longest.cancel()
 
     async def _shake_hands(self, accepted: socket.socket) -> None:
         made = partial(
             self._connections, config=self.config, server_state=self.server_state, app_state=self.lifespan.state
         )
+        limit_s = HANDSHAKE_S if self.config.ssl else None
         with contextlib.suppress(OSError):
             await asyncio.get_running_loop().connect_accepted_socket(
-                made, accepted, ssl=self.config.ssl, ssl_handshake_timeout=HANDSHAKE_S
+                made, accepted, ssl=self.config.ssl, ssl_handshake_timeout=limit_s
             )
 
     async def _keep(self, certificate: Certificate) -> None:

@@ -9,15 +9,17 @@ import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trustme
-from tests.api.pairs import SECRET, Pair, paired
+import uvloop
+from tests.api.pairs import SECRET, Pair, listening, paired
 from tests.waiting import until
 
 from batonpass import connections
-from batonpass.connections import FOR_PROBES, PIECE_BYTES
-from batonpass.sockets import CONNECTIONS_MIN, room_for
+from batonpass.connections import FOR_PROBES, PIECE_BYTES, BoundedServer, ConnectionLimits, bounded
+from batonpass.sockets import CONNECTIONS_MIN, bind, room_for
 
 HEAD = f"Host: b\r\nAuthorization: Bearer {SECRET}\r\n".encode()
 GET = b"GET /v1/groups/apples HTTP/1.1\r\n" + HEAD + b"\r\n"
@@ -255,6 +257,28 @@ async def test_an_answer_with_a_length_is_the_same_for_http_1_0(pair: Pair) -> N
         head, _, body = answer.partition(b"\r\n\r\n")
         assert f"content-length: {len(body)}\r\n".encode() in head.lower() + b"\r\n", path
         assert b"connection: close" in head
+
+
+def test_who_connects_does_not_wait_for_a_turn_of_the_loop_for_each_before_him() -> None:
+    """uvloop, which serves, accepts one connection in each; a turn may take long, where callers have much to do."""
+
+    async def nothing(scope: Any, receive: Any, send: Any) -> None:
+        pass
+
+    async def turns(callers: int) -> int:
+        listener = bind("127.0.0.1", 0)
+        server = BoundedServer(nothing, bounded(ConnectionLimits()), lambda: None, stop_s=1)
+        async with listening(server, listener):
+            with contextlib.ExitStack() as opened:
+                for _ in range(callers):
+                    opened.enter_context(socket.create_connection(listener.getsockname()))
+                taken = 0
+                while len(server.server_state.connections) < callers:
+                    await asyncio.sleep(0)
+                    taken += 1
+        return taken
+
+    assert uvloop.run(turns(50)) < 25
 
 
 @pytest.mark.parametrize("begun", [b"", b"\x16\x03\x01"], ids=["nothing", "half a greeting"])
