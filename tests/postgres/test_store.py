@@ -10,12 +10,13 @@ import time
 from pathlib import Path
 
 import pytest
-from sqlalchemy import make_url
+from sqlalchemy import make_url, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 from tests.waiting import until
 
 from batonpass.core.state.ids import GroupId
 from batonpass.core.state.records import ProbeScheduled
+from batonpass.postgres.connect import transacting
 from batonpass.postgres.embedded import EmbeddedPostgres
 from batonpass.postgres.fleet import Registration
 from batonpass.postgres.schema import upgrade
@@ -124,4 +125,21 @@ async def test_a_store_starts_without_its_database_and_finds_it_later(folder: Pa
         assert "lease is over" in store.ownership.not_ready()
         with pytest.raises(StoreUnavailable):
             await store.log.take_over(EARLY)
+    await store.stop()
+
+
+async def test_however_many_read_the_history_nothing_else_waits_for_them(
+    database_url: str, engine: AsyncEngine
+) -> None:
+    store = store_at(database_url, "busy")
+    await store.start()
+    async with transacting(engine) as other:
+        await other.execute(text("lock table events in access exclusive mode"))
+        reading = [asyncio.ensure_future(store.archive.events(None, after=0, limit=1)) for _ in range(30)]
+        await asyncio.sleep(0.5)
+        async with asyncio.timeout(2):
+            assert await store.tokens.find("none") is None
+            assert await store.log.take_over(ORDERS) == 1
+        assert not any(one.done() for one in reading)
+    assert await asyncio.gather(*reading) == [[]] * 30
     await store.stop()

@@ -44,7 +44,9 @@ class PostgresStore(Store):
         """Make everything; nothing is connected before it is used. ``alone``: no other coordinator can be running."""
         self._alone = alone
         server = Server()
-        self._engine = connect(url, connections_max=connections_max, server=server)
+        # However many read the history at once, nothing else waits for that: no token, no group, no upkeep.
+        self._reading = connect(url, connections_max=connections_max // 2, server=server)
+        self._engine = connect(url, connections_max=connections_max - connections_max // 2, server=server)
         self._writing = connect(url, connections_max=WRITING_CONNECTIONS, keeps_plans=True, server=server)
         # An answer that takes longer than a lease renews none.
         small_s = min(registration.lease_ms / 1_000, STATEMENT_TIMEOUT_S)
@@ -53,9 +55,9 @@ class PostgresStore(Store):
         self.ownership = Fleet(leases, registration)
         self.clock = self.ownership.clock
         self.log = PostgresRecordLog(self._engine, tenure=self.ownership, writing=self._writing, server=server)
-        self.archive = PostgresArchive(self._engine)
+        self.archive = PostgresArchive(self._reading)
         self.tokens = PostgresTokens(self._engine)
-        self.audits = PostgresAudits(self._engine)
+        self.audits = PostgresAudits(self._reading)
         self.outbox = PostgresOutbox(self._engine, "kafka")
         self._upkeep = Upkeep(self._engine, retention)
         self._background = Background()
@@ -82,4 +84,5 @@ class PostgresStore(Store):
             await self.ownership.leave()
         await self._lease_engine.dispose()
         await self._writing.dispose()
+        await self._reading.dispose()
         await self._engine.dispose()
