@@ -19,12 +19,16 @@ def write_private(path: Path, text: str) -> None:
 
 
 def read_private(path: Path) -> str:
-    """Return what a file says that from now on only its owner can read. A link is not followed: others may have set it.
+    """Return what a file of this user says, which from now on nobody else can read.
+
+    A link is not followed, and of others' files, which root could read, none is: they may have put it there.
 
     Raises:
         OSError: when that is not possible; ``FileNotFoundError`` when there is none.
     """
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), encoding="utf-8") as file:
+        if os.fstat(file.fileno()).st_uid not in {os.geteuid(), 0}:
+            raise PermissionError(errno.EPERM, f"{path.name} belongs to another user", str(path))
         os.fchmod(file.fileno(), 0o600)
         try:
             return file.read()

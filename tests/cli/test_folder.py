@@ -170,6 +170,26 @@ def test_no_token_goes_where_another_users_folder_says(tmp_path: Path, token: st
             find(None, token, path)
 
 
+def test_root_begins_nothing_where_somebody_else_may_put_a_token(tmp_path: Path) -> None:
+    """Whoever owns a folder may replace what is in it, at any time."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can give a folder to somebody")
+    path = tmp_path / "data"
+    path.mkdir()
+    os.chown(path, 65_534, 65_534)
+    with pytest.raises(Failure, match="another user"):
+        take(path)
+    assert list(path.iterdir()) == []
+    os.chown(path, 0, 0)
+    folder = UpFolder(path)
+    folder.hold()
+    folder.token_file.write_text("bpt_theirs")
+    os.chown(folder.token_file, 65_534, 65_534)
+    with pytest.raises(Failure, match="token belongs to another user"):
+        folder.token(lambda: "bpt_ours")
+    folder.release()
+
+
 def test_a_token_file_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
     path, secret = tmp_path / "data", tmp_path / "secret"
     secret.write_text("of something else")

@@ -112,6 +112,8 @@ class UpFolder:
             Failure: when it belongs to something else, is held by another process, or cannot be written.
         """
         try:
+            if self.path.exists():
+                self._require_own(self.path)
             self._make()
             if (self.path / "lock").exists():
                 self._require_own(self.path / "lock")
