@@ -3,10 +3,12 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic, RecordsToDelete
+from aiokafka.protocol.metadata import MetadataRequest
 from aiokafka.structs import TopicPartition
 from tests.kafka.cluster import known_to_broker
 from tests.waiting import until
@@ -26,6 +28,7 @@ from batonpass.kafka.watch import ClusterWatch
 from batonpass.runtime.coordinator import Coordinator
 from batonpass.settings import Settings
 from batonpass.worker.kafka import KafkaConnection
+from batonpass.worker.kafka.metadata import MetadataClient
 from batonpass.worker.testing import LocalCoordinator
 
 pytestmark = pytest.mark.needs("kafka")
@@ -140,6 +143,34 @@ async def test_partitions_are_counted_and_missing_topics_left_out(
     topic = await new_topic("orders", partitions=3)
     assert await reader.partition_counts({topic, "no-such-topic"}) == {topic: 3}
     assert await reader.partition_counts(set()) == {}
+
+
+async def test_a_changelog_without_a_leader_holds_up_nobody_else(
+    bootstrap: str, new_topic: NewTopics, reader: TopicReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One partition whose brokers are all down: what the others' ends are is asked and told as ever."""
+    source, changelog = await new_topic("orders", partitions=2), await new_topic("store", partitions=2)
+    send = MetadataClient.send
+
+    async def without_leader(client: MetadataClient, node: Any, request: Any, **more: Any) -> Any:
+        answer = await send(client, node, request, **more)
+        if isinstance(request, MetadataRequest):
+            for _, topic, _, partitions in answer.topics:
+                if topic == changelog:
+                    partitions[:] = [
+                        (5, n, -1, *rest) if n == 0 else (e, n, at, *rest) for e, n, at, *rest in partitions
+                    ]
+        return answer
+
+    monkeypatch.setattr(MetadataClient, "send", without_leader)
+    async with LocalCoordinator() as local:
+        coordinator = await declare(local, source, changelog, 2)
+        watch = ClusterWatch(coordinator, reader)
+        async with asyncio.timeout(8):
+            await watch.look()
+        assert watch.reason is None
+        _, soft = await coordinator.look(GROUP)
+        assert dict(soft.begin_offsets.items()) == {(changelog, 1): 0}
 
 
 async def test_a_partition_added_while_running_becomes_a_task(

@@ -10,7 +10,7 @@ from aiokafka.errors import KafkaConnectionError, TopicAlreadyExistsError, for_c
 
 from batonpass.core.state.policy import IsolationLevel
 from batonpass.worker.kafka.connection import KafkaConnection, in_words
-from batonpass.worker.kafka.metadata import adopt, partition_counts, topic_ids
+from batonpass.worker.kafka.metadata import adopt, partition_counts, partition_leaders, topic_ids
 
 Partition = tuple[str, int]
 REQUEST_TIMEOUT_MS = 10_000
@@ -30,6 +30,8 @@ class TopicReader:
         self._connection = connection
         self._options = connection.client_options() | {"request_timeout_ms": REQUEST_TIMEOUT_MS, "retry_backoff_ms": 50}
         self._consumers: dict[IsolationLevel, AIOKafkaConsumer] = {}
+        self._leaderless: frozenset[Partition] = frozenset()
+        """Partitions that nobody could be asked about, as of the last call of ``partition_counts``."""
 
     async def partition_counts(self, topics: Collection[str]) -> dict[str, int]:
         """Return the partition count of each topic that exists.
@@ -43,32 +45,37 @@ class TopicReader:
         if not topics:
             return {}
         try:
-            return await partition_counts(client, topics)
+            found = await partition_leaders(client, topics)
         except KafkaConnectionError:
             # A broker closes a connection when its login expires, as tokens do. The next call makes a new one.
-            return await partition_counts(client, topics)
+            found = await partition_leaders(client, topics)
+        self._leaderless = frozenset(
+            (topic, number) for topic, leaders in found.items() for number, leader in leaders.items() if leader < 0
+        )
+        return {topic: len(leaders) for topic, leaders in found.items()}
 
     async def ends(self, partitions: Iterable[Partition], isolation: IsolationLevel) -> dict[Partition, int]:
         """Return where each partition ends for a reader of that isolation level; the partitions must exist.
 
         For readers of committed records that is the last stable offset: what an open transaction wrote lies beyond it.
-        Offsets also count transaction markers and compacted records, as positions of readers do.
+        Offsets also count transaction markers and compacted records, as positions of readers do. Partitions without a
+        leader are left out: aiokafka would wait for one, and so would all other groups.
 
         Raises:
             KafkaError: when the cluster cannot be asked.
         """
-        wanted = _listed(partitions)
+        wanted = self._led(partitions)
         return _by_partition(await (await self._consumer(isolation)).end_offsets(wanted)) if wanted else {}
 
     async def begins(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
         """Return where each partition begins, the same for every reader: records before that were deleted.
 
-        Compaction moves no beginning. The partitions must exist.
+        Compaction moves no beginning. The partitions must exist; those without a leader are left out.
 
         Raises:
             KafkaError: when the cluster cannot be asked.
         """
-        wanted = _listed(partitions)
+        wanted = self._led(partitions)
         return _by_partition(await (await self._consumer()).beginning_offsets(wanted)) if wanted else {}
 
     async def ids(self, partitions: Iterable[Partition]) -> dict[str, str]:
@@ -89,6 +96,9 @@ class TopicReader:
             adopt(made._client)  # noqa: SLF001 - aiokafka makes its client itself
             consumer = self._consumers[isolation] = await _started(made)
         return consumer
+
+    def _led(self, partitions: Iterable[Partition]) -> list[TopicPartition]:
+        return _listed(set(partitions) - self._leaderless)
 
     async def why(self, error: Exception) -> str:
         """Return an error in words, with what the brokers say when they refuse the login."""

@@ -92,9 +92,22 @@ async def partition_counts(client: AIOKafkaClient, topics: Iterable[str]) -> dic
     Raises:
         KafkaError: when the cluster cannot be asked.
     """
+    return {topic: len(leaders) for topic, leaders in (await partition_leaders(client, topics)).items()}
+
+
+async def partition_leaders(client: AIOKafkaClient, topics: Iterable[str]) -> dict[str, dict[int, int]]:
+    """Return the broker that leads each partition of each topic that exists, by number; -1: none does.
+
+    Raises:
+        KafkaError: when the cluster cannot be asked.
+    """
     request = MetadataRequest(sorted(set(topics)), allow_auto_topic_creation=False)
     answer = await client.send(client.get_random_node(), request)
-    return {topic: len(partitions) for error_code, topic, _, partitions in answer.topics if not error_code}
+    return {
+        topic: {number: leader for _, number, leader, *_ in partitions}
+        for error_code, topic, _, partitions in answer.topics
+        if not error_code
+    }
 
 
 async def raise_if_repartitioned(consumer: AIOKafkaConsumer) -> None:
