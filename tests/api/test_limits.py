@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.api.conftest import Api, serving
 from tests.waiting import until
 
-from batonpass.api.context import RequestIds
+from batonpass.api.context import UNCOUNTED_BYTES, RequestIds
 from batonpass.api.health import Readiness
 from batonpass.api.limits import SWEEP_AT_LEAST, Limits, Rate
 from batonpass.core.state.errors import LimitExceeded
@@ -98,16 +98,17 @@ def tight(member: float = 0.1, operator: float = 1_000.0, *, urgent: float = 2.0
         reads=Places(1, "reads of large groups", each=1),
         dry_runs=Places(1, "dry runs", each=1),
         bodies=Places(10_000, "bytes of bodies under way", each=6_000),
-        body_bytes_max=5_000,
+        body_bytes_max=UNCOUNTED_BYTES + 5_000,
     )
 
 
 async def test_bodies_that_do_not_end_take_no_more_than_their_share() -> None:
-    """Their bytes count from their arrival until the request is answered."""
+    """Their bytes but for the first count from their arrival until the request is answered."""
     is_over = asyncio.Event()
 
     async def unending() -> AsyncIterator[bytes]:
         yield b" " * 4_000
+        yield b" " * UNCOUNTED_BYTES
         await is_over.wait()
 
     async with serving(limits=tight()) as api:
@@ -115,12 +116,23 @@ async def test_bodies_that_do_not_end_take_no_more_than_their_share() -> None:
         places = api.policy.limits.bodies
         held = asyncio.create_task(api.call("POST", "/orders/plan", unending()))
         await until(lambda: places.taken == 4_000)
-        refused = await api.call("POST", "/orders/plan", b" " * 4_000)
+        refused = await api.call("POST", "/orders/plan", b" " * (UNCOUNTED_BYTES + 4_000))
         assert (refused.status_code, refused.json()["type"]) == (429, "limit-exceeded")
         assert places.taken == 4_000
         is_over.set()
         assert (await held).status_code == 422
         assert places.taken == 0
+
+
+async def test_however_many_bodies_are_under_way_a_heartbeat_is_heard() -> None:
+    """One that is refused would count for nothing, and its member would be fenced."""
+    async with serving(limits=tight()) as api:
+        await api.declare()
+        epoch = (await api.join("m1")).json()["member_epoch"]
+        for caller in ("one", "another"):
+            api.policy.limits.bodies.take(caller, 5_000)
+        assert (await api.call("POST", "/orders/plan", b" " * (UNCOUNTED_BYTES + 1))).status_code == 429
+        assert (await api.beat("m1", 1, epoch)).status_code == 200
 
 
 async def test_one_caller_takes_no_calls_on_a_member_from_another() -> None:

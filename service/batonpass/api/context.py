@@ -34,6 +34,10 @@ FORWARDED: Final = b"batonpass-forwarded-for"
 GONE_STATUS: Final = 499
 """The status in metrics of a call whose caller disconnected before the answer. It is never sent."""
 
+UNCOUNTED_BYTES: Final = 32_768
+"""So much of a body counts for no limit on all of them, so that no large ones keep others' heartbeats out. The server
+holds as much of each connection's before it is asked for it."""
+
 _VERSIONS: Final = ("1.0", "1.1")
 
 CONTEXT: Final = "batonpass.context"
@@ -125,7 +129,7 @@ class RequestContext:
         return wait_ms / 1_000
 
     async def body(self) -> bytes:
-        """Return the whole body. Its bytes count towards what the bodies of all requests may take, until ``end``.
+        """Return the whole body. But for the first, its bytes count towards what all bodies may take, until ``end``.
 
         Raises:
             TooLarge: when its Content-Length, or what has arrived of it, is larger than one may be (413).
@@ -145,8 +149,9 @@ class RequestContext:
             size += len(part)
             if size > bytes_max:
                 raise _too_large(bytes_max)
-            self._limits.bodies.take(self.who, len(part))
-            self._body_bytes = size
+            if (more := size - UNCOUNTED_BYTES - self._body_bytes) > 0:
+                self._limits.bodies.take(self.who, more)
+                self._body_bytes += more
             if not message.get("more_body", False):
                 return b"".join((*parts, part)) if parts else part
             parts.append(part)
