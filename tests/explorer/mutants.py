@@ -76,6 +76,7 @@ def _tokens_repeat(patch: pytest.MonkeyPatch) -> None:
 
 def _no_budget(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(budget.Slots, "why_not", lambda _self, _ask: None)
+    patch.setattr(budget.Slots, "are_given", lambda _self, **_whose: True)
 
 
 def _caught_up_at_once(patch: pytest.MonkeyPatch) -> None:

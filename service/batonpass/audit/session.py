@@ -119,6 +119,18 @@ def end_now(session: SparkSession) -> None:
         last.start()
 
 
+@contextmanager
+def _environment_kept() -> Iterator[None]:
+    """Have the environment of this process as it was, once Spark's own has begun with what was set for it."""
+    before = dict(os.environ)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+@_environment_kept()
 def _made(settings: Mapping[str, str]) -> SparkSession:
     options = dict(DEFAULTS)
     if "PYSPARK_GATEWAY_PORT" not in os.environ:  # else `spark-submit` has said where it runs
