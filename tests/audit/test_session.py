@@ -1,5 +1,6 @@
 """Spark's progress is reported for as long as there is a Spark to ask."""
 
+import os
 import re
 import signal
 import subprocess
@@ -101,6 +102,13 @@ def test_a_part_that_takes_long_is_named_while_it_does(
         spark.range(0, 3, 1, 3).mapInArrow(work, "id long").collect()
     named = [one for one in lines if "under way" in one]
     assert [one.rpartition(" ")[0] for one in named] == ["group large: under way for 1", "group large: under way for 2"]
+
+
+@pytest.mark.needs("spark")
+def test_what_was_set_for_spark_is_not_left_to_this_process(spark: "SparkSession") -> None:
+    """Programs that this process starts later would have it too: they would import nothing from their folder."""
+    assert spark.version
+    assert "PYTHONSAFEPATH" not in os.environ
 
 
 IMPORTED = """
