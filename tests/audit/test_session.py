@@ -105,9 +105,9 @@ def test_a_part_that_takes_long_is_named_while_it_does(
 
 
 @pytest.mark.needs("spark")
-def test_what_was_set_for_spark_is_not_left_to_this_process(spark: "SparkSession") -> None:
+@pytest.mark.usefixtures("spark")
+def test_what_was_set_for_spark_is_not_left_to_this_process() -> None:
     """Programs that this process starts later would have it too: they would import nothing from their folder."""
-    assert spark.version
     assert "PYTHONSAFEPATH" not in os.environ
 
 
