@@ -20,7 +20,7 @@ from batonpass.core.state.model import (
 )
 from batonpass.core.state.pmap import PMap
 from batonpass.invariants import check_group
-from batonpass.invariants.shape import check_member, is_settled
+from batonpass.invariants.shape import check_tasks, is_settled
 
 NOBODY = MemberId("nobody")
 
@@ -95,9 +95,9 @@ def test_what_the_topology_no_longer_has_is_settled_when_nobody_holds_it() -> No
 
 
 def test_only_the_named_tasks_of_a_member_are_looked_at() -> None:
-    planted = with_member(whole(), M3, assignment=PMap({A: active(2, 1)}))
-    assert list(check_member(planted, planted.members[M3], [B])) == []
-    assert "its assignment has it as active" in details(list(check_member(planted, planted.members[M3], [A, B])))
+    planted = with_member(whole(), M3, assignment=whole().members[M3].assignment.having(A, active(2, 1)))
+    assert list(check_tasks(planted, [B], [M3])) == []
+    assert "its assignment has it as active" in details(list(check_tasks(planted, [A, B], [M3])))
 
 
 @pytest.mark.parametrize(

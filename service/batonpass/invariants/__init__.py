@@ -18,7 +18,7 @@ from batonpass.core.state.model import Group
 from batonpass.invariants.ledger import Ledger, Transition, Violation
 from batonpass.invariants.moves import check_budgets, check_capacity, check_interruptions
 from batonpass.invariants.rights import check_right, check_start
-from batonpass.invariants.shape import check_indexes, check_member, check_rest, check_tasks
+from batonpass.invariants.shape import check_indexes, check_rest, check_tasks
 
 __all__ = ["Transition", "Violation", "check_group", "check_repeated", "check_step"]
 
@@ -54,24 +54,16 @@ def _of_step(transition: Transition) -> Iterator[Violation]:
         ledger.fold(record)
     tasks, members = _touched(ledger, records)
     yield from _check_folded(transition, ledger, tasks)
-    yield from check_tasks(after, tasks)
-    for member_id in members:
-        member = after.members.get(member_id)
-        if member is not None:
-            yield from check_member(after, member, tasks.keys())  # Of two views the shorter one is passed over.
+    yield from check_tasks(after, tasks.keys(), members)  # Of two views the shorter one is passed over.
     yield from check_budgets(transition, ledger)
     yield from check_capacity(transition)
 
 
 def check_group(group: Group) -> list[Violation]:
     """Return where a whole group contradicts itself."""
-    of_members = (check_member(group, member) for _, member in sorted(group.members.items()))
-    return [
-        *check_tasks(group, sorted(group.tasks)),
-        *chain.from_iterable(of_members),
-        *check_indexes(group),
-        *check_rest(group),
-    ]
+    held = chain.from_iterable(member.assignment for member in group.members.values())
+    task_ids = sorted({*group.tasks, *held})
+    return [*check_tasks(group, task_ids, sorted(group.members)), *check_indexes(group), *check_rest(group)]
 
 
 def check_repeated(first: object, second: object) -> list[Violation]:
@@ -126,13 +118,13 @@ def _check_folded(transition: Transition, ledger: Ledger, tasks: Collection[Task
     after = transition.after
     known = after.tasks.for_reads(len(tasks))
     for task_id in tasks:
-        task, before = known.get(task_id), ledger.tasks.get(task_id)
+        task, (before, owner, by_records) = known.get(task_id), ledger.rights(task_id)
         if task is None:
             yield Violation("L2", "a task vanished", task_id)
             continue
-        if task.owner != ledger.owner(task_id):
-            yield Violation("L2", f"owner {task.owner}; the records say {ledger.owner(task_id)}", task_id)
-        unreleased, by_records = task.handover.unreleased, ledger.unreleased_of(task_id)
+        if task.owner != owner:
+            yield Violation("L2", f"owner {task.owner}; the records say {owner}", task_id)
+        unreleased = task.handover.unreleased
         if (unreleased or by_records) and dict(unreleased) != by_records:
             yield Violation("L1", f"unreleased by {unreleased}; the records say {by_records}", task_id)
         if before is not None and task.token < before.token:

@@ -6,13 +6,14 @@ ends a right to run a task must be licensed (``invariants.rights``).
 """
 
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from batonpass.core.state import records as r
 from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.inputs import Input
-from batonpass.core.state.model import ACTIVE, Grant, Group, Member, Revocation
+from batonpass.core.state.model import ACTIVE, Grant, Group, Member, Revocation, Task
 from batonpass.core.state.soft import Soft
 
 
@@ -62,19 +63,26 @@ class Ledger:
         """Return the member: its epoch and whether it is suspected are as the records say. None once it is gone."""
         return self.members[member_id] if member_id in self.members else self.before.members.get(member_id)
 
+    def rights(self, task_id: TaskId) -> tuple[Task | None, MemberId | None, Mapping[MemberId, int | None]]:
+        """Return a task as it was before, the member that holds its grant, and those that may be running it without.
+
+        With each of these stands when that ends, if it is known.
+        """
+        task = self.tasks.get(task_id)
+        owner = task.owner if task is not None else None
+        unreleased = dict(task.handover.unreleased) if task is not None and task.handover.unreleased else {}
+        return task, self.owners.get(task_id, owner), self.unreleased.get(task_id, unreleased)
+
     def owner(self, task_id: TaskId) -> MemberId | None:
         """Return the member that holds the grant of the task."""
-        if task_id not in self.owners:
-            task = self.tasks.get(task_id)
-            self.owners[task_id] = task.owner if task is not None else None
-        return self.owners[task_id]
+        return self.rights(task_id)[1]
 
-    def unreleased_of(self, task_id: TaskId) -> dict[MemberId, int | None]:
+    def unreleased_of(self, task_id: TaskId) -> Mapping[MemberId, int | None]:
         """Return the members that may be running the task without a grant, and when that ends, if known."""
-        if task_id not in self.unreleased:
-            task = self.tasks.get(task_id)
-            self.unreleased[task_id] = dict(task.handover.unreleased) if task is not None else {}
-        return self.unreleased[task_id]
+        return self.rights(task_id)[2]
+
+    def _unreleased(self, task_id: TaskId) -> dict[MemberId, int | None]:
+        return self.unreleased.setdefault(task_id, dict(self.unreleased_of(task_id)))
 
     def grant(self, member_id: MemberId, task_id: TaskId) -> Grant | None:
         """Return the member's entry for the task."""
@@ -113,10 +121,10 @@ class Ledger:
             case r.AssignmentChanged():
                 self._assignment_changed(record)
             case r.TaskReleased(task=task_id, member_id=member_id):
-                self.unreleased_of(task_id).pop(member_id, None)
+                self._unreleased(task_id).pop(member_id, None)
                 self.revoking[member_id][task_id] = None
             case r.ReleaseWaived(task=task_id, member_id=member_id):
-                self.unreleased_of(task_id).pop(member_id, None)
+                self._unreleased(task_id).pop(member_id, None)
             case r.MemberSuspected(member_id=member_id):
                 self._change(member_id, suspected=True)
             case r.SuspicionCleared(member_id=member_id):
@@ -126,7 +134,7 @@ class Ledger:
                     self._change(member_id, epoch=max(self._epoch(member_id), least))
             case r.GrantsHeld(set_back_ms=set_back_ms) if set_back_ms:
                 for task_id in self.before.tasks:
-                    ends = self.unreleased_of(task_id)
+                    ends = self._unreleased(task_id)
                     ends |= {one: at_ms - set_back_ms for one, at_ms in ends.items() if at_ms is not None}
             case r.TasksAdopted():
                 self._adopted(record)
@@ -136,7 +144,7 @@ class Ledger:
     def _strip(self, member_id: MemberId, free_at: int | None) -> None:
         """Take everything from a member. If ``free_at`` is given, what it may be running is unreleased until then."""
         for task_id in self.held_by(member_id):
-            unreleased = self.unreleased_of(task_id)
+            unreleased = self._unreleased(task_id)
             ran = self.owner(task_id) == member_id
             claimed = unreleased.pop(member_id, self) is not self
             if ran:
@@ -163,7 +171,7 @@ class Ledger:
             if holder is not None and holder != member_id:
                 self._change(holder, epoch=self._epoch(holder) + 1)
                 self._take_away(holder, task_id, Revocation(self._epoch(holder), at_ms, active=True))
-            self.unreleased_of(task_id).pop(member_id, None)
+            self._unreleased(task_id).pop(member_id, None)
             self.owners[task_id] = self.adopted[task_id] = member_id
             self.revoking[member_id][task_id] = None
             self.grants[member_id][task_id] = Grant(ACTIVE, epoch, at_ms, token)
@@ -171,7 +179,7 @@ class Ledger:
     def _take_away(self, member_id: MemberId, task_id: TaskId, revocation: Revocation) -> None:
         if revocation.active:
             self.owners[task_id] = None
-            self.unreleased_of(task_id)[member_id] = None
+            self._unreleased(task_id)[member_id] = None
         self.grants[member_id][task_id] = None
         self.revoking[member_id][task_id] = revocation
 

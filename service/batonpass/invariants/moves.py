@@ -6,6 +6,7 @@ from the decision.
 
 from collections import defaultdict
 from collections.abc import Iterator
+from itertools import chain
 
 from batonpass.core.state import records as r
 from batonpass.core.state.ids import MemberId, TaskId, split_task_id
@@ -155,9 +156,10 @@ def _behind(positions: Positions, ends: dict[str, int]) -> int | None:
 def check_budgets(transition: Transition, ledger: Ledger) -> Iterator[Violation]:
     """Yield where a step made copies beyond a budget. Copies may stay when a budget is lowered or an owner is lost."""
     new, after = _new_copies(transition, ledger), transition.after
-    task_ids = set().union(*new.values())
-    tasks = after.tasks.for_reads(len(task_ids))
-    grown = [task_id for task_id in sorted(task_ids) if task_id in tasks and _grew(transition, tasks[task_id])]
+    task_ids = dict.fromkeys(chain.from_iterable(new.values()))
+    known = after.tasks.for_reads(len(task_ids))
+    tasks = [known[task_id] for task_id in task_ids if task_id in known]
+    grown = sorted(task.id for task in tasks if _may_use_slots(after, task) and _grew(transition, task))
     if not grown:
         return
     spent, of_drains_spent = _spent(after)
@@ -177,15 +179,19 @@ def _spent(group: Group) -> tuple[int, int]:
 
     Only unsettled tasks count, because a settled task has no copy too many.
     """
-    replicas, normal, drains = group.config.num_standby_replicas, 0, 0
+    normal, drains = 0, 0
     for task in group.tasks.pick(group.unsettled):
-        if task.warmups or len(task.standbys) > replicas:
+        if _may_use_slots(group, task):
             extra = slots_used(group, task)
             if extra and is_of_a_drain(group, task):
                 drains += extra
             else:
                 normal += extra
     return normal, drains
+
+
+def _may_use_slots(group: Group, task: Task) -> bool:
+    return bool(task.warmups) or len(task.standbys) > group.config.num_standby_replicas
 
 
 def slots_used(group: Group, task: Task) -> int:
@@ -259,18 +265,18 @@ def _bytes_to_be(transition: Transition, member: Member) -> int:
     return sum(max(there.get(task, 0), sizes.get(task, 0)) for task in {*there, *sizes})
 
 
-def _new_copies(transition: Transition, ledger: Ledger) -> dict[MemberId, set[TaskId]]:
+def _new_copies(transition: Transition, ledger: Ledger) -> dict[MemberId, list[TaskId]]:
     """Return, by member, the tasks that this step gave it a copy of, and that it neither held nor ran by itself."""
-    new: defaultdict[MemberId, set[TaskId]] = defaultdict(set)
+    new: defaultdict[MemberId, list[TaskId]] = defaultdict(list)
     for record in transition.records:
         if isinstance(record, r.AssignmentChanged):
             member = transition.before.members.get(record.member_id)
-            copies = {
+            held = member.assignment.for_reads(len(record.granted)) if member is not None else {}
+            new[record.member_id] += [
                 task_id
                 for task_id, grant in record.granted.items()
-                if grant.role is not ACTIVE and ledger.adopted.get(task_id) != record.member_id
-            }
-            new[record.member_id] |= copies if member is None else copies.difference(member.assignment)
+                if grant.role is not ACTIVE and task_id not in held and ledger.adopted.get(task_id) != record.member_id
+            ]
     return new
 
 
@@ -279,7 +285,7 @@ def _grew(transition: Transition, task: Task) -> bool:
     return used > 0 and used > slots_used(transition.before, transition.before.tasks.get(task.id) or Task(task.id))
 
 
-def _check_member_budgets(transition: Transition, new: dict[MemberId, set[TaskId]]) -> Iterator[Violation]:
+def _check_member_budgets(transition: Transition, new: dict[MemberId, list[TaskId]]) -> Iterator[Violation]:
     most = transition.after.config.max_warmups_per_member
     for member_id, task_ids in sorted(new.items()):
         member = transition.after.members.get(member_id)
@@ -290,5 +296,5 @@ def _check_member_budgets(transition: Transition, new: dict[MemberId, set[TaskId
             for task, grant in member.assignment.items()
             if grant.role is WARMUP and transition.after.tasks[task].handover.next_owner != member_id
         )
-        if len(warm) > most and not task_ids.isdisjoint(warm):
+        if len(warm) > most and not {*task_ids}.isdisjoint(warm):
             yield Violation("L8", f"{len(warm)} warmups; max_warmups_per_member allows {most}", warm[-1], member_id)

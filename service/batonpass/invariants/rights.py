@@ -99,13 +99,11 @@ def _check_grants(transition: Transition, ledger: Ledger, record: r.AssignmentCh
     for task_id, grant in record.granted.items():
         if grant.role is not ACTIVE:
             continue
-        owner = ledger.owner(task_id)
+        task, owner, unreleased = ledger.rights(task_id)
         if owner is not None:
             yield Violation("L1", f"granted while {owner} holds the grant", task_id, member_id)
-        unreleased = ledger.unreleased_of(task_id)
         if unreleased and (others := unreleased.keys() - {member_id}):
             yield Violation("L1", f"granted while {', '.join(sorted(others))} may still run it", task_id, member_id)
-        task = ledger.tasks.get(task_id)
         highest = floor if task is None else max(floor, task.token)
         if grant.token <= highest:
             yield Violation("L1", f"token {grant.token} is not above {highest}", task_id, member_id)

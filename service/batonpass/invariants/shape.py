@@ -4,46 +4,86 @@ Part of ``invariants``. It also checks rest (L9): a group looks again as long as
 longer.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final
 
 from batonpass.core.state.ids import MemberId, TaskId
-from batonpass.core.state.model import ACTIVE, RUNNING, STANDBY, WARMUP, Grant, Group, Member, Task
+from batonpass.core.state.model import ACTIVE, RUNNING, STANDBY, WARMUP, Grant, Group, Member, Role, Task
 from batonpass.invariants.ledger import Violation
 
 _NOTHING: Final[Mapping[TaskId, Grant]] = {}
 
 
-def check_tasks(group: Group, task_ids: Collection[TaskId]) -> Iterator[Violation]:
-    """Yield where tasks contradict the assignments, count a member twice, or have a target that breaks the rules."""
+def check_tasks(group: Group, task_ids: Collection[TaskId], member_ids: Iterable[MemberId]) -> Iterator[Violation]:
+    """Yield where tasks contradict the assignments, count a member twice, or have a target that breaks the rules.
+
+    Of what the members hold, only these tasks are looked at.
+    """
     known = group.tasks.for_reads(len(task_ids))
     tasks = [known[task_id] for task_id in task_ids if task_id in known]
-    holders = {holder for task in tasks for holder in (task.owner, *task.standbys, *task.warmups) if holder is not None}
-    members = [group.members[holder] for holder in holders if holder in group.members]
-    reads = len(tasks) // max(1, len(members))
-    held = {member.id: member.assignment.for_reads(reads) for member in members}
-    yield from _check_copies(tasks, held)
+    yield from _check_holders(group, tasks, task_ids, member_ids)
     yield from _check_releases(group, tasks)
     yield from _check_targets(group, tasks)
 
 
-def _check_copies(tasks: Iterable[Task], assignments: Mapping[MemberId, Mapping[TaskId, Grant]]) -> Iterator[Violation]:
+def _check_holders(
+    group: Group, tasks: Iterable[Task], task_ids: Collection[TaskId], member_ids: Iterable[MemberId]
+) -> Iterator[Violation]:
+    """Yield where these tasks and assignments do not name each other, both ways.
+
+    It goes member by member, because what one of them holds lies together in memory.
+    """
+    named: defaultdict[MemberId, list[tuple[Task, Role]]] = defaultdict(list)
     for task in tasks:
-        owners = () if task.owner is None else (task.owner,)
-        holders = (*owners, *task.standbys, *task.warmups)
-        if len({*holders}) != len(holders):
-            for member_id, count in Counter(holders).items():
-                if count > 1:
-                    yield Violation("L8", "holds two copies of the task", task.id, member_id)
-        for role, members in ((ACTIVE, owners), (STANDBY, task.standbys), (WARMUP, task.warmups)):
-            for member_id in members:
-                held = assignments.get(member_id, _NOTHING).get(task.id)
-                if held is None or held.role is not role:
-                    yield Violation("L2", f"the task names it as {role}, its assignment does not", task.id, member_id)
-                elif role is ACTIVE and held.token != task.token:
-                    detail = f"its token is {held.token}, the task's highest {task.token}"
-                    yield Violation("L1", detail, task.id, member_id)
+        if task.owner is not None:
+            named[task.owner].append((task, ACTIVE))
+        for member_id in task.standbys:
+            named[member_id].append((task, STANDBY))
+        for member_id in task.warmups:
+            named[member_id].append((task, WARMUP))
+    for member_id, copies in named.items():
+        yield from _check_copies(group.members.get(member_id), member_id, copies)
+    for member_id in member_ids:
+        member = group.members.get(member_id)
+        if member is not None:
+            yield from _check_member(group, member, task_ids, {task.id for task, _ in named.get(member_id, ())})
+
+
+def _check_copies(
+    member: Member | None, member_id: MemberId, copies: Collection[tuple[Task, Role]]
+) -> Iterator[Violation]:
+    """Yield where tasks name a member twice, or its assignment has something else."""
+    held = member.assignment.for_reads(len(copies)) if member is not None else _NOTHING
+    for task, role in copies:
+        grant = held.get(task.id)
+        if grant is None or grant.role is not role:
+            yield Violation("L2", f"the task names it as {role}, its assignment does not", task.id, member_id)
+        elif role is ACTIVE and grant.token != task.token:
+            detail = f"its token is {grant.token}, the task's highest {task.token}"
+            yield Violation("L1", detail, task.id, member_id)
+    if len({task.id for task, _ in copies}) < len(copies):
+        for task_id, count in Counter([task.id for task, _ in copies]).items():
+            if count > 1:
+                yield Violation("L8", "holds two copies of the task", task_id, member_id)
+
+
+def _check_member(
+    group: Group, member: Member, task_ids: Collection[TaskId], named_by: Collection[TaskId]
+) -> Iterator[Violation]:
+    """Yield where a member has an entry of one of these tasks that does not name it, and what else is odd about it."""
+    held = member.assignment.plain()
+    for task_id in held.keys() & task_ids:
+        grant = held[task_id]
+        if task_id not in named_by:
+            detail = f"its assignment has it as {grant.role}, the task itself does not name it"
+            yield Violation("L2", detail, task_id, member.id)
+        if grant.epoch > member.epoch:
+            yield Violation("L2", "an entry from a future epoch", task_id, member.id)
+    if member.away_until_ms is not None and (member.assignment or member.revoking):
+        yield Violation("L1", "it is away, and holds tasks", None, member.id)
+    if member.id in group.gone:
+        yield Violation("L1", "it is a member and gone at once", None, member.id)
 
 
 def _check_releases(group: Group, tasks: Iterable[Task]) -> Iterator[Violation]:
@@ -66,36 +106,19 @@ def _check_targets(group: Group, tasks: Collection[Task]) -> Iterator[Violation]
                 yield Violation("L2", "its target is not a member", task_id, member_id)
     if group.placement_due_ms is not None:
         return
-    index_of, stateful = group.table.index_of, group.table.stateful
+    table, replicas = group.table, group.config.num_standby_replicas
+    are_all_stateful = len(table.stateful_indexes) == len(table.ids)
     for task in tasks:
         standbys = task.target.standbys
-        if standbys and task.target.owner is None and not group.placement_failed:
+        if not standbys:
+            continue
+        if task.target.owner is None and not group.placement_failed:
             yield Violation("L8", "standbys of a task that has no target owner", task.id)
-        index = index_of.get(task.id)
-        limit = group.config.num_standby_replicas if index is not None and stateful[index] else 0
-        if index is not None and len(standbys) > limit:
-            yield Violation("L8", f"{len(standbys)} target standbys; {limit} are wanted", task.id)
-
-
-def check_member(group: Group, member: Member, tasks: Collection[TaskId] | None = None) -> Iterator[Violation]:
-    """Yield where a member's assignment names a task that does not name the member. ``tasks`` of None: all tasks."""
-    held = member.assignment.plain()
-    task_ids = held.keys() if tasks is None else held.keys() & tasks
-    known = group.tasks.for_reads(len(task_ids))
-    for task_id in task_ids:
-        grant, task = held[task_id], known.get(task_id)
-        if task is None or member.id not in (
-            task.standbys if grant.role is STANDBY else task.warmups if grant.role is WARMUP else (task.owner,)
-        ):
-            yield Violation(
-                "L2", f"its assignment has it as {grant.role}, the task itself does not name it", task_id, member.id
-            )
-        if grant.epoch > member.epoch:
-            yield Violation("L2", "an entry from a future epoch", task_id, member.id)
-    if member.away_until_ms is not None and (member.assignment or member.revoking):
-        yield Violation("L1", "it is away, and holds tasks", None, member.id)
-    if member.id in group.gone:
-        yield Violation("L1", "it is a member and gone at once", None, member.id)
+        if len(standbys) > replicas or not are_all_stateful:
+            index = table.index_of.get(task.id)
+            limit = replicas if index is not None and table.stateful[index] else 0
+            if index is not None and len(standbys) > limit:
+                yield Violation("L8", f"{len(standbys)} target standbys; {limit} are wanted", task.id)
 
 
 def check_indexes(group: Group) -> Iterator[Violation]:
