@@ -79,14 +79,10 @@ FILES = kept_files()
 
 
 @functools.cache
-def modules() -> dict[Path, ast.Module]:
-    """Return every module that is kept; only the process that runs these tests has to read them."""
-    return {path: ast.parse(path.read_text()) for path in FILES if path.suffix == ".py"}
-
-
 def core_modules() -> dict[Path, ast.Module]:
     """Return the modules of the core, and of the packages beside it that are as pure."""
-    return {path: tree for path, tree in modules().items() if any(folder in path.parents for folder in PURE)}
+    is_pure = [path for path in FILES if path.suffix == ".py" and any(folder in path.parents for folder in PURE)]
+    return {path: ast.parse(path.read_text()) for path in is_pure}
 
 
 def where(path: Path, line: int = 0) -> str:
