@@ -44,8 +44,12 @@ LANES = {
         "tests/proof/test_two_coordinators.py",
     ),
     "spark": (
+        "tests/audit/test_advice.py",
         "tests/audit/test_audit.py",
         "tests/audit/test_audit_command.py",
+        "tests/audit/test_cluster.py",
+        "tests/audit/test_entries.py",
+        "tests/audit/test_plan.py",
         "tests/audit/test_plants.py",
         "tests/audit/test_reloading.py",
         "tests/audit/test_session.py",
