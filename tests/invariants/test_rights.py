@@ -259,6 +259,12 @@ def test_a_deleted_group_waits_for_the_last_lease() -> None:
     assert broken(step([r.GroupDeleted(NOW, NOW)], before=group(r.GroupDeleted(NOW, NOW)), item=item)) == []
 
 
+def test_a_deleted_group_of_kafka_streams_waits_for_nobody() -> None:
+    """Kafka hands out its tasks, so none is under a lease."""
+    busy = replace(group(), config=replace(CONFIG, kafka_streams=True))
+    assert broken(step([r.GroupDeleted(NOW, NOW)], before=busy, item=GroupDeletion(force=True))) == []
+
+
 def test_a_start_judges_nobody_for_a_session_timeout() -> None:
     calm = soft()._replace(judge_from_ms=NOW + SESSION)
     assert broken(step([], item=Started(), known=calm)) == []

@@ -3,10 +3,27 @@
 from dataclasses import replace
 
 import pytest
-from tests.invariants.laws import M1, M2, M3, NOW, TOPOLOGY, A, B, C, active, details, group, with_member, with_task
+from tests.invariants.laws import (
+    CONFIG,
+    M1,
+    M2,
+    M3,
+    NOW,
+    TOPOLOGY,
+    A,
+    B,
+    C,
+    active,
+    details,
+    group,
+    member,
+    with_member,
+    with_task,
+)
 
 from batonpass.core.state import records as r
-from batonpass.core.state.ids import InstanceId, MemberId
+from batonpass.core.state.evolve import evolve
+from batonpass.core.state.ids import GroupId, InstanceId, MemberId
 from batonpass.core.state.model import (
     ActiveState,
     Cause,
@@ -16,6 +33,7 @@ from batonpass.core.state.model import (
     Marks,
     Pending,
     Target,
+    Topology,
     Unreleased,
 )
 from batonpass.core.state.pmap import PMap
@@ -42,6 +60,18 @@ def laws(one: Group) -> list[str]:
 def test_a_group_at_rest_agrees_with_itself() -> None:
     assert check_group(whole()) == []
     assert check_group(group(r.GroupDeleted(NOW, NOW))) == []
+
+
+@pytest.mark.parametrize(("standbys", "broken"), [((M2,), []), ((M2, M3), ["L8"])])
+def test_standbys_are_counted_also_where_every_task_has_state(
+    standbys: tuple[MemberId, ...], broken: list[str]
+) -> None:
+    records: tuple[r.Record, ...] = (
+        r.GroupDeclared(Topology(1, TOPOLOGY.subtopologies[:1]), CONFIG, NOW),
+        *(r.MemberJoined(member(name)) for name in (M1, M2, M3)),
+        r.TargetPlaced(1, 1, NOW, {A: Target(M1, standbys)}),
+    )
+    assert laws(evolve(Group(GroupId("g")), records)) == broken
 
 
 @pytest.mark.parametrize(
