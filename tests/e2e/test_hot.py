@@ -19,6 +19,8 @@ from batonpass.demo.outputs import Outputs
 HOT = "0_0"
 SESSION_MS = 12_000
 """How long `up` waits for a silent worker: a task whose owner has died is silent for as long."""
+SOONER = {"load_half_life_ms": 5_000, "load_patience_ms": 5_000}
+"""A quarter of what `up --hot` declares, which is for those who watch."""
 
 
 def holders(up: Up) -> dict[str, set[str]]:
@@ -52,6 +54,8 @@ async def test_a_hot_task_is_noticed_shown_in_shadow_and_ends_alone_without_a_re
             return await asyncio.to_thread(up.ask, *arguments)
 
         async with outputs.followed():
+            (tmp_path / "sooner.json").write_text(json.dumps({"config": SOONER}))
+            await ask("groups", "declare", "totals", str(tmp_path / "sooner.json"))
 
             async def noticed() -> Any:
                 load = (await ask("explain", "totals"))["load"]
