@@ -8,13 +8,15 @@ import ssl
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import httpx2 as httpx
 import uvicorn
+from playwright.async_api import Browser as Chromium
 from playwright.async_api import Page, async_playwright
 from tests.dashboard.canned import Canned
 from tests.e2e.running import PATIENCE_S, PROGRAM
@@ -64,24 +66,44 @@ class Browser:
             await asyncio.sleep(0.1)
 
 
+Windows = Callable[..., AbstractAsyncContextManager[Browser]]
+"""Opens a window on a base URL, with options of Playwright's ``new_context``."""
+
+
 @asynccontextmanager
-async def browsing(base: str, **window: Any) -> AsyncIterator[Browser]:
-    """Open a browser; what it was told to run and could not is a fault."""
+async def started() -> AsyncIterator[Windows]:
+    """Start a browser, and yield what opens a window of it on a base URL."""
     async with async_playwright() as player:
         browser = await player.chromium.launch(executable_path=chromium(), args=["--no-sandbox", "--disable-gpu"])
         try:
-            context = await browser.new_context(**{"viewport": {"width": 1280, "height": 900}} | window)
-            context.set_default_timeout(PATIENCE_MS)
-            found = Browser(await context.new_page(), base)
-            found.page.on("request", lambda request: found.asked.append(request.url))
-            found.page.on("pageerror", lambda error: found.faults.append(str(error)))
-            found.page.on(
-                "console",
-                lambda message: found.faults.append(message.text) if "Content Security" in message.text else None,
-            )
-            yield found
+            yield partial(window, browser)
         finally:
             await browser.close()
+
+
+@asynccontextmanager
+async def window(browser: Chromium, base: str, **options: Any) -> AsyncIterator[Browser]:
+    """Open a window that knows nothing of any other; what it was told to run and could not is a fault."""
+    context = await browser.new_context(**{"viewport": {"width": 1280, "height": 900}} | options)
+    context.set_default_timeout(PATIENCE_MS)
+    found = Browser(await context.new_page(), base)
+    found.page.on("request", lambda request: found.asked.append(request.url))
+    found.page.on("pageerror", lambda error: found.faults.append(str(error)))
+    found.page.on(
+        "console",
+        lambda message: found.faults.append(message.text) if "Content Security" in message.text else None,
+    )
+    try:
+        yield found
+    finally:
+        await context.close()
+
+
+@asynccontextmanager
+async def browsing(base: str, **options: Any) -> AsyncIterator[Browser]:
+    """Open a window of a browser of its own."""
+    async with started() as opened, opened(base, **options) as found:
+        yield found
 
 
 @contextmanager

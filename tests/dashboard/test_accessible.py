@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 from axe_playwright_python.async_playwright import Axe
-from tests.dashboard.browsing import Browser, browsing, serving
+from tests.dashboard.browsing import Browser, Windows, serving
 from tests.dashboard.canned import ADMIN, Canned
 from tests.dashboard.fleet import Fleet, event
 from tests.dashboard.test_browser_alone import MORE, PAGES
 from tests.e2e.running import PATIENCE_S
 
-pytestmark = pytest.mark.needs("chromium")
+pytestmark = [pytest.mark.needs("chromium"), pytest.mark.asyncio(loop_scope="session")]
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ async def findings(browser: Browser) -> list[str]:
 
 
 @pytest.mark.parametrize(("theme", "width"), [("light", 1280), ("dark", 1280), ("light", 390)])
-async def test_axe_finds_nothing_on_any_page(base: str, theme: Any, width: int) -> None:
+async def test_axe_finds_nothing_on_any_page(browsing: Windows, base: str, theme: Any, width: int) -> None:
     more = ("/tasks/nope_0", "/events?tone=bad", "/grid?sort=state", "/trail")
     places = ["/", "/runbooks/storm", "/nowhere", *(f"/groups/fleet{one}" for one in (*PAGES, *MORE, *more)), "/login"]
     async with browsing(base, color_scheme=theme, viewport={"width": width, "height": 900}) as browser:
@@ -69,7 +69,9 @@ def calm(canned: Canned, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         yield found
 
 
-async def test_a_change_for_the_worse_is_announced_and_seen_in_title_and_icon(canned: Canned, calm: str) -> None:
+async def test_a_change_for_the_worse_is_announced_and_seen_in_title_and_icon(
+    browsing: Windows, canned: Canned, calm: str
+) -> None:
     """By those who hear the page, and by those who have many tabs."""
     async with browsing(calm) as browser:
         await browser.sign_in(ADMIN)
@@ -87,7 +89,9 @@ async def test_a_change_for_the_worse_is_announced_and_seen_in_title_and_icon(ca
         assert browser.faults == []
 
 
-async def test_who_looks_at_another_tab_is_notified_if_they_allowed_it(canned: Canned, calm: str) -> None:
+async def test_who_looks_at_another_tab_is_notified_if_they_allowed_it(
+    browsing: Windows, canned: Canned, calm: str
+) -> None:
     async with browsing(calm) as browser:
         await browser.page.clock.install()
         await browser.sign_in(ADMIN)
@@ -106,7 +110,9 @@ async def test_who_looks_at_another_tab_is_notified_if_they_allowed_it(canned: C
         assert browser.faults == []
 
 
-async def test_who_looks_at_another_tab_is_notified_that_nobody_answers_any_more(canned: Canned, calm: str) -> None:
+async def test_who_looks_at_another_tab_is_notified_that_nobody_answers_any_more(
+    browsing: Windows, canned: Canned, calm: str
+) -> None:
     """Once for an outage."""
     async with browsing(calm) as browser:
         await browser.page.clock.install()
@@ -143,7 +149,7 @@ CONTRASTS = """() => {
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-async def test_gaps_are_told_from_owners_without_colour(base: str, theme: Any) -> None:
+async def test_gaps_are_told_from_owners_without_colour(browsing: Windows, base: str, theme: Any) -> None:
     """By how dark they are (3 : 1, WCAG 1.4.11), and by their height."""
     async with browsing(base, color_scheme=theme) as browser:
         await browser.sign_in(ADMIN)
@@ -158,7 +164,7 @@ async def test_gaps_are_told_from_owners_without_colour(base: str, theme: Any) -
         assert heights["[class^=own]"] != "24"
 
 
-async def test_a_printed_page_has_what_is_so_and_nothing_to_click(base: str) -> None:
+async def test_a_printed_page_has_what_is_so_and_nothing_to_click(browsing: Windows, base: str) -> None:
     async with browsing(base, color_scheme="dark") as browser:
         await browser.sign_in(ADMIN)
         await browser.go("/groups/fleet")
@@ -173,7 +179,7 @@ async def test_a_printed_page_has_what_is_so_and_nothing_to_click(base: str) -> 
         )
 
 
-async def test_the_tab_of_the_page_is_in_view_on_a_phone(base: str) -> None:
+async def test_the_tab_of_the_page_is_in_view_on_a_phone(browsing: Windows, base: str) -> None:
     async with browsing(base, viewport={"width": 390, "height": 844}) as browser:
         await browser.sign_in(ADMIN)
         for page in ("", "/events", "/audits"):

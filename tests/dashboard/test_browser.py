@@ -8,11 +8,11 @@ from pathlib import Path
 
 import httpx2 as httpx
 import pytest
-from tests.dashboard.browsing import Browser, browsing
+from tests.dashboard.browsing import Browser, Windows
 from tests.e2e.running import PROGRAM, Up, running
 from tests.waiting import wait_until
 
-pytestmark = pytest.mark.needs("chromium")
+pytestmark = [pytest.mark.needs("chromium"), pytest.mark.asyncio(loop_scope="session")]
 QUICK = ("--rate", "5000")
 
 
@@ -76,7 +76,9 @@ async def letters(browser: Browser, column: str) -> str:
     return "".join(cell[:1] for cell in cells)
 
 
-async def test_workers_scale_crash_and_drain_before_the_eyes_of_an_operator(up: Up, base: str) -> None:
+async def test_workers_scale_crash_and_drain_before_the_eyes_of_an_operator(
+    browsing: Windows, up: Up, base: str
+) -> None:
     """The page is never loaded again, and the focus stays where it is."""
     async with browsing(base) as browser:
         await browser.sign_in(up.token)
@@ -111,7 +113,7 @@ async def test_workers_scale_crash_and_drain_before_the_eyes_of_an_operator(up: 
         assert browser.faults == []
 
 
-async def test_a_member_is_drained_with_a_reason_and_taken_back(up: Up, base: str) -> None:
+async def test_a_member_is_drained_with_a_reason_and_taken_back(browsing: Windows, up: Up, base: str) -> None:
     async with browsing(base) as browser:
         await browser.sign_in(up.token)
         await browser.go("/groups/demo/find?q=demo-2")
@@ -140,7 +142,7 @@ async def test_a_member_is_drained_with_a_reason_and_taken_back(up: Up, base: st
         assert browser.faults == []
 
 
-async def test_pages_that_look_back_tell_what_happened(up: Up, base: str) -> None:
+async def test_pages_that_look_back_tell_what_happened(browsing: Windows, up: Up, base: str) -> None:
     async with browsing(base) as browser:
         await browser.sign_in(up.token)
         await browser.go("/groups/demo/timeline?span=5 min")
@@ -161,7 +163,7 @@ async def test_pages_that_look_back_tell_what_happened(up: Up, base: str) -> Non
         assert browser.faults == []
 
 
-async def test_a_viewer_looks_and_commands_nothing(up: Up, base: str) -> None:
+async def test_a_viewer_looks_and_commands_nothing(browsing: Windows, up: Up, base: str) -> None:
     """The coordinator's own roles decide; the pages say so instead of offering what would be refused."""
     with up.client() as client:
         secret = client.post("/tokens", json={"name": "wall", "role": "viewer"}).json()["secret"]
@@ -185,7 +187,7 @@ def _events(up: Up) -> list[dict[str, object]]:
     return found
 
 
-async def test_the_page_of_the_api_needs_no_internet(up: Up) -> None:
+async def test_the_page_of_the_api_needs_no_internet(browsing: Windows, up: Up) -> None:
     async with browsing(up.url) as browser:
         await browser.go("/docs")
         await browser.page.wait_for_selector(".opblock")

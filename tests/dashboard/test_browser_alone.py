@@ -8,11 +8,11 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from tests.dashboard.browsing import Browser, browsing, serving
+from tests.dashboard.browsing import Browser, Windows, serving
 from tests.dashboard.canned import ADMIN, VIEWER, Canned
 from tests.dashboard.fleet import Fleet, event
 
-pytestmark = pytest.mark.needs("chromium")
+pytestmark = [pytest.mark.needs("chromium"), pytest.mark.asyncio(loop_scope="session")]
 
 # Every text that can be seen, with its colour against what lies behind it, as WCAG 2.2 counts (1.4.3).
 CONTRAST = """() => {
@@ -103,6 +103,7 @@ def linked_from_elsewhere(base: str) -> Iterator[str]:
 @pytest.mark.parametrize("shared", [None, VIEWER])
 @pytest.mark.parametrize("signed_in", [True, False])
 async def test_a_link_on_another_site_leads_to_the_page(
+    browsing: Windows,
     canned: Canned,
     shared: str | None,
     signed_in: bool,  # noqa: FBT001
@@ -140,7 +141,7 @@ async def test_a_link_on_another_site_leads_to_the_page(
             assert browser.faults == []
 
 
-async def test_a_page_says_when_it_is_not_live(canned: Canned, base: str) -> None:
+async def test_a_page_says_when_it_is_not_live(browsing: Windows, canned: Canned, base: str) -> None:
     """The coordinator is away, or the dashboard is; the page says of when the picture is."""
     async with browsing(base) as browser:
         await browser.sign_in(ADMIN)
@@ -163,7 +164,7 @@ async def test_a_page_says_when_it_is_not_live(canned: Canned, base: str) -> Non
         await browser.page.wait_for_selector("#alarm", state="hidden")
 
 
-async def test_an_event_is_seen_at_once_and_once(canned: Canned, base: str) -> None:
+async def test_an_event_is_seen_at_once_and_once(browsing: Windows, canned: Canned, base: str) -> None:
     async with browsing(base) as browser:
         await browser.sign_in(ADMIN)
         await browser.go("/groups/fleet/members")
@@ -183,7 +184,7 @@ async def test_an_event_is_seen_at_once_and_once(canned: Canned, base: str) -> N
         assert len(names) == len(set(names)) == 9
 
 
-async def test_a_large_group_is_aggregated_and_drilled_into(canned: Canned, base: str) -> None:
+async def test_a_large_group_is_aggregated_and_drilled_into(browsing: Windows, canned: Canned, base: str) -> None:
     canned.fleet = Fleet.of(1_000, 10_000)
     async with browsing(base) as browser:
         await browser.sign_in(ADMIN)
@@ -208,7 +209,7 @@ async def test_a_large_group_is_aggregated_and_drilled_into(canned: Canned, base
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-async def test_every_text_can_be_read(base: str, theme: Any) -> None:
+async def test_every_text_can_be_read(browsing: Windows, base: str, theme: Any) -> None:
     """In both themes, as WCAG AA asks; and no script or style is refused to run."""
     async with browsing(base, color_scheme=theme) as browser:
         await browser.sign_in(ADMIN)
@@ -218,7 +219,7 @@ async def test_every_text_can_be_read(base: str, theme: Any) -> None:
         assert browser.faults == []
 
 
-async def test_narrow_screens_scroll_one_way_only(base: str) -> None:
+async def test_narrow_screens_scroll_one_way_only(browsing: Windows, base: str) -> None:
     async with browsing(base, viewport={"width": 390, "height": 844}) as browser:
         await browser.sign_in(ADMIN)
         for place in ["/", *(f"/groups/fleet{one}" for one in PAGES + MORE), "/login"]:
@@ -226,7 +227,7 @@ async def test_narrow_screens_scroll_one_way_only(base: str) -> None:
             assert await overflow(browser) == 0, place
 
 
-async def test_the_keyboard_reaches_everything(base: str) -> None:
+async def test_the_keyboard_reaches_everything(browsing: Windows, base: str) -> None:
     async with browsing(base) as browser:
         await browser.sign_in(ADMIN)
         await browser.go("/groups/fleet")
@@ -247,7 +248,7 @@ async def test_the_keyboard_reaches_everything(base: str) -> None:
         assert await browser.page.evaluate("document.activeElement.id") == "reason"
 
 
-async def test_a_theme_that_was_chosen_stays(base: str) -> None:
+async def test_a_theme_that_was_chosen_stays(browsing: Windows, base: str) -> None:
     """On every page, and before anything is drawn."""
     async with browsing(base, color_scheme="light") as browser:
         await browser.sign_in(ADMIN)

@@ -5,11 +5,11 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from tests.dashboard.browsing import browsing, serving
+from tests.dashboard.browsing import Windows, serving
 from tests.dashboard.canned import ADMIN
 from tests.dashboard.situations import SITUATIONS, Staged, staged
 
-pytestmark = pytest.mark.needs("chromium")
+pytestmark = [pytest.mark.needs("chromium"), pytest.mark.asyncio(loop_scope="session")]
 IDLE = 60 - len(SITUATIONS)
 
 
@@ -20,12 +20,15 @@ def base() -> Iterator[str]:
         yield found
 
 
-async def test_the_headline_says_what_is_wrong_since_when_why_and_what_to_do() -> None:
+async def test_the_headline_says_what_is_wrong_since_when_why_and_what_to_do(browsing: Windows) -> None:
     """All of it above the fold, and what to do before anything else that is to be read."""
-    async with browsing("") as browser:
-        for one in SITUATIONS:
-            with serving(Staged([staged(one)])) as browser.base:
-                await browser.sign_in(ADMIN)
+    here = Staged([])
+    with serving(here) as base:
+        async with browsing(base) as browser:
+            await browser.sign_in(ADMIN)
+            for one in SITUATIONS:
+                stage = staged(one)
+                here.stages = {stage.group.id: stage}
                 await browser.go(f"/groups/{one.name}")
                 hero = await browser.text(".hero")
                 assert hero.startswith(f"{one.level} {one.name} "), hero
@@ -49,7 +52,7 @@ async def test_the_headline_says_what_is_wrong_since_when_why_and_what_to_do() -
 
 
 @pytest.mark.parametrize("minutes", [-7, 7])
-async def test_how_long_ago_is_counted_by_the_coordinators_clock(minutes: int) -> None:
+async def test_how_long_ago_is_counted_by_the_coordinators_clock(browsing: Windows, minutes: int) -> None:
     """Whatever the clock of the machine is where somebody looks."""
     killed = next(one for one in SITUATIONS if one.name == "killed")
     with serving(Staged([staged(killed)])) as found:
@@ -62,7 +65,7 @@ async def test_how_long_ago_is_counted_by_the_coordinators_clock(minutes: int) -
             assert re.search(r"Since 2\d s ago .*Over in \d\d s at the latest", await browser.text(".hero"))
 
 
-async def test_sixty_groups_show_the_worst_first_with_since_when_and_why(base: str) -> None:
+async def test_sixty_groups_show_the_worst_first_with_since_when_and_why(browsing: Windows, base: str) -> None:
     """Whoever opens the list reads of each group that is not at rest what its own page says."""
     order = ["Trouble", "Attention", "Moving", "At rest"]
     async with browsing(base) as browser:
