@@ -350,6 +350,7 @@ def test_a_task_that_alone_is_too_hot_ends_alone_and_nothing_is_written_then() -
     assert due_ms(scene.group, scene.soft) is not None
 
 
+@pytest.mark.no_cover
 def test_no_task_is_moved_for_load_twice_in_its_cooldown() -> None:
     """A hot spot that wanders faster than that: each task moves once at most, however hot it is."""
     scene = begin(members=3, partitions=6)

@@ -257,6 +257,20 @@ def test_a_silent_member_keeps_what_it_has_and_gets_its_share_once_it_is_heard()
     assert sorted([len(of(scene, "m2")), len(of(scene, "m3"))]) == [4, 5]
 
 
+def test_members_that_are_heard_again_together_have_the_group_placed_once() -> None:
+    scene = group_of(4, topology(12), num_standby_replicas=1, rebalance_batch_ms=50)
+    live(scene, "m1", "m2")
+    scene.do(Leave(MemberId("m1")))
+    live(scene, "m2", ms=3_000)
+    scheduled = []
+    for name in ("m3", "m4"):
+        assert MemberId(name) in scene.soft.placed_without
+        scene.obey(name)
+        scheduled += [record.trigger for record in scene.of(RebalanceScheduled)]
+    assert scheduled == ["heard-again"]
+    assert scene.soft.placed_without == frozenset()
+
+
 def test_a_member_that_is_heard_again_starts_no_placement_if_none_went_without_it() -> None:
     scene = group_of(3, topology(6))
     live(scene, "m1", "m2")

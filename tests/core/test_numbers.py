@@ -102,6 +102,7 @@ CAPACITIES: Mapping[str, tuple[float, ...]] = {
 }
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("capacities", CAPACITIES.values(), ids=CAPACITIES)
 @pytest.mark.parametrize("tasks", [1, 1_000])
 def test_any_capacities_are_placed(tasks: int, capacities: tuple[float, ...]) -> None:

@@ -55,6 +55,7 @@ def _compared(monkeypatch: pytest.MonkeyPatch, *, limited: bool) -> Both:
     return both
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("seed", [3, 4, 5, 7, 8, 10, 18])
 def test_honest_workers_with_bad_luck_are_told_the_same(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Hundreds of inputs in the middle of warmups, handovers and drains."""

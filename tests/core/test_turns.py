@@ -466,6 +466,7 @@ def test_a_drained_task_whose_copy_gave_way_says_so_until_it_is_tried_again() ->
     assert found.held.reason is Held.STALLED
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("seed", range(20))
 def test_whatever_can_move_gets_there(seed: int) -> None:
     """L9, with some moves that cannot end: all others end, in a time that only the hot ones' turns add to."""
