@@ -115,6 +115,24 @@ def test_the_tasks_of_an_evicted_member_are_granted_after_one_session(is_noticed
     assert set(scene.owners().values()) == {"m2"}
 
 
+@pytest.mark.parametrize("is_noticed", [True, False])
+def test_a_group_at_rest_whose_clock_goes_forward_and_then_back_grants_within_two_sessions(is_noticed: bool) -> None:  # noqa: FBT001
+    """Nothing has happened since the clock went forward, but that nothing is granted for a while."""
+    scene = running_scene()
+    scene.now_ms += 4 * BACK_MS
+    scene.do(Started(clock_moved=True))
+    assert scene.group.grants_from_ms == scene.now_ms + SESSION_MS
+    set_back(scene, is_noticed=is_noticed)
+    assert scene.now_ms < scene.group.grants_from_ms <= scene.now_ms + 2 * SESSION_MS
+
+
+def test_a_hold_on_grants_for_two_sessions_is_no_sign_of_a_clock_that_went_back() -> None:
+    """So long it lasts at most: until a lease is over, and a session after that (``recovery``)."""
+    scene = running_scene()
+    held = evolve(scene.group, [GrantsHeld(scene.now_ms + 2 * SESSION_MS, "commits were lost", adopting=True)])
+    assert ahead_ms(held, scene.now_ms) == 0
+
+
 def test_a_member_that_never_returns_is_away_for_no_longer() -> None:
     scene = pods()
     scene.do(Leave(MemberId("m2"), restart=True))

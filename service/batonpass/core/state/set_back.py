@@ -34,6 +34,8 @@ def ahead_ms(group: m.Group, now_ms: int) -> int:
     at += [revocation.since_ms for member in members for revocation in member.revoking.values()]
     at += [one.at_ms for one in gone] + [one.at_ms for one in group.losses]
     at += [one.since_ms for one in group.kept_out.values()]
+    # When a hold on grants began is not kept, but none is for longer than this (``recovery``).
+    at.append(group.grants_from_ms - 2 * group.longest_session_ms)
     ahead = max(at) - now_ms
     return ahead if ahead > APART_MS else 0
 
