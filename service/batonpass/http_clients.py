@@ -6,12 +6,14 @@ and ALL_PROXY, in either case of letters, except the hosts of NO_PROXY: names wi
 """
 
 import contextlib
+import errno
 import logging
 import os
 import re
 import ssl
 from collections.abc import Sequence
 from ipaddress import ip_address, ip_network
+from pathlib import Path
 from typing import Any, Final
 from urllib.request import getproxies, proxy_bypass
 
@@ -69,12 +71,19 @@ def authorities() -> ssl.SSLContext:
         ValueError: naming the variable and the file, when they cannot be used.
     """
     try:
+        _check_files(os.environ.get("SSL_CERT_FILE"))
         return httpx.create_ssl_context()
     except OSError as error:  # ssl.SSLError is one.
         named = [f"{name}={os.environ[name]}" for name in ("SSL_CERT_FILE", "SSL_CERT_DIR") if os.environ.get(name)]
         where = " and ".join(named) or "the system's authorities"
         why = "it holds no certificates" if isinstance(error, ssl.SSLError) else error.strerror or error
         raise ValueError(f"{where} in the environment cannot be used: {why}") from None
+
+
+def _check_files(*files: str | os.PathLike[str] | None) -> None:
+    for file in files:
+        if file and Path(file).exists() and not Path(file).is_file():
+            raise OSError(errno.EINVAL, "it is not a file", str(file))
 
 
 def tls_context(
@@ -89,10 +98,11 @@ def tls_context(
     ``key_password`` decrypts the key, if it is encrypted.
 
     Raises:
-        OSError: when a file cannot be read.
+        OSError: when a file cannot be read, or is none: a pipe would be waited for without an end.
         ssl.SSLError: when one does not hold what it should, or the password is wrong.
         ValueError: when the key is encrypted and there is no password.
     """
+    _check_files(ca_file, cert_file, key_file)
     context = ssl.create_default_context(cafile=ca_file)
 
     def password() -> str:

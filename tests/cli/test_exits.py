@@ -1,6 +1,7 @@
 """Every way to fail has its exit code, its sentence, and what to do about it."""
 
 import json
+import os
 import ssl
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from typer.testing import CliRunner
 
 from batonpass import client
 from batonpass.cli import app
+from batonpass.cli import dashboard as dashboards
 from batonpass.cli.client_context import ClientContext
 from batonpass.cli.database import failing_on_database
 from batonpass.cli.exits import Exit, Failure
@@ -285,6 +287,40 @@ def test_a_url_that_nothing_can_be_reached_by_is_bad_input(url: str, monkeypatch
 def test_what_is_not_utf_8_is_bad_input(server: Canned, command: list[str]) -> None:
     found = server.run(*command)
     assert (found.exit_code, "not UTF-8" in found.stderr) == (BAD_INPUT, True)
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("name", ["BATONPASS_CA_FILE", "BATONPASS_CERT_FILE", "SSL_CERT_FILE"])
+def test_authorities_that_are_a_pipe_are_refused_and_not_waited_for(
+    name: str, server: Canned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    monkeypatch.setenv(name, str(pipe))
+    found = CliRunner().invoke(app, ["groups", "--url", server.url])
+    assert (found.exit_code, name in found.stderr, "not a file" in found.stderr) == (BAD_INPUT, True, True)
+
+
+@pytest.mark.parametrize("command", [["groups", "--token", SECRET], ["groups"], ["dashboard", "--port", "0"]])
+def test_a_token_is_not_shown_to_whoever_listens_at_the_usual_address(
+    command: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a token a command looks there. To a dashboard others give theirs."""
+    if command == ["groups"]:
+        monkeypatch.setenv("BATONPASS_TOKEN", SECRET)
+    monkeypatch.setattr(dashboards, "bound", lambda *_: pytest.fail("it is served"))
+    found = CliRunner().invoke(app, command)
+    assert (found.exit_code, SECRET in found.output, "BATONPASS_URL" in found.stderr) == (BAD_INPUT, False, True)
+
+
+@pytest.mark.parametrize("name", ["ü" * 200, "a/b", ".."])
+def test_a_worker_is_refused_a_name_that_no_folder_can_have(
+    name: str, server: Canned, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "execve", lambda *_: pytest.fail("it was started"))
+    server.on("GET", "/v1/groups/orders/members", (200, {"members": []}))
+    found = server.run("worker", "orders", "--instance", name)
+    assert (found.exit_code, name in found.stderr) == (BAD_INPUT, True)
 
 
 @pytest.mark.parametrize("command", [["groups"], ["dashboard", "--port", "0"]])

@@ -259,6 +259,11 @@ def failing_well(*, as_json: bool) -> Iterator[None]:
         # The shell's bytes that are no UTF-8 come as lone surrogates, which nothing can be sent with.
         Failure(Exit.BAD_INPUT, "a name or a text that was given is not UTF-8.").show(as_json=as_json)
         raise typer.Exit(Exit.BAD_INPUT) from None
+    except OSError as error:
+        if error.filename is None:
+            raise
+        Failure(Exit.BAD_INPUT, f"{error.filename}: {error.strerror}.").show(as_json=as_json)
+        raise typer.Exit(Exit.BAD_INPUT) from None
     except KeyboardInterrupt:
         raise typer.Exit(Exit.INTERRUPTED) from None
 
@@ -299,7 +304,8 @@ def find(url: str | None, token: str | None, folder: Path | None) -> tuple[str, 
     The token of a data folder is sent only to the `up` that runs on that folder.
 
     Raises:
-        Failure: when several run and none is named, when the named one does not run, or what is named is no URL.
+        Failure: when several run and none is named, when the named one does not run, when what is named is no URL, or
+            when there is a token and no coordinator that it is for.
     """
     data = variable("BATONPASS_DATA")
     folder = folder or (Path(data) if data else None)
@@ -323,7 +329,11 @@ def find(url: str | None, token: str | None, folder: Path | None) -> tuple[str, 
             todo="Choose one with --data or --url.",
         )
     if not here:
-        return DEFAULT_URL, token
+        if token:
+            # Anybody on this machine may listen at the address that commands try without one.
+            what = "no coordinator is named, and a token is shown to none but that."
+            raise Failure(Exit.BAD_INPUT, what, todo="Name it with --url or BATONPASS_URL.")
+        return DEFAULT_URL, None
     return here[0].url, token or _token_of(here[0])
 
 

@@ -14,6 +14,7 @@ import typer
 from batonpass.child_environment import child_environment
 from batonpass.cli.client_context import Folder, Token, Url, failing_well, find, trusted
 from batonpass.cli.demo_job import DEMO, RESTORED_A_SECOND, SIMULATED, Program, arguments, real_worker
+from batonpass.cli.exits import Exit, Failure
 from batonpass.cli.folder import UpFolder, default_folder, running_here
 from batonpass.cli.listening import end_in_order
 from batonpass.client import CoordinatorClient, path
@@ -48,6 +49,8 @@ def worker(
         group = group or own
         members = asyncio.run(_members(at, secret, group))
         name = instance or next_name(group, (str(one["instance_id"]) for one in members))
+        if "/" in name or name in {".", ".."}:
+            raise Failure(Exit.BAD_INPUT, f"{name} is no instance id: it is the name of a folder, too.")
         place = _kept(up) / name
         place.mkdir(parents=True, exist_ok=True)
         shown = None

@@ -53,7 +53,7 @@ def login_of(named: Mapping[str, str], *, token: Token | None = None) -> Login:
             f"{_var('bootstrap')} names brokers as kafka-1:9092, separated by commas, an IPv6 address in brackets"
         )
     for name in FILES:
-        if name in named and (not os.access(named[name], os.R_OK) or Path(named[name]).is_dir()):
+        if name in named and not (Path(named[name]).is_file() and os.access(named[name], os.R_OK)):
             raise ValueError(f"{_var(name)} names {named[name]}, which cannot be read")
     mechanism = named.get("sasl_mechanism")
     _check_mechanism(mechanism, named)
