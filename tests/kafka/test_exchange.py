@@ -163,6 +163,19 @@ async def test_members_of_both_transports_share_a_group(connection: KafkaConnect
         assert (await local.describe(GROUP))["members"] == 0
 
 
+async def test_why_members_are_not_heard_is_logged(
+    connection: KafkaConnection, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The cluster answers, so that nothing else says what is wrong: it makes no topic of such a name."""
+    async with LocalCoordinator() as local:
+        exchange = Exchange(local.coordinator, connection, holds=lambda _: True, prefix="no name")
+        running = asyncio.create_task(exchange.run())
+        await until(lambda: "members over Kafka are not heard" in caplog.text)
+        running.cancel()
+        await asyncio.wait([running])
+    assert "topic no name.heartbeats is missing and cannot be made" in caplog.text
+
+
 async def test_acknowledgements_have_the_highest_seq_once_an_interval(
     connection: KafkaConnection, topics: TopicNames
 ) -> None:

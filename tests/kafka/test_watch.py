@@ -27,7 +27,8 @@ from batonpass.kafka.topics import TopicReader
 from batonpass.kafka.watch import ClusterWatch
 from batonpass.runtime.coordinator import Coordinator
 from batonpass.settings import Settings
-from batonpass.worker.kafka import KafkaConnection
+from batonpass.sockets import free_port
+from batonpass.worker.kafka import KafkaConnection, said
 from batonpass.worker.kafka.metadata import MetadataClient
 from batonpass.worker.testing import LocalCoordinator
 
@@ -433,7 +434,9 @@ async def watch_ends(watch: ClusterWatch, coordinator: Coordinator) -> dict[tupl
     return dict((await coordinator.look(GROUP))[1].end_offsets.items())
 
 
-async def test_a_cluster_that_is_away_is_reported_once_and_found_again(bootstrap: str, new_topic: NewTopics) -> None:
+async def test_a_cluster_that_is_away_is_reported_once_and_found_again(
+    bootstrap: str, new_topic: NewTopics, caplog: pytest.LogCaptureFixture
+) -> None:
     source, changelog = await new_topic("orders", partitions=2), await new_topic("store", partitions=2)
     reasons: list[str | None] = []
     async with LocalCoordinator() as local:
@@ -446,12 +449,28 @@ async def test_a_cluster_that_is_away_is_reported_once_and_found_again(bootstrap
         await watch.look()
         assert len(reasons) == 1
         assert str(reasons[0]).startswith("127.0.0.1:1: ")
+        assert caplog.text.count('Unable connect to "127.0.0.1:1"') <= 1
         assert (await coordinator.look(GROUP))[0] == before
         watch._reader = TopicReader(KafkaConnection(bootstrap_servers=bootstrap))
         await watch.look()
         assert reasons[1:] == [None]
         assert len((await coordinator.look(GROUP))[1].end_offsets) == 2
         await watch._reader.close()
+
+
+async def test_a_cluster_that_is_away_for_another_reason_is_reported_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a broker that was away, and when it is back refuses the login."""
+    monkeypatch.setattr(said, "SAY_AGAIN_S", 0)
+    port, reasons = free_port(), list[str | None]()
+    async with LocalCoordinator() as local:
+        connection = KafkaConnection(bootstrap_servers=f"127.0.0.1:{port}")
+        watch = ClusterWatch(local.coordinator, TopicReader(connection), away=reasons.append)
+        await watch.look()
+        async with await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", port):
+            await watch.look()
+            await watch.look()
+        await watch._reader.close()
+    assert len(set(reasons)) == len(reasons) == 2
 
 
 async def test_a_coordinator_with_a_bootstrap_server_reads_kafka_by_itself(

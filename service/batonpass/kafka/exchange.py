@@ -50,7 +50,7 @@ from batonpass.runtime.coordinator import Coordinator
 from batonpass.runtime.history import Asked, command_of
 from batonpass.runtime.mailbox import LATE_SEQ
 from batonpass.runtime.ports import Commit, CoordinatorLoading, NotOwner, Observer, StoreUnavailable
-from batonpass.worker.kafka.connection import KafkaConnection, TopicNames
+from batonpass.worker.kafka.connection import KafkaConnection, TopicNames, in_words
 from batonpass.worker.kafka.metadata import PARTITIONS_LOOK_S, adopt, raise_if_repartitioned
 from batonpass.worker.kafka.said import Said, UnreadableRecords
 
@@ -261,9 +261,10 @@ class Exchange(Observer):
                     self.is_connected = True
                     self._consumer = consumer
                     await _first_to_fail(self._read(consumer, producer), self._write(producer), self._ack(producer))
-            except (KafkaError, OSError):
-                # ``ClusterWatch`` asks the same cluster, and reports that it is unavailable.
-                pass
+            except (KafkaError, OSError) as error:
+                if self._said.is_news("not heard"):
+                    why = await in_words(error, self._connection)
+                    log.warning("members over Kafka are not heard; tried again every %s s: %s", AGAIN_S, why)
             finally:
                 self.is_connected, self._consumer = False, None
             await asyncio.sleep(AGAIN_S)

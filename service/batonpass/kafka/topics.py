@@ -11,6 +11,7 @@ from aiokafka.errors import KafkaConnectionError, TopicAlreadyExistsError, for_c
 from batonpass.core.state.policy import IsolationLevel
 from batonpass.worker.kafka.connection import KafkaConnection, in_words
 from batonpass.worker.kafka.metadata import adopt, partition_counts, partition_leaders, topic_ids
+from batonpass.worker.kafka.said import write_once
 
 Partition = tuple[str, int]
 REQUEST_TIMEOUT_MS = 10_000
@@ -27,6 +28,7 @@ class TopicReader:
     """
 
     def __init__(self, connection: KafkaConnection) -> None:
+        write_once(self)
         self._connection = connection
         self._options = connection.client_options() | {"request_timeout_ms": REQUEST_TIMEOUT_MS, "retry_backoff_ms": 50}
         self._consumers: dict[IsolationLevel, AIOKafkaConsumer] = {}

@@ -20,6 +20,7 @@ from batonpass.core.state.soft import EndOffset, Soft
 from batonpass.core.state.topology import with_partitions
 from batonpass.kafka.topics import Partition, TopicReader
 from batonpass.runtime.coordinator import Coordinator
+from batonpass.worker.kafka.said import Said
 
 ALL_AFTER_MS = 30_000
 """Unchanged end offsets are sent again, and beginnings read again, after this time. Only an end that was read after a
@@ -40,7 +41,8 @@ class ClusterWatch:
     ) -> None:
         """Make a watch that has looked at nothing yet.
 
-        ``away`` is called once with the reason when the cluster cannot be asked, and with None when it can be again.
+        ``away`` is called with the reason when the cluster cannot be asked, again when that is found to be another one,
+        and with None when it can be asked again.
         ``held_up`` is called for a group when other transactions stay open in its changelogs than before, with the
         offset at which each begins.
         """
@@ -48,6 +50,7 @@ class ClusterWatch:
         self._reader = reader
         self._interval_s = interval_ms / 1_000
         self._away = away
+        self._said = Said()
         self._held_up = held_up
         self._all_told_ms: dict[GroupId, int] = {}
         self._refused: dict[GroupId, Topology] = {}
@@ -87,8 +90,12 @@ class ClusterWatch:
             for group, soft in groups:
                 await self._tell_ends(group, soft, counts)
         except (KafkaError, OSError) as error:
-            reason = self.reason or await self._reader.why(error)
-        if (reason is None) != (self.reason is None):
+            # It may change: a broker that is back may refuse the login.
+            if self._said.is_news("why") or self.reason is None:
+                reason = await self._reader.why(error)
+            else:
+                reason = self.reason
+        if reason != self.reason:
             self._away(reason)
         self.reason = reason
 
