@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic, RecordsToDelete
+from aiokafka.errors import KafkaTimeoutError
 from aiokafka.protocol.metadata import MetadataRequest
 from aiokafka.structs import TopicPartition
 from tests.kafka.cluster import known_to_broker
@@ -23,6 +24,7 @@ from batonpass.core.state.inputs import PinRequest
 from batonpass.core.state.policy import IsolationLevel
 from batonpass.core.state.replies import Answer
 from batonpass.core.state.soft import EndOffset, MeasuredReport
+from batonpass.kafka import topics
 from batonpass.kafka.topics import TopicReader
 from batonpass.kafka.watch import ClusterWatch
 from batonpass.runtime.coordinator import Coordinator
@@ -456,6 +458,24 @@ async def test_a_cluster_that_is_away_is_reported_once_and_found_again(
         assert reasons[1:] == [None]
         assert len((await coordinator.look(GROUP))[1].end_offsets) == 2
         await watch._reader.close()
+
+
+async def test_a_cluster_that_goes_away_is_noticed_though_no_group_asks_for_anything(
+    bootstrap: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def unanswered(_client: object, _topics: object) -> None:
+        raise KafkaTimeoutError
+
+    reasons: list[str | None] = []
+    async with LocalCoordinator() as local:
+        reader = TopicReader(KafkaConnection(bootstrap_servers=bootstrap))
+        watch = ClusterWatch(local.coordinator, reader, away=reasons.append)
+        await watch.look()
+        assert reasons == []
+        monkeypatch.setattr(topics, "partition_leaders", unanswered)
+        await watch.look()
+        await reader.close()
+    assert len(reasons) == 1
 
 
 async def test_a_cluster_that_is_away_for_another_reason_is_reported_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,14 +38,12 @@ class TopicReader:
     async def partition_counts(self, topics: Collection[str]) -> dict[str, int]:
         """Return the partition count of each topic that exists.
 
-        It connects even if ``topics`` is empty, so that a refused login shows at once.
+        It asks even if ``topics`` is empty, so that a refused login shows at once, and a cluster that goes away.
 
         Raises:
             KafkaError: when the cluster cannot be asked.
         """
         client = (await self._consumer())._client  # noqa: SLF001 - one connection less
-        if not topics:
-            return {}
         try:
             found = await partition_leaders(client, topics)
         except KafkaConnectionError:
