@@ -112,6 +112,7 @@ def test_brokers_have_names_or_addresses(text: str) -> None:
         ({"admin_token": "\ufeff" + "x" * 24}, "another character in it that no header takes"),
         ({"admin_token": "x" * 12 + "\t" + "x" * 12}, "another character in it that no header takes"),
         ({"admin_token": "é" * 24}, "another character in it that no header takes"),
+        ({"admin_token": '"' + "x" * 24 + '"'}, "quotes around it"),
         ({"advertised_url": "http://a,http://b"}, "is not the URL of a coordinator"),
         ({"open_paths": "livez,everything"}, "everything"),
         ({"tls_keyfile": "key.pem"}, "cannot be read"),

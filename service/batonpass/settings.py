@@ -419,8 +419,13 @@ class Settings(BaseSettings):
     @field_validator("admin_token")
     @classmethod
     def _hard_to_guess(cls, given: SecretStr | None) -> SecretStr | None:
-        if given is not None and len(sendable(given.get_secret_value())) < 24:
+        if given is None:
+            return None
+        secret = sendable(given.get_secret_value())
+        if len(secret) < 24:
             raise ValueError("too short to be safe; 24 characters at least, for example from `openssl rand -base64 32`")
+        if secret[0] == secret[-1] and secret[0] in "'\"":
+            raise ValueError("it has quotes around it, which only a shell takes away: leave them out")
         return given
 
     @field_validator("tls_certfile", "tls_keyfile", "tls_client_ca", "tls_peer_ca")

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 import uuid
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -174,6 +175,26 @@ async def test_why_members_are_not_heard_is_logged(
         running.cancel()
         await asyncio.wait([running])
     assert "topic no name.heartbeats is missing and cannot be made" in caplog.text
+
+
+@pytest.mark.parametrize(("ahead_s", "reads"), [(-0.1, True), (-60, False), (3_600, False)])
+async def test_what_was_read_before_the_clock_was_set_back_is_no_sign_that_heartbeats_are_read(
+    ahead_s: float,
+    reads: bool,  # noqa: FBT001
+) -> None:
+    """While they are not read, nobody expires for his silence."""
+
+    class Reader:
+        def assignment(self) -> set[TopicPartition]:
+            return {TopicPartition("heartbeats", 0)}
+
+        def last_poll_timestamp(self, _partition: TopicPartition) -> float:
+            return (time.time() + ahead_s) * 1_000
+
+    async with LocalCoordinator() as local:
+        exchange = Exchange(local.coordinator, KafkaConnection(bootstrap_servers="none:1"), holds=lambda _: True)
+        exchange._consumer = Reader()
+        assert exchange._reads() is reads
 
 
 async def test_acknowledgements_have_the_highest_seq_once_an_interval(

@@ -304,9 +304,9 @@ class Exchange(Observer):
         consumer = self._consumer
         if consumer is None:
             return False
-        # None before the first answer; the client goes by the same clock.
+        # None before the first answer. The client goes by the same clock, which may have been set back since.
         read_ms = min(consumer.last_poll_timestamp(partition) or 0 for partition in consumer.assignment())
-        return time.time() * 1_000 - read_ms < SILENCE_S * 1_000
+        return abs(time.time() * 1_000 - read_ms) < SILENCE_S * 1_000
 
     # --- in ---------------------------------------------------------------------------------------------------------
 
