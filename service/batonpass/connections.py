@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import httptools
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
@@ -100,6 +101,24 @@ def end_with_connection(cycle: "RequestResponseCycle") -> None:
     cycle.send = without_chunks  # type: ignore[method-assign] # it is looked up when the request is answered
 
 
+class _Parser(httptools.HttpRequestParser):
+    """Parses a request that asks for another protocol as any other one (RFC 9110, 7.8: a server may ignore that).
+
+    The library would take its body for what the other protocol says, and then for the next request.
+    """
+
+    def __init__(self, connection: "BoundedConnection") -> None:
+        super().__init__(connection)
+        self._connection = connection
+        self.set_dangerous_leniencies(lenient_data_after_close=True)  # As uvicorn does.
+
+    def feed_data(self, data: bytes) -> None:  # type: ignore[override] # uvicorn has bytes alone
+        try:
+            super().feed_data(data)
+        except httptools.HttpParserUpgrade as asked:
+            self.feed_data(self._connection.head_without_upgrade() + data[asked.args[0] :])
+
+
 class BoundedConnection(HttpToolsProtocol):
     """Uvicorn's connection within limits, which ``bounded`` gives it. One that exceeds them is closed.
 
@@ -118,6 +137,7 @@ class BoundedConnection(HttpToolsProtocol):
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
+        self.parser = _Parser(self)
         self._is_arriving = True
         self._late: asyncio.TimerHandle | None = None
         self._head_bytes = 0
@@ -197,6 +217,10 @@ class BoundedConnection(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """Count the next head from here on, and the request as unanswered."""
+        if self.parser.should_upgrade():
+            if self.parser.get_method() == b"CONNECT":
+                raise httptools.HttpParserError("this is no proxy")
+            return  # It comes again without that.
         self._head_bytes = 0
         super().on_headers_complete()
         self.headers = []  # A trailer's fields go here, and not among the request's, which have been looked at.
@@ -212,10 +236,18 @@ class BoundedConnection(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """Wait no longer for this request."""
+        if self.parser.should_upgrade():
+            return
         self._head_bytes = 0
         self._is_arriving = False
         self._stop_timer()
         super().on_message_complete()
+
+    def head_without_upgrade(self) -> bytes:
+        """Return the last head as it would be without the protocol that it asks for."""
+        fields = b"".join(b"%b: %b\r\n" % field for field in self.headers if field[0] != b"upgrade")
+        method, version = self.parser.get_method(), self.parser.get_http_version().encode()
+        return b"%b %b HTTP/%b\r\n%b\r\n" % (method, self.url, version, fields)
 
     def on_response_complete(self) -> None:
         """Count one request less that waits for its answer."""

@@ -1,5 +1,6 @@
 """Heads of requests that two readers may understand in two ways, and bodies that are announced to be too large."""
 
+import json
 from collections.abc import AsyncIterator
 
 import pytest
@@ -63,6 +64,33 @@ async def test_a_trailer_is_no_header(pair: Pair) -> None:
             assert found == (404 if "Forwarded" in trailer else status), (trailer, pieces)
             await wire.send(f"GET {PATH} HTTP/1.1\r\nHost: localhost\r\n{TOKEN}\r\n\r\n".encode())
             assert (await wire.answer())[0] == (404 if "Forwarded" in trailer else 200), "the next head counts again"
+
+
+@pytest.mark.parametrize("is_chunked", [False, True])
+@pytest.mark.parametrize("at_once", [False, True])
+async def test_what_follows_a_request_for_another_protocol_is_its_body(
+    pair: Pair, *, is_chunked: bool, at_once: bool
+) -> None:
+    """A proxy sends one caller's request behind another's: no body may be taken for the next head.
+
+    Java's client asks for h2c so with the first request on a connection, body or not.
+    """
+    planted = f"POST {PATH}/pause HTTP/1.1\r\nX: "
+    said = f"{len(planted):x}\r\n{planted}\r\n0\r\n\r\n" if is_chunked else planted
+    length = "Transfer-Encoding: chunked" if is_chunked else f"Content-Length: {len(planted)}"
+    asks = ["Host: localhost", TOKEN, "Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AA"]
+    head = "\r\n".join([f"POST {PATH}/plan HTTP/1.1", *asks, length, "", ""])
+    without = "\r\n".join([f"GET {PATH} HTTP/1.1", *asks, "", ""])
+    get = f"GET {PATH} HTTP/1.1\r\nHost: localhost\r\n{TOKEN}\r\n\r\n"
+    beat = json.dumps({"seq": 1, "member_epoch": 2})
+    last = "\r\n".join([f"POST {PATH}/members/m1/heartbeat HTTP/1.1", *asks, f"Content-Length: {len(beat)}", "", beat])
+    pieces = [head, said, get, without, last]
+    wire = await Socket.open(pair)
+    await wire.send(*(piece.encode() for piece in (["".join(pieces)] if at_once else pieces)))
+    answers = [await wire.answer() for _ in range(4)]
+    assert [status for status, _, _ in answers] == [422, 200, 200, 200]
+    assert "JSON is malformed" in answers[0][2]["detail"]
+    assert not answers[1][2]["paused"]
 
 
 async def test_a_plain_head_is_served(pair: Pair) -> None:
