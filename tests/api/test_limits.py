@@ -1,6 +1,7 @@
 """How often one may call, what passes all the same, and what every request is given: an id, and an answer to HEAD."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from urllib.parse import quote
 
@@ -8,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.api.conftest import Api, serving
+from tests.api.test_bodies import NAMES, ORDERS, WITH_BODY, stage
 from tests.waiting import until
 
-from batonpass.api.context import UNCOUNTED_BYTES, RequestIds
+from batonpass.api.context import READER, UNCOUNTED_BYTES, RequestIds
 from batonpass.api.health import Readiness
 from batonpass.api.limits import SWEEP_AT_LEAST, Limits, Rate
 from batonpass.core.state.errors import LimitExceeded
@@ -133,6 +135,23 @@ async def test_however_many_bodies_are_under_way_a_heartbeat_is_heard() -> None:
             api.policy.limits.bodies.take(caller, 5_000)
         assert (await api.call("POST", "/orders/plan", b" " * (UNCOUNTED_BYTES + 1))).status_code == 429
         assert (await api.beat("m1", 1, epoch)).status_code == 200
+
+
+@pytest.mark.parametrize(("method", "path"), [*WITH_BODY, ("POST", ORDERS + "/advice")])
+async def test_however_long_it_takes_to_read_a_large_body_the_event_loop_goes_on(method: str, path: str) -> None:
+    is_over = threading.Event()
+    async with serving(limits=tight()) as api:
+        await stage(api, path)
+        READER.submit(is_over.wait, 10)
+        body = b" " * (UNCOUNTED_BYTES + 1)
+        large = asyncio.create_task(api.client.request(method, path.format(**NAMES), content=body))
+        try:
+            read, _ = await asyncio.wait((large,), timeout=0.3)
+            assert not read
+            assert (await api.client.get("/livez")).status_code == 200
+        finally:
+            is_over.set()
+        assert (await large).status_code == 422
 
 
 async def test_one_caller_takes_no_calls_on_a_member_from_another() -> None:

@@ -1,6 +1,7 @@
 """Whatever arrives is either understood or refused by path and reason; nothing else can happen."""
 
 import json
+import time
 from typing import Any
 
 import msgspec
@@ -20,7 +21,7 @@ from batonpass.codec.requests import (
     read_pause,
     read_what_if,
 )
-from batonpass.codec.shape import FAULTS_MAX, UNKNOWN_MAX
+from batonpass.codec.shape import FAULTS_MAX, UNKNOWN_MAX, WALKED_FAULTS_MAX
 from batonpass.core.state.errors import InstanceIdInUse, InvalidRequest, ProtocolError, StaleMemberEpoch
 from batonpass.core.state.ids import GroupId, MemberId, TaskId
 from batonpass.core.state.inputs import Heartbeat, Join, PauseRequest
@@ -228,6 +229,27 @@ def test_faults_and_unknown_fields_are_bounded() -> None:
     read = read_heartbeat(M1, json.dumps(many).encode(), tasks_max=1_000)
     assert len(read.unknown_fields) == UNKNOWN_MAX
     assert read.unknown_fields[0] == "tasks.*.mood"
+
+
+@pytest.mark.parametrize("field", ["source_topics", "changelog_topics"])
+def test_many_topics_of_one_subtopology_take_no_longer_than_those_of_many(field: str) -> None:
+    topics = [f"t{number}" for number in range(40_000)]
+    body = json.dumps({"topology": {"subtopologies": [{"id": "0", "partitions": 1, field: topics}]}}).encode()
+    began = time.thread_time()
+    declaration, _ = read_declaration(GroupId("g"), body, if_match=None)
+    assert time.thread_time() - began < 5
+    assert declaration.topology is not None
+    assert len(getattr(declaration.topology.subtopologies[0], field)) == len(topics)
+
+
+@pytest.mark.parametrize("report", ["{}", '{"role": 1}', '{"role": "none", "lag": -1}', "7"])
+def test_a_body_with_too_many_faults_is_not_read_to_its_end(report: str) -> None:
+    """Those that a member is spared count too."""
+    tasks = ",".join(f'"0_{number}": {report}' for number in range(WALKED_FAULTS_MAX + 2))
+    with pytest.raises(InvalidRequest) as refused:
+        read_heartbeat(M1, f'{{"seq": 1, "member_epoch": 1, "tasks": {{{tasks}}}}}'.encode(), tasks_max=10**6)
+    assert f"tasks.0_{WALKED_FAULTS_MAX + 1}" not in f"{refused.value.errors}"
+    assert "lag" in report or f"and {WALKED_FAULTS_MAX + 1 - 3} more" in refused.value.detail
 
 
 def test_a_pause_ends_at_an_instant() -> None:

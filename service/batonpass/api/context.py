@@ -5,7 +5,8 @@ import contextlib
 import itertools
 import re
 import secrets
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 from urllib.parse import parse_qsl
@@ -37,6 +38,9 @@ GONE_STATUS: Final = 499
 UNCOUNTED_BYTES: Final = 32_768
 """So much of a body counts for no limit on all of them, so that no large ones keep others' heartbeats out. The server
 holds as much of each connection's before it is asked for it."""
+
+READER: Final = ThreadPoolExecutor(1, "bodies")
+"""Reads bodies of more than ``UNCOUNTED_BYTES``, one after the other."""
 
 _VERSIONS: Final = ("1.0", "1.1")
 
@@ -156,6 +160,10 @@ class RequestContext:
                 return b"".join((*parts, part)) if parts else part
             parts.append(part)
 
+    async def read(self, read: Callable[[bytes], T]) -> T:
+        """Return what ``read`` makes of the whole body; otherwise as ``body``."""
+        return await read_beside(read, await self.body())
+
     def end(self) -> None:
         """Count the bytes of the body no more."""
         if self._body_bytes:
@@ -203,6 +211,13 @@ class RequestContext:
             self.status = message["status"]
             message["headers"] = [*message.get("headers", ()), (HEADER, self.request_id.encode())]
         await self._send(message)
+
+
+async def read_beside(read: Callable[[bytes], T], body: bytes) -> T:
+    """Return what ``read`` makes of a body. A large one takes up to a second, and the event loop goes on meanwhile."""
+    if len(body) <= UNCOUNTED_BYTES:
+        return read(body)
+    return await asyncio.get_running_loop().run_in_executor(READER, read, body)
 
 
 async def until_gone(receive: Receive) -> None:

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
@@ -51,9 +51,8 @@ async def declare_group(request: Request) -> Response:
     service = service_of(request)
     group_id = group_of(request)
     asked = read_query(request, ReasonBody)
-    body = await context_of(request).body()
-    if_match = read_if_match(request.headers.get("if-match"), await _revision(request))
-    wanted, reason = read_declaration(group_id, body, if_match=if_match)
+    wanted, reason = await context_of(request).read(partial(read_declaration, group_id, if_match=None))
+    wanted = replace(wanted, if_match=read_if_match(request.headers.get("if-match"), await _revision(request)))
     declared = await service.command(request, wanted, Declared, reason=reason or asked.reason)
     return await _show(request, status=201 if declared.created else 200, is_owed=True)
 
@@ -146,7 +145,7 @@ async def show_snapshot(request: Request) -> Response:
 async def plan_change(request: Request) -> Response:
     """Say what would move if members joined, left or drained, or if the config were another."""
     service = service_of(request)
-    change = read_what_if(await context_of(request).body())
+    change = await context_of(request).read(read_what_if)
     view = await view_of(request)
 
     is_over = threading.Event()

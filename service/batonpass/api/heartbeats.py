@@ -38,7 +38,7 @@ async def _heartbeat(service: Service, limits: Limits, context: RequestContext) 
     group_id, member_id = _named(context)
     early = limits.member.take((context.scope["path"], HEARTBEAT.method))
     tasks_max = service.coordinator.policy.max_tasks_per_heartbeat
-    heartbeat = read_heartbeat(member_id, await context.body(), tasks_max=tasks_max)
+    heartbeat = await context.read(partial(read_heartbeat, member_id, tasks_max=tasks_max))
     if context.scope["query_string"]:
         heartbeat = naming_query(heartbeat, context.query())
     if early and not await _is_urgent(service.coordinator, limits, context, group_id, heartbeat):

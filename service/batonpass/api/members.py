@@ -54,9 +54,9 @@ async def join(request: Request) -> Response:
     """Join a group with a fresh member id."""
     service = service_of(request)
     group_id, member_id = group_of(request), member_of(request)
-    body = await context_of(request).body()
     limit = service.coordinator.policy.max_tasks_per_heartbeat
-    wanted = naming_query(read_join(member_id, body, tasks_max=limit), request.query_params, known=("reason",))
+    said = await context_of(request).read(partial(read_join, member_id, tasks_max=limit))
+    wanted = naming_query(said, request.query_params, known=("reason",))
     answer = await service.ask(group_id, wanted, Answer, asked_of(request))
     return _answered(answer)
 

@@ -1,5 +1,7 @@
 """What operators do to a group beside declaring it: probing, pausing, pinning, releasing."""
 
+from functools import partial
+
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
@@ -26,7 +28,7 @@ async def probe(request: Request) -> Response:
 async def pause(request: Request) -> Response:
     """Hold moves: those for balance only, or all of them."""
     asked = read_query(request, ReasonBody)
-    wanted = read_pause(await context_of(request).body(), reason=asked.reason)
+    wanted = await context_of(request).read(partial(read_pause, reason=asked.reason))
     await service_of(request).command(request, wanted, Done, reason=wanted.reason)
     return no_content()
 

@@ -13,7 +13,7 @@ from batonpass.api.context import context_of
 from batonpass.codec.answers import to_json
 from batonpass.codec.bodies import ReasonBody
 from batonpass.codec.requests import checked_name
-from batonpass.codec.shape import Shape
+from batonpass.codec.shape import Parsed, Shape
 from batonpass.core.handover.view import View
 from batonpass.core.state.errors import ProtocolError, UnknownGroup
 from batonpass.core.state.ids import GroupId, MemberId, TaskId
@@ -73,8 +73,8 @@ async def read_body(request: Request, kind: type[T]) -> T:
         InvalidRequest: naming every fault, unknown fields included.
         TooLarge, LimitExceeded, Disconnected: as ``RequestContext.body`` does.
     """
-    parsed: T = _shape(kind).parse(await context_of(request).body()).value
-    return parsed
+    parsed: Parsed[T] = await context_of(request).read(_shape(kind).parse)
+    return parsed.value
 
 
 def read_query(request: Request, kind: type[T]) -> T:

@@ -6,7 +6,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from batonpass.api.context import context_of
+from batonpass.api.context import context_of, read_beside
 from batonpass.api.openapi import route
 from batonpass.api.service import asked_of, group_of, json_response, service_of
 from batonpass.codec.streams import StreamsBody, advice_body, read_names, read_rebalance
@@ -30,7 +30,7 @@ async def advise(request: Request) -> Response:
     service, group_id, body = service_of(request), group_of(request), b""
     try:
         body = await context_of(request).body()
-        rebalance = read_rebalance(body)
+        rebalance = await read_beside(read_rebalance, body)
         advice = await service.ask(group_id, rebalance, StreamsAdvice, asked_of(request))
     except ProtocolError as refused:
         # Whoever refuses it, the group shows why. That it is not served just now is no refusal.

@@ -235,12 +235,14 @@ def _topology(said: TopologyBody) -> Topology:
             raise InvalidTopology(fault[1], errors=[fault])
         seen.add(part.id)
         for field, why in _OF_ONE.items():
+            here: set[str] = set()
             for topic in getattr(part, field):
                 other = named.setdefault((field, topic), part.id)
-                if other != part.id or getattr(part, field).count(topic) > 1:
+                if other != part.id or topic in here:
                     whose = "twice" if other == part.id else f"and in subtopology {other}"
                     fault = (f"{place}.{field}", f"{topic} stands here {whose}: {why}")
                     raise InvalidTopology(fault[1], errors=[fault])
+                here.add(topic)
         if part.stateful is None:
             part.stateful = bool(part.changelog_topics)
     return value_of(said, Topology)

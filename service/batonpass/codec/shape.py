@@ -23,6 +23,9 @@ T = TypeVar("T", bound=Struct)
 FAULTS_MAX: Final = 50
 """How many faults an error lists at most."""
 
+WALKED_FAULTS_MAX: Final = 50_000
+"""How many faults are looked for at most, those that a caller is spared included; then the body is refused."""
+
 UNKNOWN_MAX: Final = 20
 """How many unknown fields a status names at most."""
 
@@ -124,19 +127,26 @@ class _Walk:
         # mapping, so an unknown field is reported once, however many tasks have it.
         self.unknown: dict[str, list[str]] = {}
         self._strict = strict
+        self._found = 0
+
+    def _fault(self, path: str, reason: str) -> None:
+        self.faults.append((path, reason))
+        self._found += 1
+        if self._found > WALKED_FAULTS_MAX:
+            raise refusal(self.faults)
 
     def unknown_faults(self) -> list[tuple[str, str]]:
         return [(path, "is not a known field") for paths in self.unknown.values() for path in paths]
 
     def struct(self, value: object, struct: type[Struct], path: str, name: str | None = None) -> object:
         if not isinstance(value, dict):
-            self.faults.append((path or "body", f"Expected `object`, got `{_json_type(value)}`"))
+            self._fault(path or "body", f"Expected `object`, got `{_json_type(value)}`")
             return value
         name = path if name is None else name
-        fields = {field.encode_name: field for field in msgspec.structs.fields(struct)}
+        fields = _fields(struct)
         for field in fields.values():
             if field.required and field.encode_name not in value:
-                self.faults.append((_under(path, field.encode_name), "is required"))
+                self._fault(_under(path, field.encode_name), "is required")
         clean: dict[str, object] = {}
         for key, item in value.items():
             below, named = _under(path, key), _under(name, key)
@@ -181,8 +191,13 @@ class _Walk:
             if isinstance(value, float) and value.is_integer():
                 # JSON has one kind of number: 812.0 is as whole as 812.
                 return self.leaf(int(value), wanted, path)
-            self.faults.append(_fault(path, str(error)))
+            self._fault(*_fault(path, str(error)))
         return value
+
+
+@cache
+def _fields(struct: type[Struct]) -> Mapping[str, msgspec.structs.FieldInfo]:
+    return {field.encode_name: field for field in msgspec.structs.fields(struct)}
 
 
 @cache
