@@ -10,6 +10,7 @@ import logging
 import math
 import socket
 import ssl
+from asyncio.sslproto import SSLProtocol
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -131,6 +132,9 @@ class BoundedConnection(HttpToolsProtocol):
     unread: "dict[BoundedConnection, int]"
     """How many bytes wait on those of the server whose callers do not keep up, the one behind for longest first."""
 
+    below: asyncio.Transport | None = None
+    """Under TLS, what carries it: that takes the whole of an answer, which then waits there."""
+
     @staticmethod
     def cut(reason: str) -> None:
         """Called with the limit for which a connection is closed."""
@@ -173,19 +177,28 @@ class BoundedConnection(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """Count what waits for the caller to read on, and close connections if that is too much of all of them."""
+        """Count what waits for the caller to read on."""
         super().pause_writing()
-        self.unread[self] = self.transport.get_write_buffer_size()
+        self.count_unread()
+
+    def resume_writing(self) -> None:
+        """Count what still waits."""
+        super().resume_writing()
+        self.count_unread()
+
+    def count_unread(self) -> None:
+        """Count what waits for the caller to read on, and close connections if that is too much of all of them."""
+        below = self.below.get_write_buffer_size() if self.below is not None else 0
+        waiting = self.transport.get_write_buffer_size() + below
+        if waiting <= AHEAD_BYTES:
+            self.unread.pop(self, None)
+            return
+        self.unread[self] = waiting
         while len(self.unread) > 1 and sum(self.unread.values()) > self.limits.unread_bytes:
             longest = next(iter(self.unread))
             del self.unread[longest]
             self.cut("too-much-unread")
             longest.transport.abort()
-
-    def resume_writing(self) -> None:
-        """Count it no more."""
-        self.unread.pop(self, None)
-        super().resume_writing()
 
     def data_received(self, data: bytes) -> None:
         """Parse what has arrived, piece by piece, as long as it is within the limits."""
@@ -281,6 +294,33 @@ class BoundedConnection(HttpToolsProtocol):
         if not owed and (last is None or not last.response_started):
             self.transport.write(refusal)
         self.transport.close()
+
+
+class _Tls(SSLProtocol):
+    """TLS on a connection. What carries it takes the whole of an answer, so what waits there is counted too."""
+
+    max_size = AHEAD_BYTES
+    """How many bytes it reads at once; it holds as many for each connection."""
+
+    def __init__(self, connection: BoundedConnection, tls: ssl.SSLContext) -> None:
+        loop = asyncio.get_running_loop()
+        self.begun: asyncio.Future[None] = loop.create_future()
+        limit_s: Any = HANDSHAKE_S  # Fractions are taken, too.
+        super().__init__(loop, connection, tls, self.begun, server_side=True, ssl_handshake_timeout=limit_s)
+        self._connection = connection
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # it is one
+        transport.set_write_buffer_limits(AHEAD_BYTES)
+        self._connection.below = transport
+        super().connection_made(transport)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._connection.count_unread()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._connection.count_unread()
 
 
 def bounded(limits: ConnectionLimits, cut: Callable[[str], None] = lambda _reason: None) -> type[BoundedConnection]:
@@ -418,14 +458,21 @@ class BoundedServer(uvicorn.Server):
             longest.cancel()
 
     async def _shake_hands(self, accepted: socket.socket) -> None:
-        made = partial(
-            self._connections, config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+        loop = asyncio.get_running_loop()
+        connection = self._connections(
+            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
         )
-        limit_s = HANDSHAKE_S if self.config.ssl else None
         with contextlib.suppress(OSError):
-            await asyncio.get_running_loop().connect_accepted_socket(
-                made, accepted, ssl=self.config.ssl, ssl_handshake_timeout=limit_s
-            )
+            if self.config.ssl is None:
+                await loop.connect_accepted_socket(lambda: connection, accepted)
+                return
+            tls = _Tls(connection, self.config.ssl)
+            carrier, _ = await loop.connect_accepted_socket(lambda: tls, accepted)
+            try:
+                await tls.begun
+            except BaseException:
+                carrier.abort()
+                raise
 
     async def _keep(self, certificate: Certificate) -> None:
         while True:

@@ -6,7 +6,7 @@ import select
 import socket
 import ssl
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from tests.api.pairs import SECRET, Pair, listening, paired
 from tests.waiting import until
 
 from batonpass import connections
-from batonpass.connections import FOR_PROBES, PIECE_BYTES, BoundedServer, ConnectionLimits, bounded
+from batonpass.connections import FOR_PROBES, PIECE_BYTES, BoundedServer, Certificate, ConnectionLimits, bounded
 from batonpass.sockets import CONNECTIONS_MIN, bind, room_for
 
 HEAD = f"Host: b\r\nAuthorization: Bearer {SECRET}\r\n".encode()
@@ -218,6 +218,50 @@ async def test_answers_that_nobody_reads_take_so_much_together(pair: Pair) -> No
     shown = (await pair.call("GET", "/metrics")).text
     assert 'batonpass_connections_cut_total{reason="too-much-unread"}' in shown
     await until(lambda: not served.unread, within_s=5)
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+def test_answers_under_tls_that_nobody_reads_count_whole(run: Callable[[Any], None], tmp_path: Path) -> None:
+    """The layer below takes all of an answer from TLS, as soon as its caller has read a little."""
+    authority, file = trustme.CA(), tmp_path / "both.pem"
+    authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(str(file))
+    context = ssl.create_default_context()
+    authority.configure_trust(context)
+    whole = b"x" * 1_000_000
+    cut: list[str] = []
+    served = bounded(ConnectionLimits(unread_bytes=3_000_000), cut.append)
+
+    async def answer(scope: Any, receive: Any, send: Any) -> None:
+        headers = [(b"content-length", b"%d" % len(whole))]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": whole})
+
+    async def ask(place: tuple[str, int]) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        caller = socket.socket()
+        caller.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        caller.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(caller, place)
+        made = await asyncio.open_connection(sock=caller, ssl=context, server_hostname="127.0.0.1")
+        made[1].write(b"GET / HTTP/1.1\r\nHost: b\r\n\r\n")
+        assert (await made[0].readline()).startswith(b"HTTP/1.1 200")
+        return made
+
+    async def go() -> None:
+        listener = bind("127.0.0.1", 0)
+        server = BoundedServer(answer, served, lambda: None, stop_s=1, certificate=Certificate(file))
+        async with listening(server, listener):
+            callers = [await ask(listener.getsockname()) for _ in range(8)]
+            await until(lambda: len(cut) >= 3, within_s=5)
+            assert 0 < sum(served.unread.values()) <= 3_000_000
+            await until(lambda: len(server.server_state.connections) == len(callers) - len(cut), within_s=5)
+            await callers[-1][0].readuntil(b"\r\n\r\n")
+            assert await callers[-1][0].readexactly(len(whole)) == whole
+            for _, writer in callers:
+                writer.transport.abort()
+            await until(lambda: not served.unread, within_s=5)
+        assert set(cut) == {"too-much-unread"}
+
+    run(go())
 
 
 async def test_a_caller_that_reads_slowly_gets_its_answer(pair: Pair) -> None:
