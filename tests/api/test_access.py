@@ -129,6 +129,16 @@ async def test_without_a_token_only_what_is_open_is_answered(guarded: Guarded) -
     assert (await guarded.call("GET", "/docs", ADMIN_SECRET)).status_code == 200
 
 
+async def test_what_is_open_is_open_to_every_token(guarded: Guarded) -> None:
+    """Also to one that is bound to a group, and was seen a moment ago."""
+    gate: Any = guarded.api.policy.gate
+    gate._cache_s = 60
+    bound = await guarded.secret("worker", "orders")
+    assert (await guarded.call("GET", "/v1/groups/orders", bound)).status_code == 404
+    for path in ("/livez", "/readyz", "/metrics"):
+        assert [(await guarded.call("GET", path, token)).status_code for token in (bound, "unknown")] == [200, 200]
+
+
 async def test_a_worker_speaks_for_its_own_group_alone(guarded: Guarded) -> None:
     """Protocol 1.7."""
     mine, base = await guarded.secret("worker", "orders"), "/v1/groups/orders"

@@ -137,13 +137,11 @@ class Admission:
             context.principal = EVERYBODY
             return
         authorization = context.headers.get(b"authorization")
-        found = gate.remembered(authorization)
-        if found is None:
-            if context.call.path in self._policy.open_paths:
-                return
-            found = await gate.find(authorization, context.peer)
-        context.principal = found
-        check(found, context.call, group)
+        context.principal = gate.remembered(authorization)
+        if context.call.path in self._policy.open_paths:
+            return
+        context.principal = context.principal or await gate.find(authorization, context.peer)
+        check(context.principal, context.call, group)
 
     def _limit(self, context: RequestContext) -> None:
         """Refuse a call that comes too early. Each caller counts by token or address; on members, for each of them."""
