@@ -324,6 +324,7 @@ def _limits(settings: "Settings") -> Limits:
         polls=Places(settings.polls_max, "calls that wait for news", each=settings.polls_each_max),
         reads=Places(settings.reads_max, "reads of large groups", each=settings.reads_each_max),
         dry_runs=Places(settings.reads_max, "dry runs", each=settings.reads_each_max),
+        history=Places(settings.reads_max, "reads of the history", each=settings.reads_each_max),
         bodies=Places(
             max(settings.bodies_bytes_max, settings.body_bytes_max),
             "bytes of bodies under way",

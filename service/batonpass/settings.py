@@ -325,7 +325,7 @@ class Settings(BaseSettings):
         ge=1,
         le=100_000,
         description="Reads of large groups that wait at once, and as many dry runs; one of each is done at a time, the "
-        "callers in turn.",
+        "callers in turn. As many reads of the history.",
     )
     reads_each_max: int = Field(default=50, ge=1, le=100_000, description="How many of each under one token.")
     requests_waiting_max: int = Field(

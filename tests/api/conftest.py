@@ -166,6 +166,7 @@ def a_policy(observer: Observer, parts: dict[str, Any]) -> AdmissionPolicy:
         polls=Places(100, "calls that wait for news", each=90),
         reads=Places(100, "reads of large groups", each=90),
         dry_runs=Places(100, "dry runs", each=90),
+        history=Places(100, "reads of the history", each=90),
         bodies=Places(4 * BODY_BYTES_MAX, "bytes of bodies under way", each=2 * BODY_BYTES_MAX),
         body_bytes_max=BODY_BYTES_MAX,
     )

@@ -1,7 +1,11 @@
 """How often one may call, what passes all the same, and what every request is given: an id, and an answer to HEAD."""
 
 import asyncio
+import contextlib
+import json
+import math
 import threading
+from collections import Counter
 from collections.abc import AsyncIterator
 from urllib.parse import quote
 
@@ -89,6 +93,48 @@ def test_places_are_taken_and_given_back() -> None:
     assert places.taken == 0
 
 
+@given(st.lists(st.tuples(st.integers(1, 6), st.integers(1, 40)), max_size=60))
+def test_who_has_less_than_an_equal_share_is_let_in_however_many_the_others_have(takes: list[tuple[int, int]]) -> None:
+    """So two callers do not keep a third out; and together they never have much more than all places."""
+    places, has = Places(100, "places", each=60), Counter[int]()
+    for who, count in takes:
+        equal = 100 // len(has.keys() | {who})
+        fits = has[who] + count <= 60 and (has.total() + count <= 100 or has[who] + count <= equal)
+        with contextlib.nullcontext() if fits else pytest.raises(LimitExceeded):
+            places.take(f"{who}", count)
+        has += Counter({who: count if fits else 0})
+        assert places.taken == has.total() <= 100 * (1 + math.log(len(has) or 1))
+
+
+HISTORY = [
+    "/v1/events",
+    "/v1/commands",
+    "/v1/audits",
+    "/v1/audits/2026-01-01",
+    "/v1/groups/orders/events?newest=true",
+    "/v1/groups/orders/commands",
+    "/v1/groups/orders/generations",
+    "/v1/groups/orders/generations/1",
+    "/v1/groups/orders/lags?since=2020-01-01T00:00:00Z",
+    "/v1/groups/orders/tasks/0_0",
+    "/v1/groups/orders/tasks/0_0/explain",
+]
+
+
+@pytest.mark.parametrize("path", HISTORY)
+async def test_one_caller_leaves_room_to_read_the_history(path: str) -> None:
+    async with serving(limits=tight(operator=1_000_000)) as api:
+        await api.declare()
+        places = api.policy.limits.history
+        places.take("another", 2)
+        assert (await api.client.get(path)).status_code in {200, 404}
+        places.take("127.0.0.1", 2)
+        refused = await api.client.get(path)
+        assert refused.status_code == 429
+        assert "2 reads of the history already" in refused.json()["detail"]
+        assert places.taken == 4
+
+
 def tight(member: float = 0.1, operator: float = 1_000.0, *, urgent: float = 2.0, polls: int = 100) -> Limits:
     """Return limits that are reached at once, by a clock that stands still."""
     watch = Watch()
@@ -99,6 +145,7 @@ def tight(member: float = 0.1, operator: float = 1_000.0, *, urgent: float = 2.0
         polls=Places(polls, "calls that wait for news", each=polls),
         reads=Places(1, "reads of large groups", each=1),
         dry_runs=Places(1, "dry runs", each=1),
+        history=Places(4, "reads of the history", each=2),
         bodies=Places(10_000, "bytes of bodies under way", each=6_000),
         body_bytes_max=UNCOUNTED_BYTES + 5_000,
     )
@@ -133,8 +180,10 @@ async def test_however_many_bodies_are_under_way_a_heartbeat_is_heard() -> None:
         epoch = (await api.join("m1")).json()["member_epoch"]
         for caller in ("one", "another"):
             api.policy.limits.bodies.take(caller, 5_000)
-        assert (await api.call("POST", "/orders/plan", b" " * (UNCOUNTED_BYTES + 1))).status_code == 429
+        assert (await api.call("POST", "/orders/plan", b" " * (UNCOUNTED_BYTES + 3_334))).status_code == 429
         assert (await api.beat("m1", 1, epoch)).status_code == 200
+        large = json.dumps({"seq": 2, "member_epoch": epoch}).encode() + b" " * (UNCOUNTED_BYTES + 3_000)
+        assert (await api.call("POST", "/orders/members/m1/heartbeat", large)).status_code == 200
 
 
 @pytest.mark.parametrize(("method", "path"), [*WITH_BODY, ("POST", ORDERS + "/advice")])

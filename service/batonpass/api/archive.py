@@ -9,6 +9,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from batonpass.api.context import context_of
 from batonpass.api.offload import aside, show, size_of
 from batonpass.api.openapi import route
 from batonpass.api.problems import UnknownPath
@@ -48,7 +49,8 @@ async def list_generations(request: Request) -> Response:
     """List the generations of a group: when and why each was made, how much it moved, how even it left the group."""
     archive, group_id = service_of(request).coordinator.archive, await known_group_of(request)
     asked = read_query(request, BackQuery)
-    found = await archive.generations(group_id, before=given(asked.before), limit=asked.limit + 1)
+    with context_of(request).history():
+        found = await archive.generations(group_id, before=given(asked.before), limit=asked.limit + 1)
     return page("generations", found, asked.limit, generation_body, lambda one: one.number)
 
 
@@ -65,7 +67,8 @@ async def show_generation(request: Request) -> Response:
     number = request.path_params["number"]
     if re.fullmatch(r"[0-9]{1,19}", number) is None or int(number) > NUMBER_MAX:
         raise refusal([("path.number", "not the number of a generation")])
-    found = await service_of(request).coordinator.archive.generation(group_id, int(number))
+    with context_of(request).history():
+        found = await service_of(request).coordinator.archive.generation(group_id, int(number))
     if found is None:
         raise UnknownPath(f"group {group_id} has no generation {number}, or it is no longer kept")
     return json_response(generation_body(found) | {"diff": diff_body(found.moved)})
@@ -86,7 +89,8 @@ async def list_lags(request: Request) -> Response:
     until = given(asked.until) or datetime.fromtimestamp(coordinator.now_ms() / 1_000, UTC)
     if until <= asked.since:
         raise refusal([("query.since", "not before its end")])
-    found = await coordinator.archive.lags(group_id, since=asked.since, until=until, limit=asked.limit)
+    with context_of(request).history():
+        found = await coordinator.archive.lags(group_id, since=asked.since, until=until, limit=asked.limit)
     return json_response({"lags": [{"at": rfc3339(at_ms), "behind": behind} for at_ms, behind in found]})
 
 
@@ -114,7 +118,8 @@ async def all_commands(request: Request) -> Response:
 async def _commands(request: Request, group_id: GroupId | None) -> Response:
     asked = read_query(request, BackQuery)
     archive = service_of(request).coordinator.archive
-    found = await archive.commands(group_id, before=given(asked.before), limit=asked.limit + 1)
+    with context_of(request).history():
+        found = await archive.commands(group_id, before=given(asked.before), limit=asked.limit + 1)
     return page("commands", found, asked.limit, command_body, lambda one: one.position)
 
 
@@ -185,8 +190,9 @@ async def _explained(request: Request, *, limit: int) -> tuple[dict[str, object]
     size = size_of(group) if task_id in group.unsettled else 1
     body = await aside(request, size, work)
     archive = service_of(request).coordinator.archive
-    changes = await archive.task_changes(group.id, task_id, limit=limit)
-    placed = await _last_placement(archive, group, group.tasks[task_id], changes)
+    with context_of(request).history():
+        changes = await archive.task_changes(group.id, task_id, limit=limit)
+        placed = await _last_placement(archive, group, group.tasks[task_id], changes)
     return body | {"last_placement": placed}, changes
 
 

@@ -9,6 +9,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from batonpass.api.context import context_of
 from batonpass.api.openapi import route
 from batonpass.api.problems import UnknownPath
 from batonpass.api.service import json_response, page, read_query, service_of
@@ -24,7 +25,8 @@ router = APIRouter(prefix="/v1/audits", tags=["audits"])
 async def list_audits(request: Request) -> Response:
     """List the days that were audited: whether the laws held, and how the newest run of each ended."""
     asked = read_query(request, AuditsQuery)
-    found = await service_of(request).audits.days(before=given(asked.after), limit=asked.limit + 1)
+    with context_of(request).history():
+        found = await service_of(request).audits.days(before=given(asked.after), limit=asked.limit + 1)
     return page("audits", found, asked.limit, day_body, lambda one: one.day.isoformat())
 
 
@@ -40,12 +42,13 @@ async def show_audit(request: Request) -> Response:
     """Show the results of the audit of a day (UTC): its findings with their evidence, measures, and what to change."""
     asked = read_query(request, FindingsQuery)
     day, audits = _day_of(request), service_of(request).audits
-    found = await audits.day(day)
+    with context_of(request).history():
+        found = await audits.day(day)
+        findings = await audits.findings(day, after=asked.after, limit=asked.limit + 1)
+        measures = await audits.measures(day)
     if found is None:
         known = f"day {day} was never audited, or that is no longer kept"
         raise UnknownPath(f"{known}; `batonpass audit --day {day}` audits it, GET /v1/audits lists those that were")
-    findings = await audits.findings(day, after=asked.after, limit=asked.limit + 1)
-    measures = await audits.measures(day)
     shown = findings[: asked.limit]
     upto = shown[-1].number if len(findings) > asked.limit else None
     body = day_body(found) | {"code_version": found.code_version, "report": found.report}

@@ -7,6 +7,7 @@ import re
 import secrets
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 from urllib.parse import parse_qsl
@@ -163,6 +164,10 @@ class RequestContext:
     async def read(self, read: Callable[[bytes], T]) -> T:
         """Return what ``read`` makes of the whole body; otherwise as ``body``."""
         return await read_beside(read, await self.body())
+
+    def history(self) -> AbstractContextManager[None]:
+        """Take a place of those who read the history. Raises LimitExceeded when there is none for this caller (429)."""
+        return self._limits.history.place(self.who)
 
     def end(self) -> None:
         """Count the bytes of the body no more."""

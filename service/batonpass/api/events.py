@@ -81,10 +81,11 @@ async def _events(request: Request, group_id: GroupId | None) -> Response:
         )
         is_head = context_of(request).scope["method"] == "HEAD"
         return EventStream(coordinator.feed, follower, is_admitted=partial(_is_admitted, request), is_head=is_head)
-    if backwards:
-        found = await coordinator.archive.events_before(group_id, before=before, limit=asked.limit + 1)
-    else:
-        found = await coordinator.archive.events(group_id, after=after or 0, limit=asked.limit + 1)
+    with context_of(request).history():
+        if backwards:
+            found = await coordinator.archive.events_before(group_id, before=before, limit=asked.limit + 1)
+        else:
+            found = await coordinator.archive.events(group_id, after=after or 0, limit=asked.limit + 1)
     shown = found[: asked.limit]
     upto = shown[-1].position if shown else 0 if backwards else after or 0
     page = {"events": [event_body(one) for one in shown], "next": upto, "more": len(found) > asked.limit}

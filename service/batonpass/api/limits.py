@@ -76,7 +76,8 @@ class Limits:
     """The limits of one process: the rates of members, of heartbeats with news, and of all others.
 
     ``polls`` are the places of calls that wait for news, here or at the coordinator that they are passed on to;
-    ``reads`` and ``dry_runs`` those of what is done beside the event loop. ``bodies`` has one for each byte of
+    ``reads`` and ``dry_runs`` those of what is done beside the event loop; ``history`` of what the store is asked for.
+    ``bodies`` has one for each byte of
     a body that is arriving or being answered; one body has ``body_bytes_max`` at most.
     """
 
@@ -86,6 +87,7 @@ class Limits:
     polls: Places
     reads: Places
     dry_runs: Places
+    history: Places
     bodies: Places
     body_bytes_max: int
     connections: Connections = field(default_factory=Connections)

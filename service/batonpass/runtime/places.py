@@ -12,7 +12,8 @@ FULL_RETRY_MS: Final = 2_000
 class Places:
     """A number of places, of which each caller may have a share. So no caller can take them all.
 
-    A caller is known by the name of its token, and without one by its address.
+    A caller is known by the name of its token, and without one by its address. While all places are taken, a caller may
+    still have as many as each would if all who have some had equally many.
     """
 
     def __init__(self, most: int, what: str, *, each: int) -> None:
@@ -33,7 +34,8 @@ class Places:
         if has + count > self._each:
             detail = f"{who or 'this caller'} has {self._each} {self._what} already, as many as one caller may have"
             raise LimitExceeded(detail, retry_after_ms=FULL_RETRY_MS)
-        if self.taken + count > self._most:
+        equal = self._most // len(self._by_caller.keys() | {who})
+        if self.taken + count > self._most and has + count > equal:
             detail = f"there are {self._most} {self._what} already, as many as this coordinator may have"
             raise LimitExceeded(detail, retry_after_ms=FULL_RETRY_MS)
         self.taken += count
