@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from batonpass.codec.answers import answer_body, assignment_body, positions_body, problem_body, rfc3339
-from batonpass.codec.bodies import HeartbeatBody, JoinBody, ReportBody
+from batonpass.codec.bodies import SUBTOPOLOGIES_MAX, HeartbeatBody, JoinBody, ReportBody
 from batonpass.codec.requests import (
     checked_name,
     etag,
@@ -22,7 +22,13 @@ from batonpass.codec.requests import (
     read_what_if,
 )
 from batonpass.codec.shape import FAULTS_MAX, UNKNOWN_MAX, WALKED_FAULTS_MAX
-from batonpass.core.state.errors import InstanceIdInUse, InvalidRequest, ProtocolError, StaleMemberEpoch
+from batonpass.core.state.errors import (
+    InstanceIdInUse,
+    InvalidRequest,
+    InvalidTopology,
+    ProtocolError,
+    StaleMemberEpoch,
+)
 from batonpass.core.state.ids import GroupId, MemberId, TaskId
 from batonpass.core.state.inputs import Heartbeat, Join, PauseRequest
 from batonpass.core.state.model import ActiveState, Grant, PauseScope, Role
@@ -240,6 +246,16 @@ def test_many_topics_of_one_subtopology_take_no_longer_than_those_of_many(field:
     assert time.thread_time() - began < 5
     assert declaration.topology is not None
     assert len(getattr(declaration.topology.subtopologies[0], field)) == len(topics)
+
+
+def test_a_topology_has_so_many_subtopologies_at_most() -> None:
+    """Each costs the group's decisions time, in which the coordinator serves no other."""
+    parts = [{"id": f"{number}", "partitions": 1} for number in range(SUBTOPOLOGIES_MAX + 1)]
+    with pytest.raises(InvalidTopology) as refused:
+        read_declaration(GroupId("g"), json.dumps({"topology": {"subtopologies": parts}}).encode(), if_match=None)
+    assert [path for path, _ in refused.value.errors] == ["topology.subtopologies"]
+    whole = json.dumps({"topology": {"subtopologies": parts[1:]}}).encode()
+    assert read_declaration(GroupId("g"), whole, if_match=None)[0].topology is not None
 
 
 @pytest.mark.parametrize("report", ["{}", '{"role": 1}', '{"role": "none", "lag": -1}', "7"])

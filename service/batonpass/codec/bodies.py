@@ -22,6 +22,7 @@ TOKEN_MS_MAX: Final = 10 * 366 * 86_400_000
 NAME_CHARS_MAX: Final = 255
 TEXT_CHARS_MAX: Final = 2_000
 TAGS_MAX: Final = 5
+SUBTOPOLOGIES_MAX: Final = 10_000
 """KIP-708 allows a client at most five tags."""
 
 Offset = Annotated[int, Meta(ge=0, le=WHOLE_MAX)]
@@ -128,7 +129,7 @@ class TopologyBody(Struct, forbid_unknown_fields=True):
     """What a group processes."""
 
     epoch: Count = 1
-    subtopologies: tuple[SubtopologyBody, ...] = ()
+    subtopologies: Annotated[tuple[SubtopologyBody, ...], Meta(max_length=SUBTOPOLOGIES_MAX)] = ()
 
 
 class GroupBody(Struct, forbid_unknown_fields=True):
