@@ -10,12 +10,12 @@ import logging
 import math
 import socket
 import ssl
-from asyncio.sslproto import SSLProtocol
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import httptools
 import uvicorn
@@ -120,6 +120,52 @@ class _Parser(httptools.HttpRequestParser):
             self.feed_data(self._connection.head_without_upgrade() + data[asked.args[0] :])
 
 
+class _InPieces:
+    """A transport over TLS that is given no more than it can pass on, so that what waits is known.
+
+    TLS hands all that it has to the connection below whenever that takes anything, and tells nobody what waits there.
+    """
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._left: deque[memoryview] = deque()
+        self._may_write = True
+        self._is_ending = False
+
+    def write(self, data: bytes) -> None:
+        view = memoryview(data)
+        self._left.extend([view[begin : begin + AHEAD_BYTES] for begin in range(0, len(data), AHEAD_BYTES)])
+        self._go_on()
+
+    def pause(self) -> None:
+        self._may_write = False
+
+    def resume(self) -> bool:
+        """Go on, and return whether nothing is left."""
+        self._may_write = True
+        self._go_on()
+        return not self._left
+
+    def _go_on(self) -> None:
+        while self._left and self._may_write:
+            self._transport.write(self._left.popleft())
+        if self._is_ending and not self._left:
+            self._transport.close()
+
+    def get_write_buffer_size(self) -> int:
+        return self._transport.get_write_buffer_size() + sum(map(len, self._left))
+
+    def close(self) -> None:
+        self._is_ending = True
+        self._go_on()
+
+    def is_closing(self) -> bool:
+        return self._is_ending or self._transport.is_closing()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+
 class BoundedConnection(HttpToolsProtocol):
     """Uvicorn's connection within limits, which ``bounded`` gives it. One that exceeds them is closed.
 
@@ -132,9 +178,6 @@ class BoundedConnection(HttpToolsProtocol):
     unread: "dict[BoundedConnection, int]"
     """How many bytes wait on those of the server whose callers do not keep up, the one behind for longest first."""
 
-    below: asyncio.Transport | None = None
-    """Under TLS, what carries it: that takes the whole of an answer, which then waits there."""
-
     @staticmethod
     def cut(reason: str) -> None:
         """Called with the limit for which a connection is closed."""
@@ -146,11 +189,15 @@ class BoundedConnection(HttpToolsProtocol):
         self._late: asyncio.TimerHandle | None = None
         self._head_bytes = 0
         self._unanswered: list[RequestResponseCycle] = []
+        self._pieces: _InPieces | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as in the class above
         """Expect a first request."""
-        super().connection_made(transport)
         transport.set_write_buffer_limits(AHEAD_BYTES)
+        if self.config.ssl:
+            self._pieces = _InPieces(transport)
+            transport = cast("asyncio.Transport", self._pieces)
+        super().connection_made(transport)
         self._start_timer()
         self.idle[self] = None
         self._make_room()
@@ -177,28 +224,22 @@ class BoundedConnection(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """Count what waits for the caller to read on."""
-        super().pause_writing()
-        self.count_unread()
-
-    def resume_writing(self) -> None:
-        """Count what still waits."""
-        super().resume_writing()
-        self.count_unread()
-
-    def count_unread(self) -> None:
         """Count what waits for the caller to read on, and close connections if that is too much of all of them."""
-        below = self.below.get_write_buffer_size() if self.below is not None else 0
-        waiting = self.transport.get_write_buffer_size() + below
-        if waiting <= AHEAD_BYTES:
-            self.unread.pop(self, None)
-            return
-        self.unread[self] = waiting
+        super().pause_writing()
+        if self._pieces is not None:
+            self._pieces.pause()
+        self.unread[self] = self.transport.get_write_buffer_size()
         while len(self.unread) > 1 and sum(self.unread.values()) > self.limits.unread_bytes:
             longest = next(iter(self.unread))
             del self.unread[longest]
             self.cut("too-much-unread")
             longest.transport.abort()
+
+    def resume_writing(self) -> None:
+        """Count it no more, if that was all."""
+        if self._pieces is None or self._pieces.resume():
+            self.unread.pop(self, None)
+            super().resume_writing()
 
     def data_received(self, data: bytes) -> None:
         """Parse what has arrived, piece by piece, as long as it is within the limits."""
@@ -294,33 +335,6 @@ class BoundedConnection(HttpToolsProtocol):
         if not owed and (last is None or not last.response_started):
             self.transport.write(refusal)
         self.transport.close()
-
-
-class _Tls(SSLProtocol):
-    """TLS on a connection. What carries it takes the whole of an answer, so what waits there is counted too."""
-
-    max_size = AHEAD_BYTES
-    """How many bytes it reads at once; it holds as many for each connection."""
-
-    def __init__(self, connection: BoundedConnection, tls: ssl.SSLContext) -> None:
-        loop = asyncio.get_running_loop()
-        self.begun: asyncio.Future[None] = loop.create_future()
-        limit_s: Any = HANDSHAKE_S  # Fractions are taken, too.
-        super().__init__(loop, connection, tls, self.begun, server_side=True, ssl_handshake_timeout=limit_s)
-        self._connection = connection
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # it is one
-        transport.set_write_buffer_limits(AHEAD_BYTES)
-        self._connection.below = transport
-        super().connection_made(transport)
-
-    def pause_writing(self) -> None:
-        super().pause_writing()
-        self._connection.count_unread()
-
-    def resume_writing(self) -> None:
-        super().resume_writing()
-        self._connection.count_unread()
 
 
 def bounded(limits: ConnectionLimits, cut: Callable[[str], None] = lambda _reason: None) -> type[BoundedConnection]:
@@ -458,21 +472,14 @@ class BoundedServer(uvicorn.Server):
             longest.cancel()
 
     async def _shake_hands(self, accepted: socket.socket) -> None:
-        loop = asyncio.get_running_loop()
-        connection = self._connections(
-            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+        made = partial(
+            self._connections, config=self.config, server_state=self.server_state, app_state=self.lifespan.state
         )
+        limit_s = HANDSHAKE_S if self.config.ssl else None
         with contextlib.suppress(OSError):
-            if self.config.ssl is None:
-                await loop.connect_accepted_socket(lambda: connection, accepted)
-                return
-            tls = _Tls(connection, self.config.ssl)
-            carrier, _ = await loop.connect_accepted_socket(lambda: tls, accepted)
-            try:
-                await tls.begun
-            except BaseException:
-                carrier.abort()
-                raise
+            await asyncio.get_running_loop().connect_accepted_socket(
+                made, accepted, ssl=self.config.ssl, ssl_handshake_timeout=limit_s
+            )
 
     async def _keep(self, certificate: Certificate) -> None:
         while True:

@@ -22,8 +22,9 @@ TOKEN_MS_MAX: Final = 10 * 366 * 86_400_000
 NAME_CHARS_MAX: Final = 255
 TEXT_CHARS_MAX: Final = 2_000
 TAGS_MAX: Final = 5
-SUBTOPOLOGIES_MAX: Final = 10_000
 """KIP-708 allows a client at most five tags."""
+SUBTOPOLOGIES_MAX: Final = 10_000
+"""Each takes a share of the time in which no other group is served."""
 
 Offset = Annotated[int, Meta(ge=0, le=WHOLE_MAX)]
 Count = Annotated[int, Meta(ge=0, le=WHOLE_MAX)]
