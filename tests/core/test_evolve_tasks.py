@@ -249,9 +249,11 @@ def test_a_stall_replaces_an_older_one_of_the_same_member() -> None:
 def test_losses_count_for_one_session_timeout_and_for_a_whole_storm() -> None:
     names = [MemberId(f"x{n}") for n in range(4)]
     join = [r.MemberJoined(Member(name, 1)) for name in names]
+    has = [r.AssignmentChanged(name, 2, 1, {T0: Grant(Role.STANDBY, 2, 1)}) for name in names]
     gone = [r.MemberGone(name, Cause.EXPIRED, 1 + n * 40_000, 1 + n * 40_000) for n, name in enumerate(names)]
-    assert [loss.member_id for loss in small(*join, *gone).losses] == ["x2", "x3"]
-    storm = small(*join, *gone[:2], r.StormBegan(5), *gone[2:])
+    assert small(*join, *gone).losses == ()
+    assert [loss.member_id for loss in small(*join, *has, *gone).losses] == ["x2", "x3"]
+    storm = small(*join, *has, *gone[:2], r.StormBegan(5), *gone[2:])
     assert [loss.member_id for loss in storm.losses] == names
     assert evolve(storm, [r.StormEnded()]).losses == ()
 

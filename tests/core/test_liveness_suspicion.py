@@ -8,6 +8,7 @@ from tests.core.scenes import reasons, running_scene
 
 from batonpass.core.state.ids import GroupId, InstanceId, MemberId, TaskId
 from batonpass.core.state.inputs import (
+    DrainRequest,
     Eviction,
     Heartbeat,
     Join,
@@ -359,3 +360,28 @@ def test_a_task_without_state_waits_if_all_who_could_have_it_are_suspected() -> 
     assert [scene.member(name).suspected for name in ("m1", "m2")] == [True, True]
     scene.do(PinRequest(TaskId(task), M2))
     assert scene.owners()[task] == "m1"
+
+
+def test_who_handed_everything_over_and_is_killed_then_is_no_loss() -> None:
+    """A host may be taken away as soon as it has handed over: nothing is missing then, and nothing has to wait."""
+    scene = crowd()
+    for name in ("m1", "m2", "m3"):
+        scene.do(DrainRequest(MemberId(name)))
+    scene.settle(60)
+    lose(scene, "m1", "m2", "m3")
+    assert scene.group.losses == ()
+    lose(scene, "m4")
+    assert scene.group.storm_since_ms is None
+    assert set(scene.owners().values()) == {"m5"}
+
+
+def test_spare_members_that_vanish_are_no_loss_and_count_among_those_that_are_left() -> None:
+    scene = crowd()
+    spare = [f"s{n}" for n in range(9)]
+    for name in spare:
+        scene.join(name, max_tasks=0)
+    scene.settle(60)
+    lose(scene, *spare[:8])
+    assert scene.group.losses == ()
+    lose(scene, "m1", "m2", "m3")
+    assert scene.group.storm_since_ms is None

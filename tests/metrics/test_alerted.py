@@ -56,9 +56,11 @@ async def test_a_warmup_that_stalls_is_seen(counted: Api) -> None:
 
 
 async def test_a_storm_is_seen(counted: Api) -> None:
-    await counted.declare(partitions=8, session_timeout_ms=10_000)
+    await counted.declare(partitions=8, session_timeout_ms=10_000, initial_rebalance_delay_ms=1_000)
     for number in range(4):
         await counted.join(f"m{number}")
+    counted.clock.at_ms += 1_000
+    await counted.coordinator.ask(GroupId("orders"), Tick())
     assert (await scrape(counted))["batonpass_group_storm{group=orders}"] == 0
     # Where the event loop stood still meanwhile, on a busy machine, all are judged only a session timeout later.
     for seq in range(1, 6):

@@ -308,12 +308,15 @@ def _gone(builder: GroupBuilder, record: r.MemberGone) -> None:
         builder.change(instances=builder.group.instances.without(member.instance_id))
     if member.instance_id is None and host_of(member) in builder.group.hosts:
         builder.change(hosts=builder.group.hosts.without(host_of(member)))
-    if record.cause is Cause.EXPIRED:
+    if record.cause is Cause.EXPIRED and (member.assignment or member.revoking):
         _note_loss(builder, member, record.at_ms)
 
 
 def _note_loss(builder: GroupBuilder, member: Member, at_ms: int) -> None:
-    """Note a member that was lost. In a storm, one that came back and is lost again has been counted already."""
+    """Note a member that was lost, and with it copies: one without any adds no load to the others.
+
+    In a storm, one that came back and is lost again has been counted already.
+    """
     group = builder.group
     if group.storm_since_ms is None:
         oldest = at_ms - group.config.session_timeout_ms

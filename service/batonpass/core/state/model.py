@@ -502,7 +502,7 @@ class Pause:
 
 
 class Loss(NamedTuple):
-    """A member whose lease expired. The storm guard counts these."""
+    """A member whose lease expired while it had tasks or copies. The storm guard counts these."""
 
     member_id: MemberId
     at_ms: int
