@@ -24,6 +24,7 @@ from batonpass.core.state.inputs import (
 from batonpass.core.state.model import Cause, OnLeaseLost, PauseScope, Subtopology, Topology
 from batonpass.core.state.reasons import Held, meaning_of
 from batonpass.core.state.soft import Soft
+from batonpass.explain.group import explain_group
 from batonpass.explain.health import FORGOTTEN_MS, LACKING_MS, LOSSES, Health, describe
 from batonpass.explain.remedies import EventRemedy, Level, remedy_of
 from batonpass.explain.task import TaskState
@@ -282,6 +283,28 @@ def test_a_copy_that_reads_on_and_comes_no_closer_asks_for_attention() -> None:
     assert "warmup-stalled" in {one.what for one in (health(scene).worst, *health(scene).others)}
 
 
+def test_a_standby_that_never_catches_up_asks_for_attention_and_one_that_falls_behind_for_a_moment_does_not() -> None:
+    """It is counted on when its owner dies, and nothing but this tells that it cannot take over."""
+    scene = Scene()
+    scene.declare(topology(1), num_standby_replicas=1, acceptable_recovery_lag=100, warmup_stall_timeout_ms=20_000)
+    for name in "ab":
+        scene.join(name)
+    scene.obey("a", "b", lag=9_000)
+    scene.settle()
+    (spare,) = scene.task(TASK).standbys
+    scene.wait(30_000)
+    scene.obey("a", "b", lag=9_000)
+    assert [one.what for one in (health(scene).worst, *health(scene).others)] == ["moving"]
+    restarted(scene)
+    for _ in range(30):
+        scene.tick(1_000)
+        scene.obey("a", "b", lag=9_000)
+    worst = health(scene).worst
+    assert (worst.level, worst.what) == (Level.ATTENTION, "warmup-stalled")
+    assert worst.cause is not None
+    assert (worst.cause.task, worst.cause.member_id) == (TASK, spare)
+
+
 def test_who_takes_over_from_a_silent_member_is_named() -> None:
     """By the copies that are caught up; where nobody is left, nothing is to be waited for."""
 
@@ -525,7 +548,21 @@ def test_a_drain_with_nowhere_to_go_asks_for_attention() -> None:
     assert (level, what) == (Level.ATTENTION, "drain-blocked")
     assert sentence.startswith("Member pod-a cannot hand over 1 task: ")
     assert commands(scene) == ["batonpass undrain g pod-a"]
-    assert health(scene).worst.until == "the drain's own time limit"
+    assert (health(scene).worst.until_ms, health(scene).worst.until) == (None, "when others take what is left")
+
+
+def test_a_drain_whose_time_is_over_names_no_end() -> None:
+    """It goes on: its deadline was shown as the end of it, minutes and hours ago."""
+    scene = pair(2, drain_timeout_ms=5_000)
+    scene.do(DrainRequest(A))
+    for _ in range(20):
+        scene.tick(1_000)
+        scene.obey("a")
+        scene.obey("b", lag=90_000)
+    worst = health(scene).worst
+    assert (worst.what, worst.until_ms, worst.until) == ("drain-blocked", None, "when others take what is left")
+    (obstacle,) = explain_group(scene.view(), limit=9).obstacles
+    assert (obstacle.what, obstacle.until_ms) == ("drain-blocked", None)
 
 
 def test_a_pause_says_why_and_until_when() -> None:

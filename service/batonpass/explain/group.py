@@ -224,7 +224,8 @@ def _draining(view: View, member: Member, drain: Drain) -> Obstacle:
     pins = sum(pin == member.id for pin in view.group.pins.values())
     if pins:
         detail += f"; {count(pins, 'pin', 'pins')} on it suspended until the drain is taken back"
-    return Obstacle(member.id, what, left, drain.since_ms, drain.deadline_ms or drain.gives_up_ms, detail)
+    until_ms = (drain.deadline_ms or drain.gives_up_ms) if what == "draining" else None
+    return Obstacle(member.id, what, left, drain.since_ms, until_ms, detail)
 
 
 def _sentences(

@@ -702,12 +702,13 @@ def _draining(look: _Look, row: str, members: Sequence[Member], blocked: str) ->
         level = Level.AT_REST if look.status.at_rest else None
         words = f"{who} {'has' if is_one else 'have'} handed everything over and can be stopped."
         return look.found(row, words, level=level, since_ms=since_ms, members=members)
+    if blocked:
+        words = f"{who} cannot hand over {left}: {meaning_of(blocked)}."
+        return look.found(row, words, since_ms=since_ms, until="when others take what is left", members=members)
     last = max(drains, key=lambda one: one.deadline_ms or one.gives_up_ms or 0)
     return look.found(
         row,
-        f"{who} cannot hand over {left}: {meaning_of(blocked)}."
-        if blocked
-        else f"{who} {'drains' if is_one else 'drain'}: {left} left to hand over.",
+        f"{who} {'drains' if is_one else 'drain'}: {left} left to hand over.",
         since_ms=since_ms,
         until_ms=last.deadline_ms or last.gives_up_ms,
         until="the drain's deadline" if last.deadline_ms is not None else "the drain's own time limit",
@@ -752,7 +753,10 @@ def _moving(look: _Look) -> Iterator[Finding]:
 
 
 def _stalled(look: _Look) -> Iterator[Finding]:
-    """Yield that copies came no closer for ``warmup_stall_timeout_ms``: those under way, and those that gave up."""
+    """Yield that copies came no closer for ``warmup_stall_timeout_ms``: those under way, and those that gave up.
+
+    A standby that has been caught up since it was granted falls behind for a moment whenever much is written at once.
+    """
     view, timeout_ms = look.view, look.view.config.warmup_stall_timeout_ms
     judged = {one.id for one in look.heard}
     stuck: dict[tuple[TaskId, MemberId], int] = {}
@@ -760,9 +764,12 @@ def _stalled(look: _Look) -> Iterator[Finding]:
         for stall in task.marks.stalls:
             if stall.until_ms > view.now_ms and stall.member_id in judged:
                 stuck[task.id, stall.member_id] = stall.until_ms - 3 * timeout_ms
-        for member_id in [one for one in task.warmups if one in judged]:
+        for member_id in [one for one in (*task.warmups, *task.standbys) if one in judged]:
             closer_ms, _ = last_came_on(view.soft, task.id, view.members[member_id])
-            if closer_ms <= view.now_ms - timeout_ms and not view.copy(task, member_id).is_caught_up:
+            measured = view.soft.report_of(member_id, task.id)
+            least_lag = measured.least_lag if measured is not None and member_id in task.standbys else None
+            was_there = least_lag is not None and least_lag <= view.config.acceptable_recovery_lag
+            if closer_ms <= view.now_ms - timeout_ms and not was_there and not view.copy(task, member_id).is_caught_up:
                 stuck[task.id, member_id] = closer_ms
     if stuck:
         since_ms, task_id, member_id = min((at_ms, *whose) for whose, at_ms in stuck.items())
