@@ -4,7 +4,7 @@ from tests.core.scene import Scene, copy, running, topology
 from tests.core.scenes import guarded, pair
 
 from batonpass.core.state.ids import MemberId, TaskId
-from batonpass.core.state.inputs import DrainRequest, PollBroken
+from batonpass.core.state.inputs import DrainRequest, Leave, PollBroken
 from batonpass.core.state.model import OnLeaseLost, Role, Subtopology
 from batonpass.core.state.policy import LAG_UNBOUNDED
 from batonpass.explain.advice import advice_on
@@ -45,6 +45,20 @@ def test_more_standbys_than_members_are_named() -> None:
     scene.do(DrainRequest(MemberId("b")))
     assert advice(scene) == (
         "num_standby_replicas is 1, and members that can take copies are 1: a task has 0 standbys at most until more join",
+    )
+
+
+def test_fewer_racks_than_copies_are_named() -> None:
+    """With a zone its spare copies are gone as well, and once they are rebuilt, the group is at rest as before."""
+    scene = Scene()
+    scene.declare(topology(2), num_standby_replicas=1, rack_aware_tags=["zone"])
+    for name, zone in (("a1", "a"), ("a2", "a"), ("b1", "b")):
+        scene.join(name, client_tags={"zone": zone})
+    assert advice(scene) == ()
+    scene.do(Leave(MemberId("b1")))
+    (text,) = advice(scene)
+    assert text.startswith(
+        "rack_aware_tags names zone, of which members that can take copies have 1 (a): some of the 2"
     )
 
 

@@ -53,6 +53,12 @@ def _on_members(view: View, here: list[Member]) -> Iterator[str]:
         without = sorted(member.id for member in here if key not in member.client_tags)
         if without:
             yield f"rack_aware_tags names {key}, which counts as one more rack for those without it: {_named(without)}"
+        racks, copies = {member.client_tags.get(key, "none") for member in takers}, 1 + min(wanted, most)
+        if len(racks) < copies and takers:
+            yield (
+                f"rack_aware_tags names {key}, of which members that can take copies have {len(racks)} "
+                f"({_named(sorted(racks))}): some of the {copies} copies of a task share one until others join"
+            )
     newest = view.group.table.newest_epoch
     behind = sorted(member.id for member in here if member.topology_epoch < newest)
     if behind:
