@@ -459,6 +459,26 @@ async def test_a_drain_waits_for_the_handover_and_says_how_far_it_is(api: Api) -
     assert api.commands[-1][1][:2] == ("127.0.0.1", "node goes")
 
 
+async def test_who_waits_for_a_drain_that_is_taken_back_does_not_begin_it_anew(api: Api) -> None:
+    """A wait is a question: an operator's word is not undone by another one who looks on."""
+    await run_both_tasks(api)
+    await api.join("m2")
+    drain = "/orders/members/m1/drain"
+    waiting = asyncio.create_task(api.call("POST", f"{drain}?wait_ms=5000"))
+    await asyncio.sleep(0.03)
+    assert (await api.call("DELETE", drain)).status_code == 204
+    answer = await waiting
+    assert (answer.status_code, answer.json()["undone"], answer.json()["remaining"]) == (202, True, ["0_0", "0_1"])
+    again = await api.call("POST", f"{drain}?wait_ms=5000&only_wait=true")
+    assert (again.status_code, again.json()["undone"]) == (202, True)
+    assert (await api.call("GET", "/orders/members/m1")).json()["draining"] is False
+    assert (await api.call("POST", drain)).json()["drained"] is False
+    under_way = await api.call("POST", f"{drain}?wait_ms=10&only_wait=true")
+    assert (under_way.status_code, "undone" in under_way.json()) == (202, False)
+    absent = await api.call("POST", "/orders/members/nobody/drain?only_wait=true")
+    assert absent.json()["type"] == "unknown-member"
+
+
 @pytest.mark.parametrize("name", ["a%20b", "x" * 256, "tab%09"])
 async def test_a_name_that_cannot_stand_in_a_path_is_refused(api: Api, name: str) -> None:
     for method, path in (("PUT", f"/orders/members/{name}"), ("POST", f"/orders/members/{name}/heartbeat")):

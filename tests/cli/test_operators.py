@@ -369,7 +369,15 @@ def test_a_drain_is_waited_for(server: Canned) -> None:
         assert found.exit_code == 0
         assert json.loads(found.stdout) == {"member_id": M2, "drained": True, "remaining": [], "blocked": []}
         reload(server)
-    assert server.calls("POST")[1].query == {"wait_ms": "10000"}
+    assert server.calls("POST")[1].query == {"wait_ms": "10000", "only_wait": "true"}
+
+
+def test_a_drain_that_is_taken_back_is_waited_for_no_longer(server: Canned) -> None:
+    undone = (202, progress("0_2")[1] | {"undone": True})
+    server.on("POST", f"/v1/groups/orders/members/{M2}/drain", progress("0_1", "0_2"), undone)
+    found = server.run("drain", "orders", "orders-2", "--wait")
+    assert found.exit_code == 1
+    assert "was undrained meanwhile; it still has 1 active tasks: 0_2" in found.stdout
 
 
 def test_a_drain_that_takes_too_long_is_said_to(server: Canned) -> None:

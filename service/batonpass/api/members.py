@@ -28,7 +28,8 @@ from batonpass.codec.answers import status_and_body
 from batonpass.codec.bodies import DrainQuery, EvictQuery, JoinBody, LeaveQuery, PageQuery, ReasonBody
 from batonpass.codec.requests import drain_of, eviction_of, leave_of, naming_query, read_join
 from batonpass.codec.views import member_body, next_owners_of
-from batonpass.core.arrivals.answers import refusal
+from batonpass.core.arrivals.answers import drain_progress, refusal
+from batonpass.core.arrivals.kept_out import run_named
 from batonpass.core.state.errors import NotSafeToStop
 from batonpass.core.state.ids import MemberId
 from batonpass.core.state.inputs import DrainRequest, DrainReversal, TrustRequest
@@ -84,18 +85,28 @@ async def drain(request: Request) -> Response:
     end = asyncio.get_running_loop().time() + asked.wait_ms / 1_000
     reason = (await read_body(request, ReasonBody)).reason or asked.reason
     wanted = drain_of(member_of(request), asked)
-    progress = await service.command(request, wanted, DrainProgress, reason=reason)
-    while progress.remaining:
+    if asked.only_wait:
+        progress = await _progress(request, wanted)
+    else:
+        progress = await service.command(request, wanted, DrainProgress, reason=reason)
+    while progress.remaining and not progress.undone:
         left_s = end - asyncio.get_running_loop().time()
         if left_s <= 0:
             break
         news = service.coordinator.news(group_of(request), wanted.member_id, wait_s=left_s)
         if not await context_of(request).unless_gone(news):
             break
-        # Asking again changes nothing: the first deadline stands, and the reply says how far it has come.
-        again = DrainRequest(wanted.member_id)
-        progress = await service.ask(group_of(request), again, DrainProgress, asked_of(request))
+        progress = await _progress(request, wanted)
     return _answered(progress)
+
+
+async def _progress(request: Request, wanted: DrainRequest) -> DrainProgress:
+    """Return how far a drain is. Not by asking for it again: that would drain a member whose drain was taken back."""
+    group = (await view_of(request)).group
+    member = run_named(group, wanted)
+    if member is None:
+        raise refusal(group, wanted.member_id)
+    return drain_progress(group, member)
 
 
 @route(router, "DELETE", MEMBER + "/drain", body=ReasonBody, query=ReasonBody, answers={204: "The member stays."})

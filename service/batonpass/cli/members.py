@@ -130,7 +130,7 @@ async def _follow(
     left = "draining {task.description}"
     with progress(left, "{task.completed}/{task.total}", wanted=not context.as_json) as bar:
         shown = bar.add_task(label, total=total)
-        while not body["drained"]:
+        while not body["drained"] and not body.get("undone"):
             left_ms = min(WAIT_MS, (ends_at - time.monotonic()) * 1_000)
             if left_ms <= 0:
                 break
@@ -143,10 +143,8 @@ async def _follow(
 async def _look(context: ClientContext, call: str, wait_ms: int) -> dict[str, Any]:
     """Ask again how far a drain is; a member that has gone meanwhile has no tasks."""
     try:
-        # The member drains already: repeating that does no harm.
-        reply = await context.client.call(
-            "POST", call, query={"wait_ms": wait_ms}, lasting_s=wait_ms / 1_000, is_repeatable=True
-        )
+        query = {"wait_ms": wait_ms, "only_wait": "true"}  # Asking for the drain again would undo an `undrain`.
+        reply = await context.client.call("POST", call, query=query, lasting_s=wait_ms / 1_000, is_repeatable=True)
     except Refused as refused:
         if refused.kind in {"gone", "unknown-member", "fenced"}:
             return {"drained": True, "remaining": [], "blocked": []}
@@ -159,7 +157,8 @@ def _tell_drain(context: ClientContext, member: str, body: dict[str, Any]) -> No
     if body["drained"]:
         context.say(f"{member} has no active left: it can be stopped.")
         return
-    context.say(f"{member} drains; it still has {len(body['remaining'])} active tasks: {', '.join(body['remaining'])}.")
+    does = "was undrained meanwhile" if body.get("undone") else "drains"
+    context.say(f"{member} {does}; it still has {len(body['remaining'])} active tasks: {', '.join(body['remaining'])}.")
     for one in body["blocked"]:
         context.say(f"  {one['task']} is blocked: {one['reason']}")
 

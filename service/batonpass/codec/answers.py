@@ -88,6 +88,7 @@ def drain_body(progress: DrainProgress) -> dict[str, Any]:
         "drained": not progress.remaining,
         "remaining": list(progress.remaining),
         "blocked": [{"task": task, "reason": reason} for task, reason in progress.blocked],
+        **({"undone": True} if progress.undone else {}),
     }
 
 

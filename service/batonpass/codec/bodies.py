@@ -204,10 +204,14 @@ class LeaveQuery(Struct, forbid_unknown_fields=True):
 
 
 class DrainQuery(Struct, forbid_unknown_fields=True):
-    """By when a drain is to be over, how long the caller waits for that, and whether it holds for the instance."""
+    """By when a drain is to be over, how long the caller waits for that, and whether it holds for the instance.
+
+    ``only_wait``: the caller waits for the drain that goes on, and starts none.
+    """
 
     deadline_ms: DurationMs | UnsetType = UNSET
     wait_ms: WaitMs = 0
+    only_wait: bool = False
     until_undone: bool = False
     for_ms: KeptOutMs | UnsetType = UNSET
     reason: Text = ""

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple, Never, cast
 
 from batonpass.core import streams
 from batonpass.core.arrivals import commands, liveness, membership, recovery, reports
-from batonpass.core.arrivals.answers import Taken, answer, refusal, why_drain_is_blocked
+from batonpass.core.arrivals.answers import Taken, answer, drain_progress, refusal
 from batonpass.core.arrivals.kept_out import run_named
 from batonpass.core.arrivals.report_bounds import invalid_numbers
 from batonpass.core.handover.decision_draft import DecisionDraft
@@ -233,9 +233,7 @@ def _drain_progress(draft: DecisionDraft, item: i.DrainRequest) -> Reply:
     member = run_named(draft.group, item)
     if member is None:
         return refusal(draft.group, item.member_id)
-    remaining = tuple(draft.group.table.in_order(member.may_run))
-    why = why_drain_is_blocked(draft.group, member)
-    return DrainProgress(remaining, tuple((task, why) for task in remaining) if why else ())
+    return drain_progress(draft.group, member)
 
 
 def _epoch_to_answer(item: i.Heartbeat, member: Member) -> int:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from batonpass.core.state.errors import Fenced, FencedInstanceId, Gone, ProtocolError, UnknownGroup, UnknownMember
 from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.model import Cause, Grant, Group, Member
-from batonpass.core.state.replies import Answer, Done
+from batonpass.core.state.replies import Answer, Done, DrainProgress
 from batonpass.core.state.soft import Soft
 from batonpass.core.state.topology import is_ready, why_not_ready
 
@@ -136,6 +136,13 @@ HOW_BLOCKED: Mapping[str, str] = {
     "drain-deadline": "are left after the deadline of the drain: no member could take them; they end with this member",
     "drain-timeout": "were not handed over within drain_timeout_ms",
 }
+
+
+def drain_progress(group: Group, member: Member) -> DrainProgress:
+    """Return how far the drain of a member is."""
+    remaining = tuple(group.table.in_order(member.may_run))
+    why = why_drain_is_blocked(group, member)
+    return DrainProgress(remaining, tuple((task, why) for task in remaining) if why else (), member.drain is None)
 
 
 def why_drain_is_blocked(group: Group, member: Member) -> str:

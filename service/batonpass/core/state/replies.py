@@ -49,10 +49,14 @@ class Declared:
 
 @dataclass(frozen=True, slots=True)
 class DrainProgress:
-    """How far a drain is: ``remaining`` are the tasks that the member has as active, or may still run."""
+    """How far a drain is: ``remaining`` are the tasks that the member has as active, or may still run.
+
+    ``undone``: it was taken back, so that the member keeps what it has.
+    """
 
     remaining: tuple[TaskId, ...]
     blocked: tuple[tuple[TaskId, str], ...] = field(default=())
+    undone: bool = False
 
 
 @dataclass(frozen=True, slots=True)
