@@ -11,7 +11,7 @@ from ortools.graph.python.min_cost_flow import SimpleMinCostFlow
 from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.task_table import TaskTable
 from batonpass.placement.place import place
-from batonpass.placement.types import UNASSIGNED, Copies, Placed, PlacementMember, PlacementRequest, Warmth
+from batonpass.placement.types import UNASSIGNED, Copies, Placed, PlacementMember, PlacementRequest, Warmth, nobody
 
 Warm = Mapping[int, Mapping[str, Warmth]]
 TINY = 1e-6
@@ -79,13 +79,22 @@ class Group:
         home = self.home or (None,) * len(self.table.ids)
         standbys = self.standbys or (frozenset(),) * len(self.table.ids)
 
-        def warmth(asked: Collection[int], members: Collection[int]) -> Copies:
+        def warmth(
+            asked: Collection[int],
+            members: Collection[int],
+            without: Callable[[int], Collection[int]] = nobody,
+        ) -> Copies:
             wanted = set(members)
-            return {
-                task: {number[name]: known for name, known in held.items() if number.get(name) in wanted}
+            found = {
+                task: {
+                    number[name]: known
+                    for name, known in held.items()
+                    if number.get(name) in wanted.difference(without(task))
+                }
                 for task, held in self.warm.items()
                 if task in asked
             }
+            return {task: held for task, held in found.items() if held}
 
         return PlacementRequest(
             table=self.table,

@@ -170,6 +170,12 @@ def _ceiling(state: PlacementState, kind: Kind, quota: Quotas) -> dict[str, Ints
     }
 
 
+_Distinct = tuple[tuple[Wish, ...], frozenset[int]]
+"""The wishes for a task, one for each member that differs from the others, and the members of unknown lag."""
+_ALIKE: Final[_Distinct] = ((), frozenset())
+"""What is wished for a task for which all members are alike."""
+
+
 class _Sorting:
     """Sorts tasks into classes: by home, subtopology, members that may have them, size of state, and wishes."""
 
@@ -199,47 +205,46 @@ class _Sorting:
 
     def classes(self, state: PlacementState, wishes: Wishes, takers: frozenset[int], waits: Sequence[int]) -> Classes:
         """Return the classes, in an order that depends only on their content."""
-        request, sizes = state.request, state.request.state_size
-        special: dict[int, tuple[tuple[Wish, ...], frozenset[int]]] = {}
-        for task in {*wishes.copies, *request.previous, *request.warming}.intersection(self.tasks.tolist()):
-            distinct = _wishes(state, wishes, task, takers)
-            if distinct[0]:
-                special[task] = distinct
+        sizes = state.request.state_size
+        special = self._special(state, wishes, takers)
         size = np.array([sizes.get(task, 0) for task in self.tasks.tolist()]) if sizes else np.zeros_like(self.tasks)
         order = np.argsort(size, kind="stable")
         # Sizes of state differ if they differ by powers of four.
         tasks, give = self.tasks[order], (np.frexp(size[order])[1] + 1) // 2
-        is_special = np.isin(tasks, [*special])
+        names, number = [_ALIKE, *dict.fromkeys(special.values())], np.zeros(len(self.home), np.int64)
+        number_of = {some: place for place, some in enumerate(names)}
+        number[[*special]] = [number_of[some] for some in special.values()]
+        alike = number[tasks]
         # A task with wishes separates those before it from those after it. Of these classes the later one gives first,
         # so that tasks whose copies come no closer are tried in turn.
-        alone, run = np.where(is_special, tasks, -1), np.where(is_special, -1, np.cumsum(is_special))
+        run = np.where(alike > 0, -1, np.cumsum(alike > 0))
+        rows = np.stack([self.home[tasks], self._part[tasks], self._reach[tasks], give, alike, run])
         found: dict[TaskClass, list[int]] = {}
-        rows = np.stack([self.home[tasks], self._part[tasks], self._reach[tasks], give, alone, run])
         for some in grouped(*rows):
-            home, part, reach, gives, task, turn = rows[:, some[0]].tolist()
+            home, part, reach, gives, its_wishes, turn = rows[:, some[0]].tolist()
             wait = 1 if home == UNASSIGNED else waits[home]
-            its_wishes, excluded = special.get(task, _ALIKE)
-            alike = TaskClass(home, part, reach, 1, gives, wait, turn, its_wishes, excluded)
-            found.setdefault(alike, []).extend(tasks[some].tolist())
-        return found
+            found[TaskClass(home, part, reach, 1, gives, wait, turn, *names[its_wishes])] = tasks[some].tolist()
+        return dict(sorted(found.items(), key=lambda row: (*row[0][:5], bool(row[0].wishes), row[0].turn, row[1][0])))
 
-
-_ALIKE: Final[tuple[tuple[Wish, ...], frozenset[int]]] = ((), frozenset())
-"""The wishes for a task for which all members are alike."""
-
-
-def _wishes(
-    state: PlacementState, wishes: Wishes, task: int, takers: frozenset[int]
-) -> tuple[tuple[Wish, ...], frozenset[int]]:
-    """Return the wishes for a task, one per member that differs from the others, and the members of unknown lag."""
-    request = state.request
-    previous, warming = request.previous.get(task, UNASSIGNED), request.warming.get(task, UNASSIGNED)
-    known = wishes.copies.get(task, {})
-    some = [
-        member
-        for member in sorted({*known, previous, warming})
-        if member in takers and member != request.home[task] and state.takes(task, member)
-    ]
-    its_wishes = [wishes.wish(task, member, warming=member == warming, previous=member == previous) for member in some]
-    unknown = [wish.member for wish in its_wishes if wish.cold > 1]
-    return tuple(its_wishes), frozenset(unknown)
+    def _special(self, state: PlacementState, wishes: Wishes, takers: frozenset[int]) -> dict[int, _Distinct]:
+        """Return what is wished for the tasks for which some members differ from the others."""
+        request = state.request
+        special: dict[int, _Distinct] = {}
+        seen: dict[tuple[object, ...], _Distinct] = {}
+        for task in sorted({*wishes.copies, *request.previous, *request.warming}.intersection(self.tasks.tolist())):
+            known, home = wishes.copies.get(task, {}), request.home[task]
+            previous, warming = request.previous.get(task, UNASSIGNED), request.warming.get(task, UNASSIGNED)
+            alike = home, previous, warming, request.table.topology_epoch[task], *known.items()
+            distinct = seen.get(alike)
+            if distinct is None:
+                there = {*known, previous, warming}.intersection(takers) - {home}
+                its_wishes = tuple(
+                    wishes.wish(task, member, warming=member == warming, previous=member == previous)
+                    for member in sorted(there)
+                    if state.takes(task, member)
+                )
+                unknown = frozenset([wish.member for wish in its_wishes if wish.cold > 1])
+                distinct = seen[alike] = its_wishes, unknown
+            if distinct != _ALIKE:
+                special[task] = distinct
+        return special

@@ -212,9 +212,12 @@ class Exchange:
                 move = left[0], home, places[0]
                 found = move if self.choice.suits(move) else _first_that_suits(self.choice, home, left, places)
                 if found is not None:
-                    left.remove(found[0])
-                    # What was passed over is not looked at again before all else.
-                    places.rotate(-places.index(found[2]))
+                    if found is not move:
+                        left.remove(found[0])
+                        left.appendleft(found[0])
+                        # What was passed over is not looked at again before all else.
+                        places.rotate(-places.index(found[2]))
+                    left.popleft()
                     places.popleft()
                     self.choice.note(found)
                     yield found

@@ -31,7 +31,7 @@ def place(request: PlacementRequest, solver: Solver = minimum_flow) -> Placed:
         place_weighted(state, stateless_tasks(state))
     standbys, short = place_standbys(state)
     why = _reasons(state)
-    moves = sum(1 for task in why if request.table.stateful[task])
+    moves = int(state.stateful[[*why]].sum())
     return Placed(
         owner=state.owner,
         standbys=standbys,
@@ -55,26 +55,20 @@ def _stay(state: PlacementState) -> None:
 
 def _reasons(state: PlacementState) -> dict[int, Moves]:
     """Return the reason for each task whose target is not its home."""
-    request, home, owner = state.request, state.home.tolist(), state.owner
-    need = request.table.topology_epoch
-    count = state.count(state.home).tolist()
-    why: dict[int, Moves] = {}
-    moved = np.flatnonzero(state.home != np.array(owner, np.int64)).tolist()
-    newest: dict[int, int] = {}
-    for task in moved if state.restricted else ():
-        newest[owner[task]] = max(need[task], newest.get(owner[task], 0))
-    for task in moved:
-        source = home[task]
-        if owner[task] == UNASSIGNED:
-            continue
-        if task in request.bound:
-            why[task] = Moves.PINNED  # `retarget` says what else bound it.
-        elif source == UNASSIGNED:
-            why[task] = Moves.NO_OWNER
-        elif not state.may_be_target[source]:
-            why[task] = Moves.DRAIN
-        elif newest.get(source, 0) > need[task]:
-            why[task] = Moves.TOPOLOGY
-        else:
-            why[task] = Moves.MAX_TASKS if count[source] > state.limit[source] else Moves.BALANCE
-    return why
+    request, owner = state.request, np.array(state.owner, np.int64)
+    moved = np.flatnonzero((state.home != owner) & (owner != UNASSIGNED))
+    excess = state.count(state.home) > state.limit
+    of_home = [
+        Moves.DRAIN if not eligible else Moves.MAX_TASKS if above else Moves.BALANCE
+        for eligible, above in zip(state.may_be_target[:-1].tolist(), excess.tolist(), strict=True)
+    ]
+    of_home.append(Moves.NO_OWNER)  # It is at ``UNASSIGNED``.
+    tasks = moved.tolist()
+    why = dict(zip(tasks, map(of_home.__getitem__, state.home[moved].tolist()), strict=True))
+    if state.restricted:
+        newest = np.zeros(len(state.capacity), np.int64)
+        np.maximum.at(newest, owner[moved], state.need[moved])
+        left_for = (state.home[moved] != UNASSIGNED) & state.may_be_target[state.home[moved]]
+        why |= dict.fromkeys(moved[left_for & (newest[state.home[moved]] > state.need[moved])].tolist(), Moves.TOPOLOGY)
+    # `retarget` says what else bound it.
+    return why | dict.fromkeys(why.keys() & request.bound.keys(), Moves.PINNED)

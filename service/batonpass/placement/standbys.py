@@ -5,9 +5,8 @@ same way as actives. Where tags do not distinguish members, all missing copies o
 one copy of each task after the other.
 """
 
-from bisect import insort
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from itertools import chain
 from typing import Final
@@ -20,7 +19,7 @@ from batonpass.placement.flow import Floats, Ints, Marks
 from batonpass.placement.quotas import PLACES, Quotas, in_parts, level_quotas, ranks
 from batonpass.placement.state import PlacementState
 from batonpass.placement.tags import Tags
-from batonpass.placement.types import NO_STATE, UNASSIGNED, Readiness, Warmth
+from batonpass.placement.types import NO_STATE, UNASSIGNED, Copies, Readiness, Warmth
 from batonpass.placement.wishes import Wish, Wishes
 
 # In groups up to this many members, each member has an arc of its own from every class, and the costs include how many
@@ -255,12 +254,13 @@ class _Standbys:
         for member in state.eligible:
             level[kind[member]] += self._count[member] / width[kind[member]]
         is_chosen = (amounts > 1) & (tags.kinds > 1 and not state.limited and not state.restricted)
-        lacking = np.flatnonzero(amounts)
-        for task, amount, chosen in zip(
-            *np.stack([lacking, amounts[lacking], is_chosen[lacking]]).tolist(), strict=True
-        ):
-            owner, others = self._kinds_of(task) if chosen else (0, ())
-            ways = tags.ways((owner, *others), amount) if chosen else []
+        is_plain = (amounts > 0) & ~is_chosen
+        for amount in dict.fromkeys(amounts[is_plain].tolist()):
+            missing[None, amount] = np.flatnonzero(is_plain & (amounts == amount)).tolist()
+        lacking = np.flatnonzero(is_chosen)
+        for task, amount in zip(lacking.tolist(), amounts[lacking].tolist(), strict=True):
+            owner, others = self._kinds_of(task)
+            ways = tags.ways((owner, *others), amount)
             if not ways:
                 missing[None, amount].append(task)
                 continue
@@ -326,9 +326,17 @@ class _Standbys:
         warm = np.zeros(len(state.capacity), np.bool_)
         homes = state.home[lacking]
         warm[homes[(homes != UNASSIGNED) & (homes != self._owner[lacking])]] = True
-        for task, known in state.request.warmth(lacking, state.eligible).items():
-            warm[[member for member in known if member != state.owner[task] and member not in self.copies[task]]] = True
+        for known in self._elsewhere(lacking, state.eligible).values():
+            warm[[*known]] = True
         return warm
+
+    def _elsewhere(self, tasks: Collection[int], members: Collection[int], besides: Collection[int] = ()) -> Copies:
+        """Return how warm members are for tasks of which they have no copy, or are among those ``besides``."""
+
+        def here(task: int) -> Collection[int]:
+            return self._state.owner[task], *[member for member in self.copies[task] if member not in besides]
+
+        return self._state.request.warmth(tasks, members, here)
 
     def _evenness(self) -> tuple[Ints, Floats]:
         """Return how many of each owner's copies members have, and how many would be even, if the group weighs that."""
@@ -349,7 +357,8 @@ class _Standbys:
         offered = above[self._holder] | (gives[self._holder] & ~lacking[self._task])
         given, sources = self._task[offered], self._holder[offered]
         tasks = {*np.flatnonzero(lacking).tolist(), *given.tolist()}
-        self._wishes = Wishes(state.request.warmth(tasks, np.flatnonzero(takes | above).tolist()))
+        besides = np.flatnonzero(above).tolist()
+        self._wishes = Wishes(self._elsewhere(tasks, np.flatnonzero(takes | above).tolist(), besides))
         special = self._special(takes)
         self._classes: dict[TaskClass, list[int]] = {}
         # Missing copies of one owner's tasks are alike if no member has, or had, a copy of the task.
@@ -358,19 +367,43 @@ class _Standbys:
         for (kind, amount), some_tasks in missing.items():
             some = np.array(some_tasks)
             reaches = self._reach_of_missing(some, kind)
-            for each in grouped(self._owner[some], reaches, np.where(known[some], some, -1)):
+            for each in grouped(
+                self._owner[some], reaches, self._first_alike(some, reaches, known[some], missing=True)
+            ):
                 self._sort_in(some[each].tolist(), UNASSIGNED, int(reaches[each[0]]), amount, wait=1)
         # Copies of one member are alike if no other one differs from the rest for them; in a small group, if the other
         # copies are on the same members too.
         reaches = self._reach_of_copies(given, sources)
         alone = special[given] | above[sources]
-        columns = [sources, reaches, np.where(alone, given, -1)]
+        columns = [sources, reaches, self._first_alike(given, numbered(sources, reaches), alone, missing=False)]
         columns += [self._owner[given]] if self._weighs_pairs else []
         columns += [self._alike(range(len(state.capacity)))[given]] if self._is_small else []
         for each in grouped(*columns):
             source = int(sources[each[0]])
             wait, excludes = 1 if above[source] else HAS_PLACE, self._is_small or bool(alone[each[0]])
             self._sort_in(given[each].tolist(), source, int(reaches[each[0]]), wait=wait, excludes=excludes)
+
+    def _first_alike(self, tasks: Ints, reaches: Ints, alone: Marks, *, missing: bool) -> Ints:
+        """Return for each task that stands alone the first one for which members differ in the same way; else -1."""
+        first, known = np.full(len(tasks), -1), dict[tuple[object, ...], int]()
+        owner, copies, warm = self._state.owner, self.copies, self._wishes.copies
+        first[alone] = [
+            known.setdefault(
+                (
+                    *(reach, owner[task], copies[task], frozenset(self._left(task, missing=missing))),
+                    *warm.get(task, {}).items(),
+                ),
+                task,
+            )
+            for task, reach in zip(tasks[alone].tolist(), reaches[alone].tolist(), strict=True)
+        ]
+        return first
+
+    def _left(self, task: int, *, missing: bool) -> set[int]:
+        """Return the members where a copy costs nothing: a moving active leaves it, or it was to be replaced."""
+        request = self._state.request
+        left = {request.home[task], *((*request.standbys[task], *self._there[task]) if missing else ())}
+        return left - {UNASSIGNED, self._state.owner[task], *self.copies[task]}
 
     def _special(self, takes: Marks) -> Marks:
         """Return for every task whether some member that takes copies differs from the others for it."""
@@ -386,12 +419,11 @@ class _Standbys:
         self, tasks: list[int], source: int, reach: int, amount: int = 1, *, wait: int, excludes: bool = True
     ) -> None:
         """Add copies that are alike to their class. It ``excludes`` the members with other copies of the task."""
-        task, owner, request, wishes = tasks[0], self._state.owner[tasks[0]], self._state.request, self._wishes
+        task, owner, wishes = tasks[0], self._state.owner[tasks[0]], self._wishes
         here = {owner, *self.copies[task]}
-        # A copy that a moving active leaves at its old owner costs nothing, nor does one that was to be replaced.
-        there = {request.home[task], *((*request.standbys[task], *self._there[task]) if source == UNASSIGNED else ())}
+        there = self._left(task, missing=source == UNASSIGNED)
         member_wishes: list[Wish] = []
-        for member in sorted({*wishes.copies.get(task, ()), *there} - here - {UNASSIGNED}):
+        for member in sorted({*wishes.copies.get(task, ())} - here | there):
             price = self._blocks.price(reach, member)
             if price != BARRED:
                 wish = Wish(member) if member in there else wishes.wish(task, member)
@@ -448,9 +480,7 @@ class _Standbys:
         pairs = self._pairs_of(self._state.owner[task])
         pairs[source] -= 1
         pairs[target] += 1
-        left = [*self.copies[task]]
+        copies = [*self.copies[task], target] if target != UNASSIGNED else [*self.copies[task]]
         if source != UNASSIGNED:
-            left.remove(source)
-        if target != UNASSIGNED:
-            insort(left, target)
-        self.copies[task] = tuple(left)
+            copies.remove(source)
+        self.copies[task] = tuple(sorted(copies))

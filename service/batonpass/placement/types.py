@@ -120,7 +120,12 @@ Copies = Mapping[int, Mapping[int, Warmth]]
 """How warm copies and state on disk are: per task, by member. A member that is left out has nothing."""
 
 
-def nothing_anywhere(_tasks: Collection[int], _members: Collection[int]) -> Copies:
+def nobody(_task: int) -> Collection[int]:
+    """Leave out no member."""
+    return ()
+
+
+def nothing_anywhere(*_of: object) -> Copies:
     """Say that no member has state of any task."""
     return {}
 
@@ -137,7 +142,8 @@ class PlacementRequest:
         previous: the member of a task's previous target, if it is not the home: a move under way.
         warming: the member on which a warmup runs for a move of a task's active.
         bound: the member that must be a task's target, whatever it costs (the table in ``targets``).
-        warmth: returns, for tasks and members, how warm the members are for the tasks.
+        warmth: returns, for tasks and members, how warm the members are for the tasks. A third argument returns for a
+            task the members of which it need not be said.
         state_size: the records that a restore of a task from nothing reads, where known.
         num_standby_replicas: the standbys that every stateful task should have.
         rack_aware_tags: the tag keys over whose values a task's copies are spread, most important first.
@@ -151,7 +157,7 @@ class PlacementRequest:
     previous: Mapping[int, int] = field(default_factory=dict)
     warming: Mapping[int, int] = field(default_factory=dict)
     bound: Mapping[int, int] = field(default_factory=dict)
-    warmth: Callable[[Collection[int], Collection[int]], Copies] = nothing_anywhere
+    warmth: Callable[..., Copies] = nothing_anywhere
     state_size: Mapping[int, int] = field(default_factory=dict)
     num_standby_replicas: int = 0
     rack_aware_tags: tuple[str, ...] = ()

@@ -21,7 +21,7 @@ The request holds more than the present owners and copies. Some tasks are *bound
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, compress, count
 from math import inf
@@ -46,6 +46,7 @@ from batonpass.placement.types import (
     PlacementRequest,
     Readiness,
     Warmth,
+    nobody,
 )
 
 _WITHOUT_LAG: Final = tuple(Warmth(int(readiness), 0) for readiness in Readiness)
@@ -69,11 +70,12 @@ def build_request(view: View) -> PlacementRequest:
     number = {member.id: index for index, member in enumerate(members)}
     home, standbys = _fill_settled(view, number)
     constraints = _Constraints(view, members, number)
+    tasks = group.tasks.plain()
     for task_id, pending in group.unsettled.items():
-        task_index, task = table.index_of.get(task_id), group.tasks[task_id]
+        task = tasks[task_id]
         # A task without an owner that awaits a target has no copies, and no move under way.
-        if task_index is not None and (pending is not AWAITING_NEWS or task.owner is not None):
-            constraints.fill(task_index, task, home, standbys)
+        if task_id in table.index_of and (pending is not AWAITING_NEWS or task.owner is not None):
+            constraints.fill(table.index_of[task_id], task, home, standbys)
     constraints.leave_those_that_gave_way()
     constraints.bind_pinned()
     constraints.keep_missing(home)
@@ -212,11 +214,12 @@ class _Constraints:
         begins_ready = task.ready_grant and task.state is GRANTED
         if task.owner is not None and (begins_ready or task.state is RUNNING):
             return
+        keep = target if target is not None else task.owner
+        if keep is None or keep not in view.takers or view.has_failed(task, keep):
+            return
         held = [*task.holders, *([task.owner] if task.owner is not None else [])]
         if held and all(view.copy(task, member_id).readiness is Readiness.UNKNOWN for member_id in held):
-            keep = target if target is not None else task.owner
-            if keep is not None and keep in view.takers and not view.has_failed(task, keep):
-                self.bound[task_index] = self._number[keep]
+            self.bound[task_index] = self._number[keep]
 
     def leave_those_that_gave_way(self) -> None:
         """Bind running tasks whose copy gave way lately to their owner, so that balance moves others meanwhile.
@@ -357,27 +360,30 @@ class _Constraints:
             self.bound[task_index] = number[pin]
             room.take(pin, task.id)
 
-    def warmth(self, tasks: Collection[int], members: Collection[int]) -> Copies:
-        """Return how warm these members are for these tasks, including their state on disk."""
+    def warmth(
+        self, tasks: Collection[int], members: Collection[int], without: Callable[[int], Collection[int]] = nobody
+    ) -> Copies:
+        """Return how warm these members are for these tasks, including their state on disk.
+
+        Nothing is said of the members that a task is ``without``.
+        """
         view, table, wanted = self._view, self._view.group.table, set(members)
-        if len(tasks) <= sum(len(self._ordered[index].assignment) + 1 for index in members):
-            ids = [table.ids[task] for task in tasks]
-        else:
+        some: Iterable[int] = tasks
+        if len(tasks) > sum(len(self._ordered[index].assignment) + 1 for index in members):
             named = {task.id for task in self._marked}
             for member in [self._ordered[index] for index in members]:
                 named.update(member.assignment, view.soft.of(member.id).reports)
-            some = set(tasks)
-            ids = [task_id for task_id in named if table.index_of.get(task_id) in some]
-        warmth = ((table.index_of[task_id], self._warmth_of(self._tasks[task_id], wanted)) for task_id in ids)
+            some = {table.index_of[task_id] for task_id in named if task_id in table.index_of}.intersection(tasks)
+        warmth = ((task, self._warmth_of(self._tasks[table.ids[task]], wanted, without(task))) for task in some)
         return {task: copies for task, copies in warmth if copies}
 
-    def _warmth_of(self, task: Task, members: Collection[int]) -> dict[int, Warmth]:
+    def _warmth_of(self, task: Task, members: Collection[int], without: Collection[int] = ()) -> dict[int, Warmth]:
         view, number = self._view, self._number
         owners = (task.owner,) if task.owner is not None else ()
         warmth: dict[int, Warmth] = {}
         for member_id in (*owners, *task.standbys, *task.warmups, *view.on_disk(task.id)):
             index = number[member_id]
-            if index in members:
+            if index in members and index not in without:
                 readiness, lag, on_disk, _ = view.copy(task, member_id)
                 if on_disk and task.owner is not None and readiness is not Readiness.UNKNOWN:
                     readiness = Readiness.ON_DISK
@@ -389,7 +395,7 @@ class _Constraints:
             stall.member_id for stall in task.marks.stalls if stall.until_ms > view.now_ms and stall.member_id in number
         ]
         for member_id in avoided:
-            if member_id not in owners and number[member_id] in members:
+            if member_id not in owners and number[member_id] in members and number[member_id] not in without:
                 warmth[number[member_id]] = _WITHOUT_LAG[Readiness.UNKNOWN]
         return warmth
 
@@ -459,9 +465,9 @@ def target_changes(view: View, request: PlacementRequest, placed: Placed) -> dic
         target = known.get(alike)
         if target is None:
             # A task without an owner has no standbys. If a bound task is on one of its standbys, that one is dropped.
-            standbys = sorted([names[one] for one in alike[1] if one != index]) if index != UNASSIGNED else ()
+            standbys = tuple([names[one] for one in alike[1] if one != index]) if index != UNASSIGNED else ()
             owner = names[index] if index != UNASSIGNED else None
-            target = known[alike] = Target(owner, tuple(standbys), str(alike[2]))
+            target = known[alike] = Target(owner, standbys, str(alike[2]))
         if target != tasks[task_id].target:
             changes[task_id] = target
     return changes
