@@ -1,6 +1,7 @@
 """The numbers that placement is given: each test fails if its number is any other, and says what is different then."""
 
 from collections import deque
+from random import Random
 
 import numpy as np
 import pytest
@@ -191,3 +192,67 @@ def test_states_differ_in_size_by_powers_of_four(first: int, second: int, gives:
     group = Group(tasks(4), (seat("a"), seat("b"), seat("zz")), home=("a", "a", "b", "b"), sizes=sizes)
     ((home, _),) = moved(group, group.place()).values()
     assert home == gives
+
+
+@pytest.mark.parametrize("home", [("m00", "m00"), ("m00", "m00", "m01", "m01")])
+def test_a_quota_costs_nothing_up_to_its_floor_something_up_to_its_ceiling_and_more_beyond(
+    home: tuple[str, ...],
+) -> None:
+    """Two on one of three members are above the ceiling; two on two of them keep the third below its floor."""
+    assert Group(tasks(len(home)), seats(3), home=home).place().moves == 1
+
+
+def test_what_is_beyond_a_quota_costs_more_among_members_that_are_higher_already() -> None:
+    """Two know the newer tasks, one of them half as large as the others: it does not take what the other can."""
+    table = tasks(1, 2, epochs={1: 1})
+    members = (seat("a"), seat("b", topology_epoch=1), seat("c", 0.5, topology_epoch=1))
+    placed = Group(table, members, home=(None, None, "c"), replicas=1).place()
+    assert (placed.owner, placed.standbys) == ([0, 1, 2], [(1,), (2,), (1,)])
+
+
+@pytest.mark.parametrize(("beyond", "part"), [(2, 2), (20, 300)])
+def test_of_the_costs_of_balance_nothing_but_their_order_counts(
+    beyond: int, part: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cycle of the network passes the end once, so it changes one of these costs for another."""
+    in_parts = []
+
+    class Repriced(flow.Network):
+        """Is solved with the costs of balance that there are, and with others in the same order."""
+
+        def solve(self, pivots: int) -> Ints:
+            found = super().solve(pivots)
+            balance, costs = self._level("balance"), self._costs
+            in_parts.append(bool(balance.max(initial=0) > 4))
+            changed = {0: 0, 1: 1, 3: beyond}
+            self._costs = [
+                {
+                    **each,
+                    "balance": np.array([part * (one // 4) + changed[one % 4] for one in each["balance"].tolist()]),
+                }
+                if "balance" in each
+                else each
+                for each in costs
+            ]
+            other = super().solve(pivots)
+            self._costs = costs
+            for level in set(exchange.LEVELS) - {"balance"}:
+                assert found @ self._level(level) == other @ self._level(level), level
+            return found
+
+    monkeypatch.setattr(exchange, "Network", Repriced)
+    for seed in range(40):
+        luck = Random(seed)
+        members = tuple(
+            seat(
+                f"m{index}",
+                luck.choice((1, 1, 2, 0.5)),
+                topology_epoch=luck.randrange(2),
+                tags={"zone": luck.choice("aabc")},
+            )
+            for index in range(luck.randrange(3, 7))
+        )
+        table = tasks(luck.randrange(1, 9), luck.randrange(1, 9), epochs={1: 1})
+        home = tuple(luck.choice(members).id for _ in table.ids)
+        Group(table, members, home=home, replicas=luck.randrange(3), tags=("zone",)).place()
+    assert sum(in_parts) > 10

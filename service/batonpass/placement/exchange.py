@@ -231,7 +231,8 @@ class Exchange:
         low, may = np.flatnonzero(self.have < floors), np.flatnonzero(fractional)
         room = self.most - floors - fractional
         beyond = np.flatnonzero(room > 0)
-        # In parts that are levelled apart, nothing is gained by a copy that goes from a low part to a high one.
+        # Only the order of these costs counts: what is open, what is beyond, then the same of a higher part. So nothing
+        # is gained by a copy that goes from a low part to a high one.
         price = 4 * ranks(self.quota.levels)
         ceiling = {level: each[may] for level, each in self.ceiling(self.quota).items()}
         first = network.arcs(members[low], sink, (floors - self.have)[low])
