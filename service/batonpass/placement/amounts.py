@@ -1,8 +1,8 @@
 """How many tasks of each weight every member should have: balanced, with few moves.
 
 Tasks that weigh the same, and that the same members may have, are a *sort*. Balanced means that no move of one task,
-and no exchange of two, lowers the higher of two loads per capacity by more than the request's tolerance. The fewest
-moves for that are a packing problem (NP-hard), so few are searched for:
+and no exchange of two, lowers the higher of two loads per capacity by more than a thousandth of the average one. The
+fewest moves for that are a packing problem (NP-hard), so few are searched for:
 
 1. ``place``: tasks without a member go to the lowest loads, heaviest first.
 2. ``shed``: members above their limit give away their lightest tasks.
@@ -24,6 +24,8 @@ import numpy as np
 from batonpass.placement.flow import Floats, Ints, Marks
 from batonpass.placement.quotas import PLACES, level_quotas
 
+_TOLERANCE: Final = 0.001
+"""A change has to lower the higher load per capacity by more than this part of the average one."""
 _COMPARED: Final = 1 << 18
 """How many exchanges of one member are compared at once, so that they fit into memory."""
 _TRIES: Final = 2_000
@@ -56,9 +58,7 @@ class Amounts:
         lacking: per sort, how many tasks have no member.
     """
 
-    def __init__(
-        self, weight: Sequence[float], allowed: Marks, room: Room, have: Ints, lacking: Ints, *, tolerance: float = 0.0
-    ) -> None:
+    def __init__(self, weight: Sequence[float], allowed: Marks, room: Room, have: Ints, lacking: Ints) -> None:
         """Begin with the tasks where they are.
 
         Args:
@@ -67,7 +67,6 @@ class Amounts:
             room: the members.
             have: per member and sort, how many it has.
             lacking: per sort, how many tasks have no member yet.
-            tolerance: by which part of the average a change has to lower the higher load per capacity at least.
         """
         self.counts = have.copy()
         self.lacking = lacking.copy()
@@ -82,7 +81,7 @@ class Amounts:
         takers = allowed.any(axis=1)
         total = float(self._load[takers].sum() + lacking @ self._weight)
         self._quota = round(total / float(room.capacity[takers].sum()), PLACES) if takers.any() else 0.0
-        self._least = self._quota * tolerance
+        self._least = self._quota * _TOLERANCE
 
     def put(self, sort: int, member: int, amount: int = 1) -> None:
         """Add tasks to a member; a negative amount takes some away."""

@@ -148,8 +148,6 @@ class PlacementRequest:
         num_standby_replicas: the standbys that every stateful task should have.
         rack_aware_tags: the tag keys over whose values a task's copies are spread, most important first.
         balance_held: a pause or a storm: tasks on eligible members stay where they are.
-        tolerance: by more than which part of the average a change of unequal weights lowers the higher of two loads per
-            capacity. Less than a thousandth nobody can measure.
     """
 
     table: Tasks
@@ -164,7 +162,6 @@ class PlacementRequest:
     num_standby_replicas: int = 0
     rack_aware_tags: tuple[str, ...] = ()
     balance_held: bool = False
-    tolerance: float = 0.001
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -73,7 +73,7 @@ class _Sorts:
         need = np.array(table.topology_epoch if state.restricted else [0] * len(table.stateful))[kind.tasks]
         weight = np.array(table.weight, float)[kind.tasks]
         sorts, self.sort = np.unique(np.stack([-need, -weight]), axis=1, return_inverse=True)
-        self._held, self._tolerance = state.request.balance_held, state.request.tolerance
+        self._held = state.request.balance_held
         self._weight = (-sorts[1]).tolist()
         epochs = np.array([member.topology_epoch for member in state.request.members])
         self._allowed = state.may_be_target[:-1, None] & (epochs[:, None] >= -sorts[0])
@@ -91,7 +91,7 @@ class _Sorts:
         """
         counts = np.zeros((len(self._room.load) + 1, len(self._weight)), np.int64)
         np.add.at(counts, (self._home, self.sort), 1)
-        amounts = Amounts(self._weight, self._allowed, self._room, counts[:-1], counts[-1], tolerance=self._tolerance)
+        amounts = Amounts(self._weight, self._allowed, self._room, counts[:-1], counts[-1])
         for task, member in {**warm, **under_way}.items():
             sort, home = int(self.sort[self._place_of[task]]), int(self._home[self._place_of[task]])
             # What is under way may go to a member that is full only until others have left it.

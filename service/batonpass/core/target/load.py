@@ -28,9 +28,6 @@ from batonpass.placement.types import UNASSIGNED, PlacementRequest
 
 WITHIN: Final = 0.1
 """How far above the average a member may stay. A step of a load is as large, so less than this is not known."""
-WORTH_A_MOVE: Final = WITHIN / 2
-"""A change has to lower the hotter of two members by more than this part of the average. With less, moves are made that
-one better one would save; with more, members stay hotter than ``WITHIN`` allows."""
 RESTORED_PER_SECOND: Final = 20_000
 """The exchange rate: a restore of so many records costs a member as much as one second of all its load."""
 
@@ -173,7 +170,7 @@ def _worthwhile(view: View, solver: Solver) -> dict[int, int]:
         copy = warm.get(task, {}).get(to)
         return repays(task, size.get(task, 0) if copy is None else copy.lag)
 
-    placed = place(replace(request, bound=bound, tolerance=WORTH_A_MOVE), solver).owner
+    placed = place(replace(request, bound=bound), solver).owner
     moves = {task: to for task, to in enumerate(placed) if is_worth_it(task, to)}
     return _choose(request, moves, min(WITHIN, group.config.load_imbalance))
 
