@@ -165,6 +165,7 @@ async def test_a_verdict_is_read_as_it_was_written(kept: Kept) -> None:
     assert [one.severity for one in found] == ["fatal"] * 2 + ["notice"] * 3
     assert list(await kept.audits.findings(DAY, after=1, limit=2)) == list(found[1:3])
     assert list(await kept.audits.findings(DAY, after=5, limit=2)) == []
+    assert list(await kept.audits.findings(DAY, after=2**53, limit=2)) == []
     measures = await kept.audits.measures(DAY)
     assert tuple(measures) == measures_of(result)
     assert [one.group for one in measures] == ["clicks", "orders", "quiet"]

@@ -255,6 +255,13 @@ def test_losses_count_for_one_session_timeout_and_for_a_whole_storm() -> None:
     assert [loss.member_id for loss in small(*join, *has, *gone).losses] == ["x2", "x3"]
     storm = small(*join, *has, *gone[:2], r.StormBegan(5), *gone[2:])
     assert [loss.member_id for loss in storm.losses] == names
+    back = MemberId("back")
+    again = [
+        r.MemberJoined(Member(back, 6)),
+        r.AssignmentChanged(back, 2, 6, {T0: Grant(Role.STANDBY, 2, 6)}),
+        r.MemberGone(back, Cause.EXPIRED, 7, 7),
+    ]
+    assert evolve(storm, again).losses == storm.losses  # It was counted when it was lost first.
     assert evolve(storm, [r.StormEnded()]).losses == ()
 
 

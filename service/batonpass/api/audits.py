@@ -44,11 +44,11 @@ async def show_audit(request: Request) -> Response:
     day, audits = _day_of(request), service_of(request).audits
     with context_of(request).history():
         found = await audits.day(day)
+        if found is None:
+            known = f"day {day} was never audited, or that is no longer kept"
+            raise UnknownPath(f"{known}; `batonpass audit --day {day}` audits it, GET /v1/audits lists those that were")
         findings = await audits.findings(day, after=asked.after, limit=asked.limit + 1)
         measures = await audits.measures(day)
-    if found is None:
-        known = f"day {day} was never audited, or that is no longer kept"
-        raise UnknownPath(f"{known}; `batonpass audit --day {day}` audits it, GET /v1/audits lists those that were")
     shown = findings[: asked.limit]
     upto = shown[-1].number if len(findings) > asked.limit else None
     body = day_body(found) | {"code_version": found.code_version, "report": found.report}

@@ -40,7 +40,7 @@ _DAYS: Final = text(
 _RUN: Final = f"(select run_id from audit_runs where day = :day and {_VERDICT} {_NEWEST})"  # noqa: S608 - constants
 _FINDINGS: Final = text(
     "select number, group_name, law, severity, task, member, detail, cast(evidence as text) from audit_findings"  # noqa: S608
-    f" where run_id = {_RUN} and number > :after order by number limit :most"
+    f" where run_id = {_RUN} and number > cast(:after as bigint) order by number limit :most"
 )
 _MEASURES: Final = text(
     "select group_name, cast(measures as text) from audit_daily"  # noqa: S608 - constants
