@@ -243,6 +243,8 @@ class BoundedConnection(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Parse what has arrived, piece by piece, as long as it is within the limits."""
+        if self.transport.is_closing():  # Under TLS more is read, as long as an answer waits for its caller.
+            return
         if not self._unanswered:
             self._is_arriving = True
         for at in range(0, len(data), PIECE_BYTES):

@@ -264,6 +264,50 @@ def test_answers_under_tls_that_nobody_reads_count_whole(run: Callable[[Any], No
     run(go())
 
 
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+@pytest.mark.parametrize(
+    "sent", [b"no request\r\n\r\n", b"GET / HTTP/1.1\r\n" + b"A: b\r\n" * HEAD_MAX], ids=["400", "431"]
+)
+def test_what_a_refused_caller_sends_on_takes_nothing(run: Callable[[Any], None], sent: bytes, tmp_path: Path) -> None:
+    """Under TLS a connection that ends goes on reading as long as an answer before the refusal waits for its caller."""
+    authority, file = trustme.CA(), tmp_path / "both.pem"
+    authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(str(file))
+    context = ssl.create_default_context()
+    authority.configure_trust(context)
+    whole = b"x" * 1_000_000
+
+    async def answer(scope: Any, receive: Any, send: Any) -> None:
+        headers = [(b"content-length", b"%d" % len(whole))]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": whole})
+
+    async def go() -> None:
+        listener = bind("127.0.0.1", 0)
+        served = bounded(ConnectionLimits(head_bytes=HEAD_MAX))
+        server = BoundedServer(answer, served, lambda: None, stop_s=1, certificate=Certificate(file))
+        async with listening(server, listener):
+            caller = socket.socket()
+            caller.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+            caller.setblocking(False)
+            await asyncio.get_running_loop().sock_connect(caller, listener.getsockname())
+            _, writer = await asyncio.open_connection(sock=caller, ssl=context, server_hostname="127.0.0.1", limit=1)
+            writer.write(b"GET / HTTP/1.1\r\nHost: b\r\n\r\n")
+            await until(lambda: served.unread, within_s=5)
+            (connection,) = served.unread
+            await until(lambda: connection.transport.get_write_buffer_size() > len(whole) // 2, within_s=5)
+            writer.write(sent)
+            await until(connection.transport.is_closing, within_s=5)
+            taken = [connection.transport.get_write_buffer_size() + len(connection.headers)]
+            for _ in range(20):
+                writer.write(b"A: b\r\n")
+                await asyncio.sleep(0.01)
+                taken.append(connection.transport.get_write_buffer_size() + len(connection.headers))
+            writer.transport.abort()
+        assert taken == sorted(taken, reverse=True)
+
+    run(go())
+
+
 async def test_a_caller_that_reads_slowly_gets_its_answer(pair: Pair) -> None:
     """The time begins anew with each part that the caller takes."""
     host, port = pair.urls[0].removeprefix("http://").split(":")
