@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import NamedTuple
 
+import httpx2 as httpx
 import pytest
 
 from batonpass.cli.client_context import find
@@ -66,6 +67,21 @@ async def test_a_proxy_that_stands_in_between_is_named_and_its_password_is_not(
                 await client.get("/groups")
         said = str(failed.value)
         assert (f"{FAR} by the proxy at 127.0.0.1:{port}" in said, what in said, "hush" in said) == (True, True, False)
+
+
+async def test_a_cookie_that_one_answer_sets_goes_with_no_other_call() -> None:
+    """A proxy that keeps sessions in cookies would take a visitor of the dashboard for the one who called before."""
+    asked: list[httpx.Headers] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(request.headers)
+        return httpx.Response(200, json={}, headers={"set-cookie": "session=alice; Path=/"})
+
+    async with CoordinatorClient("http://coordinator.example", transport=httpx.MockTransport(answer)) as client:
+        for token in ("alice", "bob"):
+            await client.get("/groups", token=token)
+    assert [one["authorization"] for one in asked] == ["Bearer alice", "Bearer bob"]
+    assert not any("cookie" in one for one in asked)
 
 
 def test_clients_are_made_in_one_place() -> None:

@@ -12,6 +12,7 @@ import os
 import re
 import ssl
 from collections.abc import Sequence
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any, Final
@@ -43,8 +44,10 @@ def http_client(
         # The library writes a line for each request at INFO, and a worker sends one for each heartbeat.
         LOG.setLevel(logging.WARNING)
     bounds = limits or httpx.Limits(max_connections=100, max_keepalive_connections=20)
+    # Callers with different tokens share a client: what a proxy has one of them show is not another's to show.
+    more |= {"limits": bounds, "trust_env": False, "cookies": CookieJar(DefaultCookiePolicy(allowed_domains=()))}
     if transport is not None:
-        return httpx.AsyncClient(transport=transport, limits=bounds, trust_env=False, **more)
+        return httpx.AsyncClient(transport=transport, **more)
     # Without the environment's proxies, the library would leave out its authorities too (SSL_CERT_FILE).
     trusted = authorities() if verify is True else verify
     proxies = {url: proxy for url in urls if (proxy := proxy_for(url))}
@@ -52,7 +55,7 @@ def http_client(
         _place(url): httpx.AsyncHTTPTransport(proxy=proxy, verify=trusted, limits=bounds)
         for url, proxy in proxies.items()
     }
-    return httpx.AsyncClient(verify=trusted, limits=bounds, mounts=mounts, trust_env=False, **more)
+    return httpx.AsyncClient(verify=trusted, mounts=mounts, **more)
 
 
 def json_object(answer: httpx.Response) -> dict[str, Any]:
