@@ -13,6 +13,7 @@ from tests.dashboard.fleet import Fleet
 from tests.dashboard.test_pages import visitor
 from tests.waiting import until
 
+from batonpass.client import CoordinatorClient
 from batonpass.dashboard.commands import COMMANDS, request_of
 from batonpass.dashboard.sessions import IDLE_S, Session, Sessions
 from batonpass.dashboard.shared_client import SharedClient
@@ -310,6 +311,16 @@ def test_sessions_end_by_themselves() -> None:
     now[0] += IDLE_S + 100
     begin()
     assert len(sessions) == 1
+
+
+def test_who_signs_in_again_and_again_ends_no_session_of_others() -> None:
+    sessions = Sessions(most=5)
+    client = CoordinatorClient("http://coordinator.example:8420")
+    one, other = SharedClient(client, "one"), SharedClient(client, "other")
+    first, second = (sessions.begin(Session(one, may_command=True)) for _ in range(2))
+    many = [sessions.begin(Session(other, may_command=False)) for _ in range(20)]
+    assert len(sessions) == 5
+    assert None not in map(sessions.find, (first, second, *many[-3:]))
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ lost when the process ends.
 import asyncio
 import secrets
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
@@ -52,10 +53,14 @@ class Sessions:
         return len(self._kept)
 
     def begin(self, session: Session) -> str:
-        """Keep a session and return its name; if there are too many, the one that was idle longest ends."""
+        """Keep a session and return its name.
+
+        If there are too many, one ends of the token that has the most of them: the one that was idle longest.
+        """
         self._sweep()
         if len(self._kept) >= self._most:
-            self.end(min(self._kept, key=lambda name: self._kept[name].used_at))
+            crowd = Counter(one.client for one in self._kept.values())
+            self.end(min(self._kept, key=lambda name: (-crowd[self._kept[name].client], self._kept[name].used_at)))
         name = secrets.token_urlsafe(32)
         session.used_at = self._monotonic()
         self._kept[name] = session
