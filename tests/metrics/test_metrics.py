@@ -3,7 +3,7 @@
 import asyncio
 import re
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import httpx2 as httpx
 import msgspec
@@ -161,6 +161,29 @@ async def test_how_long_a_call_waits_for_news_is_not_measured(counted: Api) -> N
     assert seen["batonpass_requests_total{method=POST,path=" + member + "/drain,status=202}"] == 1
     assert "batonpass_request_seconds_count{path=" + member + "/assignment}" not in seen
     assert seen["batonpass_request_seconds_count{path=" + member + "/drain}"] == 1
+
+
+async def test_however_many_scrape_at_once_the_groups_are_looked_at_twice(
+    counted: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once by the first, and once for all who come meanwhile, whatever version they ask for."""
+    looks: list[int] = []
+    look = GroupGauges.look
+
+    def counting(gauges: GroupGauges) -> Any:
+        looks.append(1)
+        return look(gauges)
+
+    monkeypatch.setattr(GroupGauges, "look", counting)
+    await counted.declare()
+    forms = [f"application/openmetrics-text; version=1.0.{number}" for number in range(20)]
+    answers = await asyncio.gather(*(counted.client.get("/metrics", headers={"accept": form}) for form in forms))
+    assert {answer.status_code for answer in answers} == {200}
+    assert len({answer.text for answer in answers}) <= 2
+    before = len(looks)
+    assert before <= 2
+    assert "batonpass_group_members" in (await counted.client.get("/metrics")).text
+    assert len(looks) == before + 1
 
 
 async def test_how_a_group_stands_is_shown(counted: Api) -> None:

@@ -11,7 +11,7 @@ from typing import Final
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.exposition import choose_encoder
-from prometheus_client.registry import Collector
+from prometheus_client.registry import Collector, CollectorRegistry
 
 from batonpass.core.handover.open_transactions import open_transactions
 from batonpass.core.handover.view import View
@@ -257,6 +257,9 @@ def _tasks(group: Group) -> dict[str, int]:
     return counts
 
 
+OPEN_METRICS: Final = "application/openmetrics-text"
+
+
 class Scrape:
     """Answers a scrape: the present groups and all counts, without the series of groups that are gone."""
 
@@ -264,16 +267,24 @@ class Scrape:
         self._counts = counts
         self._gauges = gauges
         self._one_at_a_time = asyncio.Lock()
+        self._next: dict[str, asyncio.Task[bytes]] = {}
+        """By content type, what all get who came since the last look began: however many ask, none waits for long."""
         counts.registry.register(gauges)
 
     async def __call__(self, accept: str) -> tuple[bytes, str]:
         """Return the metrics in the form that ``accept`` prefers, and its content type."""
-        encode, content_type = choose_encoder(accept)
+        # Without its version and other words, of which callers could make up any number.
+        encode, content_type = choose_encoder(OPEN_METRICS if OPEN_METRICS in accept else "")
+        if content_type not in self._next:
+            self._next[content_type] = asyncio.create_task(self._look(encode, content_type))
+        return await asyncio.shield(self._next[content_type]), content_type
+
+    async def _look(self, encode: Callable[[CollectorRegistry], bytes], content_type: str) -> bytes:
         async with self._one_at_a_time:
+            del self._next[content_type]
             self._counts.keep_to(self._gauges.look())
             # Large groups take a while to count; other calls need not wait for that.
-            body = await asyncio.to_thread(encode, self._counts.registry)
-        return body, content_type
+            return await asyncio.to_thread(encode, self._counts.registry)
 
 
 RUNS: Final = frozenset({ActiveState.RUNNING, ActiveState.RESTORING})
