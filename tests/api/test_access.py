@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from tests.api.conftest import Api, serving
+from tests.api.pairs import paired
 
 from batonpass.api.access import Gate, check, check_local
 from batonpass.api.app import ROUTERS, served
@@ -279,3 +280,11 @@ def test_without_tokens_a_header_makes_nobody_local(peer: str, *, is_local: bool
     else:
         with pytest.raises(Forbidden, match="only this machine"):
             check_local(headers, peer)
+
+
+async def test_an_address_that_a_caller_makes_up_is_no_other_caller(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only a coordinator that passes a call on, with its caller's token, says from where that comes."""
+    async with paired(monkeypatch, operator_requests_per_s=0.1, operator_requests_burst=3) as pair:
+        headers = ({"batonpass-forwarded-for": f"10.0.0.{number}"} for number in range(6))
+        answers = [await pair.client.get(f"{pair.urls[0]}/metrics", headers=one) for one in headers]
+    assert [answer.status_code for answer in answers] == [200, 200, 200, 429, 429, 429]

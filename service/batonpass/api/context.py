@@ -90,8 +90,8 @@ class RequestContext:
 
     @property
     def who(self) -> str:
-        """Who asks: the name of the token, and without one the address."""
-        return (self.principal.name if self.principal else "") or self.address
+        """Who asks: the name of the token, and without one the address. Of one unknown, no header counts for that."""
+        return self.peer if self.principal is None else self.principal.name or self.address
 
     @property
     def asked(self) -> Asked:
