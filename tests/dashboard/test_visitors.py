@@ -14,6 +14,7 @@ from tests.dashboard.test_pages import visitor
 from tests.waiting import until
 
 from batonpass.client import CoordinatorClient
+from batonpass.dashboard import shared_client
 from batonpass.dashboard.commands import COMMANDS, request_of
 from batonpass.dashboard.sessions import IDLE_S, Session, Sessions
 from batonpass.dashboard.shared_client import SharedClient
@@ -259,6 +260,26 @@ async def test_a_shared_token_that_is_of_no_use_is_named_and_nobody_is_sent_arou
     assert (part.status_code, "own token" in part.json()["said"]) == (401, True)
     await client.post("/login", data={"token": ADMIN})
     assert (await client.get("/groups/fleet")).status_code == 200
+    await client.aclose()
+
+
+async def test_so_many_pages_of_one_token_are_live_and_the_others_ask(
+    canned: Canned, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each holds a connection of those that all share."""
+    monkeypatch.setattr(shared_client, "LISTENERS_MAX", 2)
+    client = await visitor(canned)
+    listeners = next(iter(dashboard_of(client).sessions.clients())).events._listeners
+    opened = [asyncio.create_task(client.get("/live?group=fleet")) for _ in range(2)]
+    await until(lambda: len(listeners) == 2)
+    assert (await asyncio.wait_for(client.get("/live?group=fleet"), 5)).status_code == 429
+    assert (await client.get("/groups/fleet")).status_code == 200
+    await client.post("/login", data={"token": VIEWER})
+    other = asyncio.create_task(client.get("/live?group=fleet"))
+    clients = dashboard_of(client).sessions.clients
+    await until(lambda: any(one.events._listeners for one in clients()))
+    dashboard_of(client).closing.set()
+    assert [one.status_code for one in await asyncio.gather(*opened, other)] == [200, 200, 200]
     await client.aclose()
 
 

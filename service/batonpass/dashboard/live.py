@@ -34,6 +34,8 @@ async def live(request: Request) -> Response:
     session = dashboard.session_of(request)
     if session is None:
         return Response(status_code=401)
+    if session.client.events.is_crowded:
+        return Response(status_code=429)
     seen = request.headers.get("last-event-id", "")
     frames = _frames(
         dashboard,

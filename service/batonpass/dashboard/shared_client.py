@@ -20,6 +20,9 @@ SEARCHED: Final = 500
 """How many of the newest events are searched, unless a page says otherwise: for names, for what began a warmup."""
 
 ANSWERS_MAX: Final = 200
+LISTENERS_MAX = 2_000
+"""How many open pages of those who look with one token hear of events; one more only asks, every few seconds."""
+
 OPENING: Final = "the stream of events is being opened"
 
 
@@ -119,6 +122,10 @@ class EventListener:
         self._names = names
         self._listeners: set[asyncio.Event] = set()
         self._task: asyncio.Task[None] | None = None
+
+    @property
+    def is_crowded(self) -> bool:
+        return len(self._listeners) >= LISTENERS_MAX
 
     def listen(self) -> asyncio.Event:
         """Return an event that is set whenever there is news; the first listener opens the stream."""
