@@ -19,6 +19,7 @@ from tests.waiting import until
 from batonpass.api.context import READER, UNCOUNTED_BYTES, RequestIds
 from batonpass.api.health import Readiness
 from batonpass.api.limits import SWEEP_AT_LEAST, Limits, Rate
+from batonpass.codec.shape import SHORT_BYTES
 from batonpass.core.state.errors import LimitExceeded
 from batonpass.runtime.access import AccessRole, Principal
 from batonpass.runtime.places import Places
@@ -186,13 +187,14 @@ async def test_however_many_bodies_are_under_way_a_heartbeat_is_heard() -> None:
         assert (await api.call("POST", "/orders/members/m1/heartbeat", large)).status_code == 200
 
 
+@pytest.mark.parametrize("size", [UNCOUNTED_BYTES + 1, SHORT_BYTES + 1], ids=["large", "faulty"])
 @pytest.mark.parametrize(("method", "path"), [*WITH_BODY, ("POST", ORDERS + "/advice")])
-async def test_however_long_it_takes_to_read_a_large_body_the_event_loop_goes_on(method: str, path: str) -> None:
+async def test_however_long_it_takes_to_read_a_body_the_event_loop_goes_on(method: str, path: str, size: int) -> None:
     is_over = threading.Event()
     async with serving(limits=tight()) as api:
         await stage(api, path)
         READER.submit(is_over.wait, 10)
-        body = b" " * (UNCOUNTED_BYTES + 1)
+        body = b" " * size
         large = asyncio.create_task(api.client.request(method, path.format(**NAMES), content=body))
         try:
             read, _ = await asyncio.wait((large,), timeout=0.3)

@@ -21,6 +21,7 @@ from batonpass.api.limits import Limits
 from batonpass.api.problems import PROBLEM_JSON, BadHead, problem_headers
 from batonpass.codec.answers import problem_body, to_json
 from batonpass.codec.bodies import WaitMs
+from batonpass.codec.shape import TakesLong, may_take_long
 from batonpass.core.state.errors import ProtocolError, TooLarge
 from batonpass.runtime.access import Principal
 from batonpass.runtime.history import Asked
@@ -41,7 +42,7 @@ UNCOUNTED_BYTES: Final = 32_768
 holds as much of each connection's before it is asked for it."""
 
 READER: Final = ThreadPoolExecutor(1, "bodies")
-"""Reads bodies of more than ``UNCOUNTED_BYTES``, one after the other."""
+"""Reads bodies of more than ``UNCOUNTED_BYTES``, and those with faults, one after the other."""
 
 _VERSIONS: Final = ("1.0", "1.1")
 
@@ -219,9 +220,15 @@ class RequestContext:
 
 
 async def read_beside(read: Callable[[bytes], T], body: bytes) -> T:
-    """Return what ``read`` makes of a body. A large one takes up to a second, and the event loop goes on meanwhile."""
+    """Return what ``read`` makes of a body. The event loop goes on while it reads a large one, or one with faults."""
     if len(body) <= UNCOUNTED_BYTES:
-        return read(body)
+        before = may_take_long.set(False)
+        try:
+            return read(body)
+        except TakesLong:
+            pass
+        finally:
+            may_take_long.reset(before)
     return await asyncio.get_running_loop().run_in_executor(READER, read, body)
 
 
