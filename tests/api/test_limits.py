@@ -16,11 +16,14 @@ from tests.api.conftest import Api, serving
 from tests.api.test_bodies import NAMES, ORDERS, WITH_BODY, stage
 from tests.waiting import until
 
-from batonpass.api.context import READER, UNCOUNTED_BYTES, RequestIds
+from batonpass.api import groups
+from batonpass.api.context import UNCOUNTED_BYTES, RequestIds
 from batonpass.api.health import Readiness
 from batonpass.api.limits import SWEEP_AT_LEAST, Limits, Rate
+from batonpass.codec.requests import read_what_if
 from batonpass.codec.shape import SHORT_BYTES
 from batonpass.core.state.errors import LimitExceeded
+from batonpass.dry_run.whatif import WhatIf
 from batonpass.runtime.access import AccessRole, Principal
 from batonpass.runtime.places import Places
 
@@ -193,7 +196,7 @@ async def test_however_long_it_takes_to_read_a_body_the_event_loop_goes_on(metho
     is_over = threading.Event()
     async with serving(limits=tight()) as api:
         await stage(api, path)
-        READER.submit(is_over.wait, 10)
+        another = asyncio.create_task(api.policy.limits.coding.do("another", lambda: is_over.wait(10)))
         body = b" " * size
         large = asyncio.create_task(api.client.request(method, path.format(**NAMES), content=body))
         try:
@@ -202,18 +205,49 @@ async def test_however_long_it_takes_to_read_a_body_the_event_loop_goes_on(metho
             assert (await api.client.get("/livez")).status_code == 200
         finally:
             is_over.set()
+        assert await another
         assert (await large).status_code == 422
 
 
-async def test_one_caller_takes_no_calls_on_a_member_from_another() -> None:
-    names = {b"Bearer v": "viewer", b"Bearer w": "worker"}
+class Known:
+    """A gate that believes what every caller says it is."""
 
-    class Known:
-        def remembered(self, authorization: bytes | None) -> Principal:
-            return Principal(names[authorization or b""], AccessRole.ADMIN)
+    def remembered(self, authorization: bytes | None) -> Principal:
+        """Return the caller."""
+        return Principal((authorization or b"").decode(), AccessRole.ADMIN)
+
+
+async def test_callers_take_turns_in_having_large_bodies_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many one of them sends, a heartbeat of another waits for two of them at most."""
+    go_on = threading.Event()
+
+    def read(body: bytes) -> WhatIf:
+        assert go_on.wait(20)
+        return read_what_if(body)
+
+    monkeypatch.setattr(groups, "read_what_if", read)
+    ended: list[str] = []
+
+    async def send(who: str, path: str) -> int:
+        body = b" " * (UNCOUNTED_BYTES + 1)
+        answer = await api.call("POST", "/orders" + path, body, headers={"authorization": who[0]})
+        ended.append(who)
+        return answer.status_code
 
     async with serving(gate=Known(), limits=tight()) as api:
-        viewer, worker = ({"authorization": name.decode()} for name in names)
+        beats = [send(who, f"/members/{who}/heartbeat") for who in ("w2", "w3", "w4", "v")]
+        bodies = [asyncio.create_task(one) for one in (send("w1", "/plan"), *beats)]
+        places = api.policy.limits.bodies
+        await until(lambda: places.taken == 5)
+        await asyncio.sleep(0.05)
+        go_on.set()
+        assert await asyncio.gather(*bodies) == [422] * 5
+    assert ended == ["w1", "w2", "v", "w3", "w4"]
+
+
+async def test_one_caller_takes_no_calls_on_a_member_from_another() -> None:
+    async with serving(gate=Known(), limits=tight()) as api:
+        viewer, worker = {"authorization": "viewer"}, {"authorization": "worker"}
         asked = [await api.call("GET", "/orders/members/m1/safe-to-stop", headers=viewer) for _ in range(3)]
         assert [one.status_code for one in asked] == [404, 404, 429]
         assert (await api.call("GET", "/orders/members/m1/safe-to-stop", headers=worker)).status_code == 404

@@ -14,9 +14,12 @@ from tests.api.pairs import BEARER
 from tests.api.plain import Socket, one_member
 from tests.waiting import until
 
-from batonpass.api import groups, offload
+from batonpass.api import context, groups, offload
+from batonpass.api.turns import Offload
 from batonpass.codec import answers
+from batonpass.codec.answers import answer_body
 from batonpass.core.state.errors import InvalidRequest, LimitExceeded
+from batonpass.core.state.replies import Answer
 from batonpass.dry_run.plan import plan_snapshot
 from batonpass.dry_run.snapshot import Snapshot
 from batonpass.dry_run.whatif import imagine
@@ -37,9 +40,9 @@ LONG_READS = (
 )
 
 
-def offload_for(most: int = 100, each: int = 90) -> offload.Offload:
+def offload_for(most: int = 100, each: int = 90) -> Offload:
     """Return what runs long reads, with so many places."""
-    return offload.Offload(Places(most, "long reads", each=each))
+    return Offload(Places(most, "long reads", each=each))
 
 
 async def test_long_looks_are_done_in_a_thread_and_their_errors_come_back() -> None:
@@ -215,3 +218,20 @@ async def test_a_plan_takes_each_member_once(api: Api, kind: str) -> None:
         assert refused.status_code == 422
         assert detail in refused.text
         assert len(refused.content) < 1_000
+
+
+async def test_a_large_assignment_is_written_beside_the_loop(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One member may have all tasks of a large group, and may ask for them ten times a second."""
+    beside: list[bool] = []
+
+    def write(answer: Answer) -> dict[str, Any]:
+        beside.append(threading.current_thread() is not threading.main_thread())
+        return answer_body(answer)
+
+    monkeypatch.setattr(answers, "answer_body", write)
+    monkeypatch.setattr(context, "TASKS_WRITTEN_AT_ONCE", 0)
+    await api.declare(partitions=4)
+    assert (await api.join("m1")).status_code == 201
+    assert len((await api.beat("m1", 1, 0)).json()["assignment"]["active"]) == 4
+    assert len((await api.assignment("m1", 0, wait_ms=0)).json()["assignment"]["active"]) == 4
+    assert beside == [True] * 3

@@ -9,7 +9,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from batonpass.codec.changes import Change
 from batonpass.codec.generations import Generation, Moved
 from batonpass.core.state.ids import GroupId, MemberId, TaskId
-from batonpass.core.state.inputs import DrainRequest
+from batonpass.core.state.inputs import DrainRequest, GroupDeclaration
+from batonpass.core.state.model import Subtopology, Topology
 from batonpass.core.state.reasons import Reason
 from batonpass.core.state.records import ProbeScheduled
 from batonpass.postgres.archive import PostgresArchive
@@ -181,6 +182,15 @@ async def test_commands_leave_a_row_each(store: Store) -> None:
     assert [one.asked.who for one in everybodys] == ["eve", "bob", "ann \0"]
     assert list(await store.archive.commands(ORDERS, before=found[0].position, limit=9)) == [found[1]]
     assert list(await store.archive.commands(None, before=None, limit=1)) == [everybodys[0]]
+
+
+async def test_of_a_large_command_the_audit_trail_has_the_size(store: Store) -> None:
+    """A page has up to a thousand rows, and a declaration up to eight megabytes."""
+    topics = tuple(f"topic-{number}" for number in range(5_000))
+    large = GroupDeclaration(ORDERS, Topology(1, (Subtopology("0", 1, source_topics=topics),)), None, None)
+    await commit(store, History(Asked("ann", command="declare"), AT_MS, item=large))
+    (found,) = await store.archive.commands(ORDERS, before=None, limit=9)
+    assert list(found.subject) == ["left_out_bytes"]
 
 
 async def test_a_commit_with_very_many_changes_is_like_any_other(store: Store) -> None:

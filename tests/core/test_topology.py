@@ -87,6 +87,14 @@ def test_a_topology_is_ready_when_every_partition_count_is_known() -> None:
     assert "no subtopologies" in why_not_ready(Topology())
 
 
+def test_few_of_many_topics_that_are_awaited_are_named() -> None:
+    """Every answer to a member says it, and there may be ten thousand of them."""
+    many = Topology(1, tuple(Subtopology(f"{one}", source_topics=(f"t{one}",) * 1_000) for one in range(1_000)))
+    said = why_not_ready(many)
+    assert said.endswith("4 (t4, t4, t4, t4, t4) and 995 more")
+    assert len(said) < 200
+
+
 def test_parts_that_stay_as_they_are_keep_their_epoch() -> None:
     """So old programs keep what they know."""
     before = next_topology(Topology(), Topology(1, (Subtopology("0", 2), Subtopology("1", 2))))

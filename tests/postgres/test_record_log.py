@@ -154,7 +154,7 @@ async def test_each_record_names_its_epoch_and_its_time(engine: AsyncEngine, pos
 async def test_a_large_commit_is_encoded_beside_the_loop(
     postgres_log: PostgresRecordLog, monkeypatch: pytest.MonkeyPatch, *, beside: bool
 ) -> None:
-    """Its size decides where; what is written is the same."""
+    """What is written is the same."""
     threads: list[int] = []
 
     def prepare(commit: Commit, up_to: Mapping[str, int]) -> Prepared:
@@ -162,11 +162,10 @@ async def test_a_large_commit_is_encoded_beside_the_loop(
         return appending.prepare(commit, up_to)
 
     monkeypatch.setattr(record_log, "prepare", prepare)
-    monkeypatch.setattr(record_log, "CHANGES_PREPARED_AT_ONCE", -1 if beside else 0)
     await postgres_log.take_over(ORDERS)
-    await append(postgres_log, [ProbeScheduled(1)], 0)
+    await postgres_log.append(Commit(ORDERS, 1, 0, [ProbeScheduled(1)], is_large=beside))
     with pytest.raises(VersionConflict):
-        await append(postgres_log, [ProbeScheduled(2)], 0)
+        await postgres_log.append(Commit(ORDERS, 1, 0, [ProbeScheduled(2)], is_large=beside))
     assert await postgres_log.read(ORDERS) == Loaded(1, (ProbeScheduled(1),))
     assert [thread != threading.get_ident() for thread in threads] == [beside] * 2
 

@@ -22,7 +22,7 @@ from batonpass.core.state.inputs import (
 )
 from batonpass.core.state.model import Group, Subtopology, Topology
 from batonpass.core.state.policy import Policy
-from batonpass.core.state.records import ProbeScheduled
+from batonpass.core.state.records import ProbeScheduled, Record
 from batonpass.core.state.replies import Answer, Done
 from batonpass.core.state.soft import Soft
 from batonpass.core.state.topology import build_table
@@ -242,9 +242,16 @@ async def test_a_long_decision_holds_up_no_other_group() -> None:
     assert isinstance(await waiting, Answer)
 
 
-async def test_what_large_groups_and_declarations_cost_is_paid_beside_the_loop() -> None:
-    """A heartbeat that writes nothing at rest needs no thread."""
+async def test_what_large_groups_and_declarations_cost_is_paid_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A declaration may hold megabytes of topics for few tasks. A heartbeat that writes nothing needs no thread."""
     world = make_world()
+    append, are_large = world.log.append, list[bool]()
+
+    async def noted(commit: Commit) -> None:
+        are_large.append(commit.is_large)
+        await append(commit)
+
+    monkeypatch.setattr(world.log, "append", noted)
     loop_thread = threading.get_ident()
     beside: list[tuple[str, bool]] = []
     topology = Topology(1, (Subtopology("0", partitions=COPIES_DECIDED_AT_ONCE + 1),))
@@ -259,14 +266,21 @@ async def test_what_large_groups_and_declarations_cost_is_paid_beside_the_loop()
         beside.append(("laws", threading.get_ident() != loop_thread))
         return world.ports.check_step(step)
 
-    coordinator = Coordinator(replace(world.ports, decide=decide, check_step=check))
+    def read(group: Group, records: Sequence[Record]) -> Group:
+        beside.append(("evolve", threading.get_ident() != loop_thread))
+        return world.ports.evolve(group, records)
+
+    coordinator = Coordinator(replace(world.ports, decide=decide, check_step=check, evolve=read))
     await coordinator.ask(GROUP, ProbeRequest())
+    assert beside[0] == ("evolve", True)
     beside.clear()
-    await coordinator.ask(OTHER, GroupDeclaration(OTHER, topology, None, None))
+    few = Topology(1, (Subtopology("0", partitions=1),))
+    await coordinator.ask(OTHER, GroupDeclaration(OTHER, few, None, None))
     await coordinator.ask(GROUP, Heartbeat(M1, 1, 1))
     await coordinator.ask(GROUP, ProbeRequest())
     assert ("GroupDeclaration", True) in beside
     assert beside[-3:] == [("Heartbeat", False), ("ProbeRequest", True), ("laws", True)]
+    assert are_large == [False, True]
 
 
 async def test_a_snapshot_is_kept_when_enough_has_been_added(world: World) -> None:

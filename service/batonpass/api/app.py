@@ -22,8 +22,8 @@ from batonpass.api import (
 from batonpass.api.admission import Admission, AdmissionPolicy
 from batonpass.api.calls import Calls
 from batonpass.api.health import Health
-from batonpass.api.offload import Offload
 from batonpass.api.service import Service
+from batonpass.api.turns import Offload
 
 ROUTERS = tuple(part.router for part in (groups, members, streams, operators, archive, events, audits, tokens, health))
 

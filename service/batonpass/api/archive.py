@@ -71,7 +71,7 @@ async def show_generation(request: Request) -> Response:
         found = await service_of(request).coordinator.archive.generation(group_id, int(number))
     if found is None:
         raise UnknownPath(f"group {group_id} has no generation {number}, or it is no longer kept")
-    return json_response(generation_body(found) | {"diff": diff_body(found.moved)})
+    return await show(request, len(found.moved), lambda: generation_body(found) | {"diff": diff_body(found.moved)})
 
 
 @route(

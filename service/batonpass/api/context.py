@@ -6,9 +6,9 @@ import itertools
 import re
 import secrets
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, TypeVar
 from urllib.parse import parse_qsl
 
@@ -19,10 +19,11 @@ from starlette.types import Message, Receive, Scope, Send
 from batonpass.api.calls import Call
 from batonpass.api.limits import Limits
 from batonpass.api.problems import PROBLEM_JSON, BadHead, problem_headers
-from batonpass.codec.answers import problem_body, to_json
+from batonpass.codec.answers import problem_body, status_and_body, to_json
 from batonpass.codec.bodies import WaitMs
 from batonpass.codec.shape import TakesLong, may_take_long
 from batonpass.core.state.errors import ProtocolError, TooLarge
+from batonpass.core.state.replies import Answer, DrainProgress
 from batonpass.runtime.access import Principal
 from batonpass.runtime.history import Asked
 
@@ -41,8 +42,8 @@ UNCOUNTED_BYTES: Final = 32_768
 """So much of a body counts for no limit on all of them, so that no large ones keep others' heartbeats out. The server
 holds as much of each connection's before it is asked for it."""
 
-READER: Final = ThreadPoolExecutor(1, "bodies")
-"""Reads bodies of more than ``UNCOUNTED_BYTES``, and those with faults, one after the other."""
+TASKS_WRITTEN_AT_ONCE: Final = 5_000
+"""A reply with more tasks than this is written beside the event loop: that takes longer than others should wait."""
 
 _VERSIONS: Final = ("1.0", "1.1")
 
@@ -164,7 +165,33 @@ class RequestContext:
 
     async def read(self, read: Callable[[bytes], T]) -> T:
         """Return what ``read`` makes of the whole body; otherwise as ``body``."""
-        return await read_beside(read, await self.body())
+        return await self.read_beside(read, await self.body())
+
+    async def read_beside(self, read: Callable[[bytes], T], body: bytes) -> T:
+        """Return what ``read`` makes of a body; of a large one, or one with faults, beside the event loop."""
+        if len(body) <= UNCOUNTED_BYTES:
+            before = may_take_long.set(False)
+            try:
+                return read(body)
+            except TakesLong:
+                pass
+            finally:
+                may_take_long.reset(before)
+        return await self.coded(partial(read, body), is_large=True)
+
+    async def coded(self, work: Callable[[], T], *, is_large: bool) -> T:
+        """Return what ``work`` returns, which reads a body or writes one; if that is large, beside the event loop."""
+        return await self._limits.coding.do(self.who, work) if is_large else work()
+
+    async def written(self, reply: Answer | DrainProgress) -> tuple[int, bytes]:
+        """Return the status and the body of the reply to a member's call."""
+        tasks = reply.remaining if isinstance(reply, DrainProgress) else reply.assignment or ()
+
+        def write() -> tuple[int, bytes]:
+            status, body = status_and_body(reply)
+            return status, to_json(body)
+
+        return await self.coded(write, is_large=len(tasks) > TASKS_WRITTEN_AT_ONCE)
 
     def history(self) -> AbstractContextManager[None]:
         """Take a place of those who read the history. Raises LimitExceeded when there is none for this caller (429)."""
@@ -217,19 +244,6 @@ class RequestContext:
             self.status = message["status"]
             message["headers"] = [*message.get("headers", ()), (HEADER, self.request_id.encode())]
         await self._send(message)
-
-
-async def read_beside(read: Callable[[bytes], T], body: bytes) -> T:
-    """Return what ``read`` makes of a body. The event loop goes on while it reads a large one, or one with faults."""
-    if len(body) <= UNCOUNTED_BYTES:
-        before = may_take_long.set(False)
-        try:
-            return read(body)
-        except TakesLong:
-            pass
-        finally:
-            may_take_long.reset(before)
-    return await asyncio.get_running_loop().run_in_executor(READER, read, body)
 
 
 async def until_gone(receive: Receive) -> None:

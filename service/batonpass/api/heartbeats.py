@@ -12,7 +12,6 @@ from batonpass.api.calls import GROUP_PART, HEARTBEAT, LONG_POLL, MEMBER_PART, C
 from batonpass.api.context import JSON, RequestContext
 from batonpass.api.limits import Limits, too_early
 from batonpass.api.service import Service
-from batonpass.codec.answers import answer_body, to_json
 from batonpass.codec.bodies import PollQuery
 from batonpass.codec.requests import checked_name, naming_query, read_heartbeat
 from batonpass.codec.shape import Shape
@@ -44,7 +43,7 @@ async def _heartbeat(service: Service, limits: Limits, context: RequestContext) 
     if early and not await _is_urgent(service.coordinator, limits, context, group_id, heartbeat):
         raise too_early(early, "this member")
     answer = await service.ask(group_id, heartbeat, Answer, context.asked)
-    await context.answer(200, to_json(answer_body(answer)), [JSON])
+    await context.answer(*await context.written(answer), [JSON])
 
 
 async def _is_urgent(
@@ -74,7 +73,7 @@ async def _long_poll(service: Service, gate: Gate | None, context: RequestContex
         raise Unauthenticated("the token was revoked, or has expired, while this call waited")
     if isinstance(found, ProtocolError):
         raise found
-    await context.answer(200, to_json(answer_body(found)), [JSON])
+    await context.answer(*await context.written(found), [JSON])
 
 
 def _named(context: RequestContext) -> tuple[GroupId, MemberId]:

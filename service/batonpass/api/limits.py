@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from batonpass.api.problems import TooManyConnections
+from batonpass.api.turns import Offload
 from batonpass.core.state.errors import LimitExceeded
 from batonpass.runtime.places import Places
 
@@ -77,8 +78,8 @@ class Limits:
 
     ``polls`` are the places of calls that wait for news, here or at the coordinator that they are passed on to;
     ``reads`` and ``dry_runs`` those of what is done beside the event loop; ``history`` of what the store is asked for.
-    ``bodies`` has one for each byte of
-    a body that is arriving or being answered; one body has ``body_bytes_max`` at most.
+    ``bodies`` has one for each byte of a body that is arriving or being answered; one body has ``body_bytes_max`` at
+    most. ``coding`` reads and writes those that are large.
     """
 
     member: Rate
@@ -91,6 +92,7 @@ class Limits:
     bodies: Places
     body_bytes_max: int
     connections: Connections = field(default_factory=Connections)
+    coding: Offload = field(default_factory=Offload)
 
 
 def too_early(seconds: float, whose: str) -> LimitExceeded:

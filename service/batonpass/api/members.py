@@ -24,7 +24,6 @@ from batonpass.api.service import (
     service_of,
     view_of,
 )
-from batonpass.codec.answers import status_and_body
 from batonpass.codec.bodies import DrainQuery, EvictQuery, JoinBody, LeaveQuery, PageQuery, ReasonBody
 from batonpass.codec.requests import drain_of, eviction_of, leave_of, naming_query, read_join
 from batonpass.codec.views import member_body, next_owners_of
@@ -59,7 +58,7 @@ async def join(request: Request) -> Response:
     said = await context_of(request).read(partial(read_join, member_id, tasks_max=limit))
     wanted = naming_query(said, request.query_params, known=("reason",))
     answer = await service.ask(group_id, wanted, Answer, asked_of(request))
-    return _answered(answer)
+    return await _answered(request, answer)
 
 
 @route(router, "DELETE", MEMBER, body=ReasonBody, query=LeaveQuery, answers={204: "Left."})
@@ -97,7 +96,7 @@ async def drain(request: Request) -> Response:
         if not await context_of(request).unless_gone(news):
             break
         progress = await _progress(request, wanted)
-    return _answered(progress)
+    return await _answered(request, progress)
 
 
 async def _progress(request: Request, wanted: DrainRequest) -> DrainProgress:
@@ -182,9 +181,9 @@ async def safe_to_stop(request: Request) -> Response:
     return json_response({"member_id": member.id, "safe_to_stop": True})
 
 
-def _answered(reply: Answer | DrainProgress) -> Response:
-    status, body = status_and_body(reply)
-    return json_response(body, status)
+async def _answered(request: Request, reply: Answer | DrainProgress) -> Response:
+    status, content = await context_of(request).written(reply)
+    return Response(content, status, media_type="application/json")
 
 
 def _present(group: Group, member_id: MemberId) -> Member:

@@ -6,7 +6,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from batonpass.api.context import context_of, read_beside
+from batonpass.api.context import context_of
 from batonpass.api.openapi import route
 from batonpass.api.service import asked_of, group_of, json_response, service_of
 from batonpass.codec.streams import StreamsBody, advice_body, read_names, read_rebalance
@@ -27,10 +27,10 @@ router = APIRouter(prefix="/v1", tags=["kafka streams"])
 )
 async def advise(request: Request) -> Response:
     """Take what the leader of a Kafka Streams group knows at a rebalance, and answer who is to have what."""
-    service, group_id, body = service_of(request), group_of(request), b""
+    service, group_id, context, body = service_of(request), group_of(request), context_of(request), b""
     try:
-        body = await context_of(request).body()
-        rebalance = await read_beside(read_rebalance, body)
+        body = await context.body()
+        rebalance = await context.read_beside(read_rebalance, body)
         advice = await service.ask(group_id, rebalance, StreamsAdvice, asked_of(request))
     except ProtocolError as refused:
         # Whoever refuses it, the group shows why. That it is not served just now is no refusal.

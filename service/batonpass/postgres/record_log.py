@@ -27,9 +27,6 @@ LARGE_BYTES: Final = 256 * 1024
 LOCKED_RETRY_S: Final = 0.05
 """How soon a commit is tried again whose group another session has locked."""
 
-CHANGES_PREPARED_AT_ONCE: Final = 2_000
-"""A commit with more changes than this is encoded in a thread: that takes longer than heartbeats should wait."""
-
 _HEADS: Final = (
     "select group_id, version, coordinator_epoch, owner from group_heads where group_id = any(cast($1 as text[]))"
 )
@@ -117,7 +114,7 @@ class PostgresRecordLog(RecordLog):
 
     async def append(self, commit: Commit) -> None:
         work = partial(prepare, commit, self._tenure.writes_up_to())
-        prepared = await asyncio.to_thread(work) if len(commit.history.changes) > CHANGES_PREPARED_AT_ONCE else work()
+        prepared = await asyncio.to_thread(work) if commit.is_large else work()
         writer = self._large if prepared.weight >= LARGE_BYTES else self._small
         ends_at = time.monotonic() + STATEMENT_TIMEOUT_S
         while True:

@@ -11,6 +11,7 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, NamedTuple
 
 from batonpass.core.arrivals.reports import count_as_heard
@@ -22,6 +23,7 @@ from batonpass.core.state.inputs import (
     Heartbeat,
     Input,
     Join,
+    PartitionCounts,
     PollOpened,
     Started,
     StoreRecovered,
@@ -194,13 +196,11 @@ class Engine:
         )
 
     def _may_take_long(self, inputs: Inputs) -> bool:
-        """Whether deciding, or checking the decision, could hold up other groups."""
-        group = self.group
-        tasks = len(group.table.ids)
-        for item in inputs:
-            if isinstance(item, GroupDeclaration | StreamsRebalance) and item.topology is not None:
-                tasks += sum(part.partitions or 0 for part in item.topology.subtopologies)
-        return tasks * (1 + group.config.num_standby_replicas) > COPIES_DECIDED_AT_ONCE
+        """Whether deciding, checking the decision or writing it down could hold up other groups."""
+        if any(isinstance(item, GroupDeclaration | StreamsRebalance | PartitionCounts) for item in inputs):
+            return True  # They are seldom, and hold whole topologies.
+        copies = len(self.group.table.ids) * (1 + self.group.config.num_standby_replicas)
+        return copies > COPIES_DECIDED_AT_ONCE
 
     def _is_quiet(self, item: Input) -> bool:
         """Whether the group has nothing to do, and the input seldom changes this."""
@@ -252,7 +252,8 @@ class Engine:
         self._missed.clear()
 
     async def _begin_anew(self, found: Loaded, before: Group) -> None:
-        self.group = self._ports.evolve(found.base or before, found.records)
+        # In a thread: it may have a hundred thousand tasks, and other groups are served meanwhile.
+        self.group = await asyncio.to_thread(self._ports.evolve, found.base or before, found.records)
         self.soft = Soft()
         self._historian.begin_anew()
         self._snapshot_at = found.base.version if found.base else 0
@@ -279,10 +280,9 @@ class Engine:
     ) -> tuple[Reply, ...]:
         if made is not None and not self._is_still_valid(made, inputs):
             made = None
-        if self._may_take_long(inputs):
-            attempt = await asyncio.to_thread(self._make, inputs, asked, made)
-        else:
-            attempt = self._make(inputs, asked, made)
+        is_large = self._may_take_long(inputs)
+        make = partial(self._make, inputs, asked, made)
+        attempt = await asyncio.to_thread(make) if is_large else make()
         decision = attempt.decision
         if not decision.records and not _leaves_a_row(asked, decision):
             if not self._ports.ownership.holds(self.group_id):
@@ -295,14 +295,15 @@ class Engine:
                 raise LawBroken(laws)
             self.look_again_soon()
             return (Defect(f"the decision would break {laws}; it was dropped and nothing has changed"),)
-        await self._append(attempt)
+        await self._append(attempt, is_large=is_large)
         return self._take_effect(attempt)
 
     def _is_still_valid(self, made: Attempt, inputs: Inputs) -> bool:
         return made.group is self.group and made.soft is self.soft and made.inputs == inputs
 
-    async def _append(self, attempt: Attempt) -> None:
-        commit = Commit(self.group_id, self._epoch, attempt.group.version, attempt.decision.records, attempt.history)
+    async def _append(self, attempt: Attempt, *, is_large: bool) -> None:
+        records, history = attempt.decision.records, attempt.history
+        commit = Commit(self.group_id, self._epoch, attempt.group.version, records, history, is_large)
         started = time.perf_counter()
         try:
             await self._ports.log.append(commit)

@@ -72,6 +72,8 @@ def command_of(item: Input) -> str:
     return "unpin" if isinstance(item, PinRequest) and item.member_id is None else COMMANDS.get(type(item), "")
 
 
+SUBJECT_BYTES_MAX: Final = 32_768
+
 NOBODY_ASKED: Final = Asked()
 """For what the coordinator does without a caller: a deadline, a start."""
 
@@ -90,12 +92,17 @@ class History:
 
     @property
     def subject(self) -> dict[str, Any]:
-        """What the command was about, for the audit trail: the fields of its input that are not empty."""
+        """What the command was about, for the audit trail: the fields of its input that are not empty.
+
+        Of many bytes only the number is kept, so that rows are quick to read; the records have it all.
+        """
         fields: dict[str, Any] = {} if self.item is None else msgspec.to_builtins(self.item, str_keys=True)
         if not fields.get("until_undone"):
             # Rows of commands that are about one run alone are as they were.
             fields.pop("until_undone", None)
-        return {name: said for name, said in fields.items() if said not in (None, {}, [], "") and name != "group_id"}
+        about = {name: said for name, said in fields.items() if said not in (None, {}, [], "") and name != "group_id"}
+        size = len(msgspec.json.encode(about))
+        return about if size <= SUBJECT_BYTES_MAX else {"left_out_bytes": size}
 
 
 NO_HISTORY: Final = History()

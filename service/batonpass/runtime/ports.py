@@ -57,13 +57,17 @@ class NotOwner(
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """What one decision writes, all of it or nothing, under the epoch of the coordinator that made it."""
+    """What one decision writes, all of it or nothing, under the epoch of the coordinator that made it.
+
+    ``is_large``: to encode it could hold up other groups.
+    """
 
     group_id: GroupId
     coordinator_epoch: int
     expected_version: int
     records: Sequence[Record]
     history: History = NO_HISTORY
+    is_large: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,11 +3,11 @@
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
-from batonpass.core.state.errors import LimitExceeded, ProtocolError
+from batonpass.core.state.errors import LimitExceeded
 from batonpass.core.state.ids import GroupId
 from batonpass.core.state.inputs import GroupDeclaration, Input, PartitionCounts, StreamsRebalance
 from batonpass.core.state.model import Group
-from batonpass.core.state.topology import next_topology, with_partitions
+from batonpass.core.state.topology import with_partitions
 
 TASKS_TOTAL_MAX = 300_000
 
@@ -52,17 +52,16 @@ class TaskRoom:
 
 
 def _tasks_after(group: Group, item: Input) -> int:
-    """Return how many tasks a group has after an input, if that may make it larger; else 0."""
-    try:
-        match item:
-            case StreamsRebalance(topology=topology):
-                pass  # It is what there is.
-            case GroupDeclaration(topology=wanted) if wanted is not None:
-                topology = next_topology(group.topology, wanted)
-            case PartitionCounts():
-                topology = with_partitions(group.topology, item.partitions)
-            case _:
-                return 0
-    except ProtocolError:
-        return 0  # It is refused anyway.
-    return sum(part.partitions or 0 for part in topology.subtopologies)
+    """Return how many tasks a group has after an input, if that may make it larger and is not refused; else 0."""
+    known: dict[str, int | None] = {}
+    match item:
+        case StreamsRebalance(topology=topology):
+            pass  # It is what there is.
+        case GroupDeclaration(topology=wanted) if wanted is not None:
+            topology = wanted
+            known = {part.id: part.partitions for part in group.topology.subtopologies}
+        case PartitionCounts():
+            topology = with_partitions(group.topology, item.partitions)
+        case _:
+            return 0
+    return sum(part.partitions or known.get(part.id) or 0 for part in topology.subtopologies)

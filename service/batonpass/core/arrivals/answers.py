@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from batonpass.core.state.errors import Fenced, FencedInstanceId, Gone, ProtocolError, UnknownGroup, UnknownMember
-from batonpass.core.state.ids import MemberId, TaskId
-from batonpass.core.state.model import Cause, Grant, Group, Member
+from batonpass.core.state.ids import MemberId
+from batonpass.core.state.model import Cause, Group, Member
 from batonpass.core.state.replies import Answer, Done, DrainProgress
 from batonpass.core.state.soft import Soft
 from batonpass.core.state.topology import is_ready, why_not_ready
@@ -84,7 +84,7 @@ def answer(
         acceptable_recovery_lag=config.acceptable_recovery_lag,
         acceptable_catchup_ms=config.acceptable_catchup_ms,
         report=None if known.full else "full",
-        assignment=None if known_epoch == epoch else assignment_in_order(group, member),
+        assignment=None if known_epoch == epoch else member.assignment,
         status=(*status(group, soft, member), *extra),
         report_interval_ms=group.report_interval_ms,
     )
@@ -94,11 +94,6 @@ def is_full_report_awaited(group: Group, soft: Soft, member_id: MemberId) -> boo
     """Say whether the store lost commits and the member has not sent its full report since."""
     member_soft = soft.members.get(member_id)
     return member_soft is not None and not member_soft.full and member_soft.heard_ms < group.recovering_until_ms
-
-
-def assignment_in_order(group: Group, member: Member) -> dict[TaskId, Grant]:
-    """Return what the member may hold, in the order of tasks."""
-    return {task_id: member.assignment[task_id] for task_id in group.table.in_order(member.assignment)}
 
 
 def status(group: Group, soft: Soft, member: Member) -> Iterator[tuple[str, str]]:

@@ -13,9 +13,9 @@ from batonpass.core.state.reasons import Reason
 class Answer(NamedTuple):
     """The answer to a join, a heartbeat or a long-poll.
 
-    ``assignment`` is all that the member may hold, or None if the caller's epoch is the current one. ``report`` is
-    ``"full"`` if the next heartbeat must carry all tasks. ``created`` is true if this join made the member. ``status``
-    lists (code, detail) and is always complete.
+    ``assignment`` is all that the member may hold, in no order, or None if the caller's epoch is the current one.
+    ``report`` is ``"full"`` if the next heartbeat must carry all tasks. ``created`` is true if this join made the
+    member. ``status`` lists (code, detail) and is always complete.
     """
 
     member_id: MemberId

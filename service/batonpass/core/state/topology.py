@@ -14,6 +14,9 @@ from batonpass.core.state.model import EMPTY_TABLE, Group, Subtopology, Topology
 from batonpass.core.state.policy import BalanceBy
 from batonpass.core.state.task_table import TaskTable
 
+NAMED_MAX = 5
+"""How many of a kind are named to people: every heartbeat of such a group is answered with it."""
+
 
 def table_of(group: Group) -> TaskTable:
     """Return the tasks of a group, with the weights by which they are placed."""
@@ -59,8 +62,10 @@ def why_not_ready(topology: Topology) -> str:
     unknown = [part for part in topology.subtopologies if part.partitions is None]
     if not unknown:
         return ""
-    names = ", ".join(f"{part.id} ({', '.join(part.source_topics) or 'no source topics'})" for part in unknown)
-    return f"partition counts are not known yet of subtopology {names}"
+    first = [(part.id, part.source_topics[:NAMED_MAX]) for part in unknown[:NAMED_MAX]]
+    names = ", ".join(f"{name} ({', '.join(topics) or 'no source topics'})" for name, topics in first)
+    more = f" and {len(unknown) - NAMED_MAX} more" if len(unknown) > NAMED_MAX else ""
+    return f"partition counts are not known yet of subtopology {names}{more}"
 
 
 def next_topology(before: Topology, wanted: Topology) -> Topology:
