@@ -20,12 +20,12 @@ from batonpass.core.state.inputs import (
     ProbeRequest,
     Started,
 )
-from batonpass.core.state.model import Group, Subtopology, Topology
+from batonpass.core.state.model import Group, Subtopology, Task, Topology
+from batonpass.core.state.pmap import PMap
 from batonpass.core.state.policy import Policy
 from batonpass.core.state.records import ProbeScheduled, Record
 from batonpass.core.state.replies import Answer, Done
 from batonpass.core.state.soft import Soft
-from batonpass.core.state.topology import build_table
 from batonpass.invariants import Transition, Violation
 from batonpass.runtime.coordinator import Coordinator
 from batonpass.runtime.engine import COPIES_DECIDED_AT_ONCE
@@ -33,6 +33,8 @@ from batonpass.runtime.history import Asked
 from batonpass.runtime.ports import Commit, CoordinatorLoading, Loaded, NotOwner, StoreUnavailable
 
 OTHER = GroupId("other")
+ENDED = PMap({(name := TaskId(f"0_{number}")): Task(name) for number in range(COPIES_DECIDED_AT_ONCE + 1)})
+"""The tasks of a group that was large. They are not in its table, and what looks at all of them takes as long."""
 
 
 @pytest.fixture
@@ -217,14 +219,12 @@ async def test_a_long_decision_holds_up_no_other_group() -> None:
     world = make_world()
     world.log.empty = {GROUP, OTHER}
     held = threading.Event()
-    large = Subtopology("0", partitions=COPIES_DECIDED_AT_ONCE + 1)
-    table = build_table(Topology(1, (large,)))
 
     def decide(group: Group, soft: Soft, inputs: tuple[Input, ...], now_ms: int, policy: Policy) -> Decision:
         if group.id == GROUP and isinstance(inputs[0], PauseRequest):
             held.wait(10)
         decision = world.core.decide(group, soft, inputs, now_ms, policy)
-        return decision._replace(after=replace(decision.after, table=table)) if decision.records else decision
+        return decision._replace(after=replace(decision.after, tasks=ENDED)) if decision.records else decision
 
     coordinator = Coordinator(replace(world.ports, decide=decide))
     await coordinator.ask(GROUP, ProbeRequest())
@@ -254,13 +254,11 @@ async def test_what_large_groups_and_declarations_cost_is_paid_beside_the_loop(m
     monkeypatch.setattr(world.log, "append", noted)
     loop_thread = threading.get_ident()
     beside: list[tuple[str, bool]] = []
-    topology = Topology(1, (Subtopology("0", partitions=COPIES_DECIDED_AT_ONCE + 1),))
-    table = build_table(topology)
 
     def decide(group: Group, soft: Soft, inputs: tuple[Input, ...], now_ms: int, policy: Policy) -> Decision:
         beside.append((type(inputs[0]).__name__, threading.get_ident() != loop_thread))
         decision = world.core.decide(group, soft, inputs, now_ms, policy)
-        return decision._replace(after=replace(decision.after, table=table)) if decision.records else decision
+        return decision._replace(after=replace(decision.after, tasks=ENDED)) if decision.records else decision
 
     def check(step: Transition) -> Sequence[Violation]:
         beside.append(("laws", threading.get_ident() != loop_thread))

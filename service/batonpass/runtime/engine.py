@@ -199,7 +199,8 @@ class Engine:
         """Whether deciding, checking the decision or writing it down could hold up other groups."""
         if any(isinstance(item, GroupDeclaration | StreamsRebalance | PartitionCounts) for item in inputs):
             return True  # They are seldom, and hold whole topologies.
-        copies = len(self.group.table.ids) * (1 + self.group.config.num_standby_replicas)
+        # With those that have ended: a group that was deleted keeps their tokens.
+        copies = len(self.group.tasks) * (1 + self.group.config.num_standby_replicas)
         return copies > COPIES_DECIDED_AT_ONCE
 
     def _is_quiet(self, item: Input) -> bool:
