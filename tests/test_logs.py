@@ -156,7 +156,7 @@ def test_what_kafkas_client_gets_over_by_itself_is_no_warning(level: str, lines_
     """A partition that is getting its leader is no news, unless one looks for mistakes."""
     stream = io.StringIO()
     logs.configure("json", level, stream)
-    client = logging.getLogger("aiokafka.producer.sender")
+    client = logging.getLogger(f"aiokafka.written.{level}")  # Others' lines may be written once in a while only.
     client.warning(
         "Got error produce response on topic-partition %s, retrying. Error: %s", 1, NotLeaderForPartitionError
     )
