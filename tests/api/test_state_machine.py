@@ -9,6 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tests.api.conftest import Api, serving
+from tests.often import cases
 
 from batonpass.core.state.ids import GroupId
 from batonpass.core.state.inputs import Tick
@@ -295,4 +296,4 @@ class Workers(RuleBasedStateMachine):
 
 
 TestWorkers = Workers.TestCase
-TestWorkers.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+TestWorkers.settings = settings(max_examples=cases(40), stateful_step_count=40, deadline=None)

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.core.scene import Scene, copy, failed, topology
+from tests.often import cases
 
 from batonpass.core.state import records as r
 from batonpass.core.state.evolve import _FOLD, evolve
@@ -103,7 +104,7 @@ def test_the_story_tells_of_most_records() -> None:
     assert len(kinds) >= 24, sorted(kind.__name__ for kind in RECORDS - kinds)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=cases(60), deadline=None)
 @given(st.lists(st.integers(min_value=1, max_value=len(STORY.log) - 1), max_size=12))
 def test_it_does_not_matter_how_records_are_batched(cuts: list[int]) -> None:
     """A load ends where the living group stood (L3)."""

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.core.scene import Scene, copy, failed, restoring, running, topology
+from tests.often import cases
 
 from batonpass.core.state.evolve import evolve
 from batonpass.core.state.ids import GroupId, InstanceId, MemberId, TaskId
@@ -166,7 +167,7 @@ class Chaos:
         return chance.choice(inputs)
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=cases(60), deadline=None, derandomize=True)
 @given(st.integers(min_value=0, max_value=2**32))
 def test_no_order_of_events_breaks_a_law(seed: int) -> None:
     """Joins, lost replies, takeovers, late and lying heartbeats, commands and clocks that jump."""

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.core.relay import COLD_LAG, Relay
 from tests.core.scene import Scene, copy, running, topology
+from tests.often import cases
 
 from batonpass.core.state.ids import MemberId
 from batonpass.core.state.inputs import DrainRequest
@@ -63,7 +64,7 @@ def test_the_hash_seed_does_not_matter() -> None:
     assert digests == {tell_story()}
 
 
-@settings(max_examples=25, deadline=None, derandomize=True)
+@settings(max_examples=cases(25), deadline=None, derandomize=True)
 @given(st.randoms(use_true_random=False))
 def test_the_order_of_tasks_in_a_report_does_not_matter(rng: object) -> None:
     logs = []

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from tests.core.relay import COLD_LAG, Relay, moved, rounds_bound
 from tests.core.scene import copy, restoring, running, topology
+from tests.often import cases
 
 from batonpass.core.state.ids import InstanceId, MemberId, TaskId
 from batonpass.core.state.inputs import (
@@ -56,7 +57,9 @@ configs = st.fixed_dictionaries(
 )
 QUIET_ROUNDS = 15
 """Longer than any lease of a member that was evicted, or that is silent."""
-RANDOM = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
+RANDOM = settings(
+    max_examples=cases(100), deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
+)
 
 
 class Story:

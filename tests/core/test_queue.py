@@ -7,6 +7,7 @@ from tests.core import luck, scene
 from tests.core.luck import Luck
 from tests.core.scene import Scene, copy, topology
 from tests.core.test_membership_random import Chaos
+from tests.often import cases
 
 from batonpass.core.decide import Decision, decide
 from batonpass.core.handover import copies, planner
@@ -66,7 +67,7 @@ def test_honest_workers_with_bad_luck_are_told_the_same(seed: int, monkeypatch: 
     assert both.queued
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(cases(20)))
 def test_whoever_says_whatever_at_any_time_is_told_the_same(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Late, lying and lost words, commands, clocks that jump, coordinators that start anew."""
     _compared(monkeypatch, limited=seed % 4 == 0)

@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 from tests.core.scene import Scene, copy, restoring, running, topology
+from tests.often import cases
 
 from batonpass.core.handover.decision_draft import DecisionDraft
 from batonpass.core.state.ids import InstanceId, MemberId, TaskId
@@ -467,7 +468,7 @@ def test_a_drained_task_whose_copy_gave_way_says_so_until_it_is_tried_again() ->
 
 
 @pytest.mark.no_cover
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(cases(20)))
 def test_whatever_can_move_gets_there(seed: int) -> None:
     """L9, with some moves that cannot end: all others end, in a time that only the hot ones' turns add to."""
     chance = Random(seed)

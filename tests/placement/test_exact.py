@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from random import Random
 
 import pytest
+from tests.often import cases
 from tests.placement.exact import (
     fewest_balanced_moves,
     fewest_moves,
@@ -18,7 +19,7 @@ from tests.placement.placing import Group, copy_counts, is_balanced, moved, seat
 from batonpass.core.state.task_table import TaskTable
 from batonpass.placement.types import Readiness, Warmth
 
-GROUPS = 120
+GROUPS = cases(120)
 
 
 @dataclass

@@ -10,6 +10,7 @@ import pytest
 from ortools.graph.python.min_cost_flow import SimpleMinCostFlow
 from tests.core.described import describe_group
 from tests.core.scene import Scene, restoring, topology
+from tests.often import cases
 from tests.placement.placing import TINY, Group, Unsolvable, moved, seat, seats, tasks
 
 from batonpass.core.state.ids import MemberId, TaskId
@@ -25,7 +26,7 @@ from batonpass.placement.place import place
 from batonpass.placement.types import NO_STATE, UNASSIGNED, PlacementMember, Readiness, Warmth
 
 CAUGHT_UP = Warmth(Readiness.CAUGHT_UP, 0)
-WORLDS = 150
+WORLDS = cases(150)
 
 
 def badness(group: Group, targets: Sequence[str | None]) -> tuple[float, ...]:

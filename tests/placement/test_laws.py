@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.often import cases
 from tests.placement.placing import (
     Group,
     copy_counts,
@@ -25,7 +26,7 @@ from batonpass.placement.types import PlacementMember, Readiness, Warmth
 # Random stories are not what the branches' coverage is made of, and counting it in them takes most of their time.
 pytestmark = pytest.mark.no_cover
 
-law = settings(max_examples=150, deadline=None, derandomize=True)
+law = settings(max_examples=cases(150), deadline=None, derandomize=True)
 CAPACITIES = (1.0, 1.0, 1.0, 2.0, 3.0, 0.5)
 ZONES = ("a", "b", "c")
 Change = Callable[[Group], Group]

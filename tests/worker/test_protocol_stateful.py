@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
+from tests.often import cases
 from tests.worker.under_fire import MemberThatContinues, MemberUnderFire
 
 
@@ -12,7 +13,7 @@ def test_the_promises_hold_on_a_wire_without_manners(machine: type[MemberUnderFi
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=150,
+            max_examples=cases(150),
             stateful_step_count=80,
             deadline=None,
             suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],

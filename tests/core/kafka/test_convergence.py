@@ -25,6 +25,7 @@ from tests.core.kafka.groups import (
 )
 from tests.core.relay import Relay, moved, rounds_bound
 from tests.core.scene import topology
+from tests.often import cases
 
 from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.reasons import Held
@@ -75,7 +76,7 @@ happenings = st.lists(st.tuples(st.sampled_from(["drop", "add", "return"]), st.i
 
 
 @pytest.mark.no_cover
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
+@settings(max_examples=cases(60), deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
 @given(st.integers(1, 10), st.integers(1, 10), st.integers(1, 10), st.data(), happenings)
 def test_random_perturbations_converge_within_our_bound(
     cluster: int, stateless: int, stateful: int, data: st.DataObject, events: list[tuple[str, int]]

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.core.kafka.groups import client, config, counts, grid, plan
+from tests.often import cases
 
 from batonpass.dry_run.plan import Plan
 from batonpass.dry_run.snapshot import SnapshotMember
@@ -144,7 +145,7 @@ def test_a_standby_moves_only_where_it_does_not_lower_the_spread() -> None:
     }
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=cases(60), deadline=None, derandomize=True)
 @given(
     st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("xy")), min_size=1, max_size=8),
     st.integers(1, 8),

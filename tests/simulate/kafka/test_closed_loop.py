@@ -10,6 +10,7 @@ from statistics import mean
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.often import cases
 from tests.simulate.kafka.cases import faults, grid, process_ids, skew
 from tests.simulate.kafka.closed_loop import ClosedLoop, LoopOutcome
 
@@ -85,7 +86,7 @@ class Roster:
 CHANGES = st.builds(Change, kind=st.sampled_from(["join", "leave", "return"]), place=st.integers(0, 9))
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=cases(300), deadline=None, derandomize=True)
 @given(
     clients=st.integers(1, 10),
     stateful=st.integers(1, 10),
