@@ -1,30 +1,31 @@
-"""The yardstick: the model of Kafka's KIP-441 assignor on the same groups, and the times of Kafka's own class.
+"""The yardsticks: Kafka's own assignor on the same groups, and the model of it, which is in Python as ours is.
 
 The model starts from what members report, as ours does (`assign_reported`), ranks every client for every task, as Kafka
 does, and returns the whole assignment. Its groups are the ones that it would itself have placed, everything caught up,
 so that a re-run at rest changes nothing there either.
 """
 
+import subprocess
+import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
 
-from tests.benchmarks.groups import SUBTOPOLOGIES, Shape, member_name, tags_of
+from tests.benchmarks.groups import SUBTOPOLOGIES, ZONES, Shape, member_name, tags_of
+from tests.benchmarks.streams.versions import libraries
+from tests.programs import program
 
+from batonpass.kafka.broker_parts import broker_version
 from batonpass.simulate.kafka.assignor import LATEST, Assignment, ClientState, Kip441Config, assign, lags_of
 from batonpass.simulate.tasks import Task, TaskSet
 
 END = 1_000_000
 """The end of every changelog: far more than the acceptable lag, so that a client without the state is not caught up."""
 
-# Medians of Kafka 4.0.0-SNAPSHOT's HighAvailabilityTaskAssignor on a warm JVM, milliseconds, one changelog and no tags:
-# first placement, re-run, join, leave. `docs/performance.md` says how they were measured.
-KAFKA_WARM_MS: Mapping[Shape, tuple[float, float, float, float]] = {
-    Shape(6_000, 2, 1): (33, 21, 48, 8),
-    Shape(1_000, 1_000, 1): (3_097, 4_319, 5_067, 5_152),
-    Shape(1_000, 100, 50): (1_178, 1_053, 2_142, 3_146),
-    Shape(1_000, 10, 1, 1_000): (16, 18, 31, 22),
-    Shape(10_000, 100, 1): (2_097, 1_985, 5_241, 4_454),
-}
+SECONDS = 10
+"""How long Kafka's own class is called for each shape, at least three times: a JVM warms up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,3 +93,36 @@ def _client(shape: Shape, index: int, offset_sums: Mapping[Task, int]) -> Client
 def _held(placed: Assignment, client: str) -> dict[Task, int]:
     tasks = placed.clients[client]
     return {**dict.fromkeys(tasks.active, LATEST), **dict.fromkeys(tasks.copies, END)}
+
+
+class Calls(NamedTuple):
+    """Milliseconds of processor time of Kafka's own class, by operation: its first call, and the least when warm."""
+
+    cold: Mapping[str, float]
+    warm: Mapping[str, float]
+
+
+def time_kafka(shape: Shape, seconds: int = SECONDS) -> Calls:
+    """Time Kafka's `HighAvailabilityTaskAssignor` on the groups of one shape, in a JVM of its own.
+
+    Raises:
+        AssertionError: when there is no Maven or Java to fetch and run it.
+    """
+    size = (shape.tasks, shape.members, shape.standbys, shape.capacity, SUBTOPOLOGIES, ZONES, seconds)
+    java = [program("java"), "-XX:+UseSerialGC", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp", _libraries()]
+    command = [*java, str(Path(__file__).with_name("KafkaAssignor.java"))]
+    done = subprocess.run([*command, *map(str, size)], stdout=subprocess.PIPE, text=True, check=True)
+    calls: dict[str, list[float]] = {}
+    for line in done.stdout.splitlines():
+        name, spent = line.split()
+        calls.setdefault(name, []).append(float(spent))
+    return Calls(
+        {name: spent[0] for name, spent in calls.items()},
+        {name: min(spent[len(spent) // 2 :]) for name, spent in calls.items()},
+    )
+
+
+@cache
+def _libraries() -> str:
+    with tempfile.TemporaryDirectory() as folder:
+        return libraries(broker_version(), Path(folder) / "libraries")

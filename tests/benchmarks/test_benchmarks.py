@@ -6,7 +6,7 @@ import sys
 import pytest
 from tests.benchmarks.__main__ import measure
 from tests.benchmarks.groups import EQUAL_WEIGHTS, MIXED_WEIGHTS, Shape, prepare
-from tests.benchmarks.kafka import yardstick
+from tests.benchmarks.kafka import Calls, time_kafka, yardstick
 from tests.benchmarks.operations import OPERATIONS, Timed, held_to_the_laws, inputs_of, one_step, time_quiet_heartbeats
 from tests.benchmarks.report import (
     TEN_TIMES,
@@ -124,7 +124,7 @@ def test_laws_take_a_fifth_of_a_decision_and_of_the_largest_groups_a_third() -> 
 @pytest.mark.parametrize(("kafka", "holds"), [(1.0, [True, False]), (0.9, [False, False]), (20.0, [True, True])])
 def test_no_sum_may_be_slower_than_kafkas(kafka: float, holds: list[bool]) -> None:
     timed = dict.fromkeys(OPERATIONS, Timed(1.0, 20.0, 0.5))
-    bars = bars_of("equal weights", Measured(WITHOUT, timed, {}, [kafka] * 4))
+    bars = bars_of("equal weights", Measured(WITHOUT, timed, {}, Calls({}, dict.fromkeys(OPERATIONS, kafka))))
     assert [bar.holds for bar in bars if "Kafka's" in bar.what] == holds
 
 
@@ -156,8 +156,11 @@ def test_a_quiet_heartbeat_that_triples_and_a_slow_handover_miss_their_bars() ->
 
 
 def test_every_table_has_its_rows() -> None:
-    measured = measure(SMALL, EQUAL_WEIGHTS, 1)
-    assert [line.split()[0] for line in shape_lines("equal weights", measured)[2:]] == [*OPERATIONS, "sum"]
+    kafka = time_kafka(SMALL, seconds=0)
+    assert set(kafka.cold) == set(kafka.warm) == set(OPERATIONS)
+    assert min(kafka.warm.values()) > 0
+    measured = measure(SMALL, EQUAL_WEIGHTS, 1, kafka)
+    assert [line.split()[0] for line in shape_lines("equal weights", measured)[2:]] == [*OPERATIONS, "sum", "Kafka's"]
     assert len(size_lines({SMALL: time_sizes(SMALL, beats=8)})) == len(ROWS) + 2
     assert len(beginning_lines({SMALL: time_beginning(SMALL)})) == 3
     described = time_describing(SMALL)
