@@ -1,6 +1,6 @@
-"""How many of its made-up cases a test tries: two in five in every run, all of them in `make soak`.
+"""How many of its cases a test tries in every run; `make soak` tries all of them.
 
-They follow from fixed seeds, so that every run tries the same ones.
+Made-up cases follow from fixed seeds, so that every run tries the same two in five.
 """
 
 import os
@@ -9,5 +9,5 @@ ALL = os.environ.get("BATONPASS_CASES") == "all"
 
 
 def cases(number: int) -> int:
-    """Return how many of so many cases are tried."""
+    """Return how many of so many made-up cases are tried."""
     return number if ALL else -(-number * 2 // 5)
