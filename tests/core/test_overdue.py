@@ -7,12 +7,15 @@ import pytest
 from tests.core.described import describe_group
 from tests.core.scene import Scene, topology
 
+from batonpass.core.handover.availability import Availability
 from batonpass.core.handover.view import View
+from batonpass.core.state.errors import TooLarge
 from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.inputs import DrainRequest, Heartbeat, PinRequest, Started
 from batonpass.core.state.model import Member, OnLeaseLost, Role
 from batonpass.core.state.reasons import Held
 from batonpass.core.state.replies import Answer
+from batonpass.core.state.soft import TaskReport
 
 HEARTBEAT_MS, SESSION_MS = 3_000, 45_000
 
@@ -125,6 +128,17 @@ def test_a_late_heartbeat_is_a_word_as_well(late: bool) -> None:  # noqa: FBT001
     )
     live(scene, "m1", "m2", "m4", ms=HEARTBEAT_MS)
     assert reasons(scene) == set()
+
+
+def test_a_heartbeat_that_is_refused_is_no_word() -> None:
+    """One with more tasks than it may name renews nothing: its member is as overdue as before."""
+    scene = overdue_scene()
+    scene.wait(2 * HEARTBEAT_MS)
+    many = {TaskId(f"0_{number}"): TaskReport("none") for number in range(scene.policy.max_tasks_per_heartbeat + 1)}
+    seq = scene.soft.members[MemberId("m3")].seq + 1
+    refused = scene.do(Heartbeat(MemberId("m3"), seq, scene.member("m3").epoch, many))
+    assert isinstance(refused, TooLarge)
+    assert scene.view().availability(MemberId("m3")) is Availability.OVERDUE
 
 
 def test_a_member_unheard_since_a_start_is_overdue_after_as_long() -> None:
