@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 from tests.waiting import until
@@ -177,6 +178,36 @@ async def test_an_active_that_raises_is_reported_as_failed_and_tried_again() -> 
             await scene.rest()
             assert asyncio.get_running_loop().time() >= 8
             assert scene.ownership.tokens == {"0_0": [1]}
+
+
+class Saying(Recorder):
+    """A worker whose tasks cannot run, and say so in words of any kind."""
+
+    said: Any = ""
+
+    async def on_active(self, task: Task) -> None:
+        """Fail."""
+        task.progress(Progress(lag=1, detail=self.said))
+        task.failed(self.said)
+
+
+@on_virtual_time
+@pytest.mark.parametrize(
+    "said", ["customer \ud800", "frame after frame\n" * 500, ValueError("no"), None], ids=lambda said: ascii(said)[:20]
+)
+async def test_whatever_words_a_task_fails_with_its_member_is_heard(said: object) -> None:
+    """One record that names a customer so, and each member in turn would lose all its tasks."""
+    async with LocalCoordinator() as coordinator:
+        scene = Scene(coordinator)
+        await scene.declare(partitions=2)
+        worker = Saying("a", scene.ownership)
+        worker.said = said
+        async with scene.member(worker) as member:
+            first = member.member_id
+            await asyncio.sleep(300)
+            assert member.member_id == first
+            assert (await coordinator.describe("orders"))["members"] == 1
+            assert member.holdings["0_0"].detail == str(said)[:500]
 
 
 class Overdue(BaseException):

@@ -2,7 +2,11 @@
 
 import asyncio
 import gzip
+import json
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
+from decimal import Decimal
 from typing import Any
 
 import httpx2 as httpx
@@ -59,6 +63,48 @@ async def test_the_next_coordinator_is_asked_where_one_is_away() -> None:
     await there.exchange(HEARTBEAT)
     assert network.asked[3:] == ["three"]
     assert str(network.requests[1].url) == "http://two/prefix/v1/groups/orders/members/m1/heartbeat"
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        *(httpx.Response(status, text="the coordinator behind this proxy is away") for status in (500, 502, 504, 520)),
+        httpx.Response(502, json={"message": "Bad Gateway"}),
+        httpx.Response(200, text="<html>sign in</html>"),
+        httpx.Response(302, headers={"location": "https://sign-in.example"}),
+        httpx.Response(404, text="no such page"),
+        ssl.SSLError(1, "[SSL: TLSV13_ALERT_CERTIFICATE_REQUIRED]"),
+    ],
+    ids=repr,
+)
+async def test_the_next_coordinator_is_asked_where_what_answers_is_none(first: httpx.Response | Exception) -> None:
+    network = Network(one=first, two=200)
+    there = calls_into(network, ("http://one", "http://two"))
+    assert await there.exchange(HEARTBEAT) == (200, {"status": 200})
+    assert await there.exchange(HEARTBEAT) == (200, {"status": 200})
+    assert network.asked[-2:] == ["two", "two"]
+
+
+@pytest.mark.parametrize("status", [204, 400, 401, 403, 404, 409, 422, 429])
+async def test_a_refusal_is_not_repeated_elsewhere(status: int) -> None:
+    network = Network(one=httpx.Response(204) if status == 204 else status, two=200)
+    reply = await calls_into(network, ("http://one", "http://two")).exchange(HEARTBEAT)
+    assert reply is not None
+    assert (reply.status, network.asked) == (status, ["one"])
+
+
+@pytest.mark.parametrize(
+    ("said", "sent"),
+    [
+        ({"detail": "no customer \ud800 here"}, {"detail": "no customer ? here"}),
+        ({"detail": "Käse", "lag": Decimal}, {"detail": "Käse", "lag": None}),
+    ],
+)
+async def test_what_json_cannot_have_ends_no_lease(said: dict[str, object], sent: dict[str, object]) -> None:
+    network = Network(one=200)
+    beat = replace(HEARTBEAT, body={"seq": 1, "tasks": {"0_0": said}})
+    assert await calls_into(network, ("http://one",)).exchange(beat) == (200, {"status": 200})
+    assert json.loads(network.requests[0].content) == {"seq": 1, "tasks": {"0_0": sent}}
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ A request may reach a coordinator twice or not at all; by the protocol's design 
 """
 
 import asyncio
+import json
 import logging
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -12,7 +13,7 @@ from typing import Any, NamedTuple
 import httpx2 as httpx
 import msgspec
 
-from batonpass.client import urls_in
+from batonpass.client import NO_ANSWER, urls_in
 from batonpass.http_clients import http_client
 from batonpass.worker.forked import close_in_children, forks
 from batonpass.worker.options import Options
@@ -27,6 +28,8 @@ LINGER = 3
 """A heartbeat that waited too long is repeated, but its answer still counts: it is awaited this many times as long."""
 
 _KEEP_ALIVE_S = 60
+_NO_CONTENT = 204
+_SERVER_FAILS = 500
 _REFUSED_FOR_NOW = 503
 
 
@@ -35,6 +38,11 @@ class Reply(NamedTuple):
 
     status: int
     body: Mapping[str, object] | None
+
+    @property
+    def is_of_a_coordinator(self) -> bool:
+        """Whether one has judged the request; a proxy whose coordinator is away answers too, and so does a wrong URL."""
+        return self.status < _SERVER_FAILS and (self.body is not None or self.status == _NO_CONTENT)
 
 
 class HttpCalls:
@@ -95,12 +103,12 @@ class HttpCalls:
                 # The header holds a secret, and the error would show it.
                 log.error("nothing can be sent to %s: is the token one word, and no more?", self._urls[at])  # noqa: TRY400
                 return None
-            except httpx.RequestError as error:
+            except NO_ANSWER as error:
                 log.info("%s broke off: %r", self._urls[at], error)
                 # The other end may just have closed a connection that was kept open; a new connection will show that.
                 tries, again = tries + again, False
             else:
-                if reply.status != _REFUSED_FOR_NOW:
+                if reply.is_of_a_coordinator:
                     return reply
             self._leave(at)
         return reply
@@ -116,7 +124,7 @@ class HttpCalls:
             async with self._client.stream(
                 method,
                 self._urls[at] + target,
-                content=None if request.body is None else msgspec.json.encode(request.body),
+                content=None if request.body is None else _encoded(request.body),
                 headers=self._headers(request),
                 timeout=httpx.Timeout(patience_s, connect=min(CONNECT_S, patience_s)),
                 extensions={"trace": partial(_keep_from_children, forks())},
@@ -168,6 +176,14 @@ def _descriptors(stream: Any) -> list[int]:
     socket = stream.get_extra_info("socket")
     # A transport of the worker's own may go over something else.
     return [] if socket is None else [socket.fileno()]
+
+
+def _encoded(body: Mapping[str, object]) -> bytes:
+    """Return a body as JSON. What a worker's code said may hold what JSON cannot; the lease shall not end for that."""
+    try:
+        return msgspec.json.encode(body)
+    except (TypeError, UnicodeEncodeError):
+        return json.dumps(body, ensure_ascii=False, default=lambda _: None).encode(errors="replace")
 
 
 def _body(answer: httpx.Response, content: bytes) -> Mapping[str, object] | None:

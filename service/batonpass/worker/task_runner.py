@@ -14,7 +14,7 @@ from typing import Any
 
 from batonpass.background import is_failure
 from batonpass.worker.protocol import Offsets, Role, Stop
-from batonpass.worker.protocol.types import DETAIL_CHARS_MAX, checked_offsets
+from batonpass.worker.protocol.types import checked_offsets
 from batonpass.worker.tasks import Callbacks, Driver, Revocation, Task
 
 log = logging.getLogger("batonpass.worker")
@@ -148,7 +148,7 @@ class TaskRunner:
                 if task.stopping:
                     return
                 if task.role is Role.ACTIVE:
-                    task.failed(said[:DETAIL_CHARS_MAX])
+                    task.failed(said)
             else:
                 return
             if await task.stop_requested(self._terms.retry_failed_s):

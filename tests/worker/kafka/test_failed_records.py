@@ -11,6 +11,7 @@ from tests.waiting import until
 from tests.worker.kafka.totals import Job, NewTopics, Owner, expected, new_job, read, write
 
 from batonpass.worker.kafka import BYTES, INT, TEXT, ActiveOptions, App, Context, KafkaRuntime, Record, State, Timer
+from batonpass.worker.kafka.failed_records import headers
 from batonpass.worker.kafka.subtopology import Process
 from batonpass.worker.protocol import Role
 
@@ -46,6 +47,13 @@ def without_the_bad() -> dict[bytes, bytes]:
             key = f"k{number % 10}".encode()
             totals[key] = totals.get(key, 0) + number
     return {key: str(total).encode() for key, total in totals.items()}
+
+
+def test_the_cause_of_a_dead_letter_may_be_any_text() -> None:
+    """JSON can name half a character, and whoever cannot process the record says so."""
+    record = ConsumerRecord("in", 0, 7, 1, 0, None, b"{}", 0, 0, 2, ())
+    said = dict(headers(record, ValueError("no customer \ud800")))
+    assert said["__batonpass.errors.message"] == b"no customer ?"
 
 
 @pytest.mark.needs("kafka")

@@ -82,6 +82,7 @@ from batonpass.worker.protocol.types import (
     Stop,
     StopForGood,
     checked_load,
+    plain_detail,
 )
 
 # --- the tables -------------------------------------------------------------------------------------------------------
@@ -534,7 +535,7 @@ class MemberProtocol:
 
     def task_failed(self, task: str, detail: str, *, now_ms: int) -> list[Instruction]:
         """Record that an active failed; the member keeps it until it is revoked."""
-        return self._told(now_ms, lambda: self._holdings.staged(task, Stage.FAILED, detail=detail))
+        return self._told(now_ms, lambda: self._holdings.staged(task, Stage.FAILED, detail=plain_detail(detail)))
 
     def task_stopped(self, task: str, *, now_ms: int, final_position: Offsets | None = None) -> list[Instruction]:
         """Record that a task has stopped; `final_position` is where an active's changelog ends.

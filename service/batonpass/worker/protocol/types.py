@@ -142,6 +142,11 @@ DETAIL_CHARS_MAX = 500
 """The most characters of a detail: a coordinator refuses a report with more (protocol 1.5)."""
 
 
+def plain_detail(said: object) -> str:
+    """Return what a worker's code says in words, as a report may have it."""
+    return str(said)[:DETAIL_CHARS_MAX]
+
+
 _OFFSETS = ("lag", "position", "end_offset", "positions", "end_offsets")
 
 
@@ -173,6 +178,7 @@ class Progress:
             value = getattr(self, name)
             if value is not None:
                 object.__setattr__(self, name, checked_offsets(value, name))
+        object.__setattr__(self, "detail", plain_detail(self.detail))
 
     @classmethod
     def at(cls, offsets: Offsets) -> "Progress":
@@ -203,7 +209,7 @@ class Progress:
         said = {name: getattr(self, name) for name in _OFFSETS}
         fields: dict[str, object] = {name: value for name, value in said.items() if value is not None}
         if self.detail:
-            fields["detail"] = self.detail[:DETAIL_CHARS_MAX]
+            fields["detail"] = self.detail
         return fields
 
 
