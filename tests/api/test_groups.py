@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.api.conftest import Api
+from tests.api.conftest import GROUPS_MAX, Api
 
 PROBLEM = "application/problem+json"
 TOPOLOGY = {"epoch": 1, "subtopologies": [{"id": "0", "partitions": 2, "changelog_topics": ["store"]}]}
@@ -252,3 +252,20 @@ async def test_health_says_that_the_loop_turns_and_the_groups_are_read(api: Api)
     api.coordinator.is_ready = False
     ready = await api.client.get("/readyz")
     assert (ready.status_code, bool(ready.json()["reasons"])) == (503, True)
+
+
+async def test_a_group_that_was_deleted_takes_no_place(api: Api) -> None:
+    """Else a coordinator on which groups come and go refuses new ones for ever, at last with none there."""
+    await api.declare()
+    topology = {"topology": {"subtopologies": [{"id": "0", "partitions": 2}]}}
+    for number in range(2 * GROUPS_MAX):
+        assert (await api.call("PUT", f"/passing-{number}", topology)).status_code == 201, number
+        assert (await api.call("PUT", f"/passing-{number}/members/m1", {})).status_code == 201
+        assert (await api.call("DELETE", f"/passing-{number}?force=true")).status_code == 204
+    beat = ("POST", "/passing-0/members/m1/heartbeat", {"seq": 1, "member_epoch": 1})
+    assert (await api.call(*beat)).json()["type"] == "unknown-group"
+    for number in range(GROUPS_MAX - 1):
+        assert (await api.call("PUT", f"/passing-{number}", topology)).status_code == 201
+    # It goes on from where it was.
+    assert (await api.call(*beat)).json()["type"] == "fenced"
+    assert (await api.call("PUT", "/more", topology)).status_code == 429

@@ -168,8 +168,9 @@ class Coordinator:
         if runtime is None:
             if isinstance(item, GroupDeclaration | StreamsRebalance | RefusedRebalance):
                 for one in list(self._runtimes.values()):
-                    self._tidy(one)
-                without = sum(one.engine.soft.refused is not None for one in self._runtimes.values() if one.is_empty)
+                    if one.is_vacant:
+                        self._forget(one)
+                without = sum(one.is_vacant for one in self._runtimes.values())
                 others = without if isinstance(item, RefusedRebalance) else len(self._runtimes) - without
                 if others >= self._groups_max:
                     return LimitExceeded(f"this coordinator has {self._groups_max} groups, as many as it may have")
@@ -314,7 +315,12 @@ class Coordinator:
 
     def _tidy(self, runtime: GroupRuntime) -> None:
         """Forget a group that was never declared, so that unknown names do not fill the memory."""
-        if runtime.is_empty and self._shown(runtime) is None and self._runtimes.get(runtime.engine.group_id) is runtime:
+        if runtime.is_vacant and runtime.engine.group.version == 0:
+            self._forget(runtime)
+
+    def _forget(self, runtime: GroupRuntime) -> None:
+        """Forget that there is no group, unless an application of its name is shown; who asks has it read again."""
+        if self._shown(runtime) is None and self._runtimes.get(runtime.engine.group_id) is runtime:
             runtime.deadline.cancel()
             del self._runtimes[runtime.engine.group_id]
 

@@ -70,9 +70,9 @@ class GroupRuntime:
         self._broken: set[MemberId] = set()
 
     @property
-    def is_empty(self) -> bool:
-        """Whether the group has never been declared and no request is waiting here."""
-        return self.engine.group.version == 0 and self.mailbox.is_idle and not self.watchers
+    def is_vacant(self) -> bool:
+        """Whether there is no such group, or none any more, and no request is waiting here."""
+        return not self.engine.group.declared and self.mailbox.is_idle and not self.watchers
 
     def poll_opened(self, member_id: MemberId) -> None:
         """Count a long-poll; one that follows a broken one shows that the member is alive."""

@@ -41,7 +41,7 @@ class Reply(NamedTuple):
 
     @property
     def is_of_a_coordinator(self) -> bool:
-        """Whether one has judged the request; a proxy whose coordinator is away answers too, and so does a wrong URL."""
+        """Whether one has judged the request; a proxy whose coordinator is away answers too."""
         return self.status < _SERVER_FAILS and (self.body is not None or self.status == _NO_CONTENT)
 
 

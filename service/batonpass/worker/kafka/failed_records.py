@@ -44,4 +44,7 @@ def headers(record: ConsumerRecord, error: Exception) -> Sequence[tuple[str, byt
         "exception": f"{type(error).__module__}.{type(error).__qualname__}",
         "message": str(error)[:MESSAGE_CHARS_MAX],
     }
-    return (*record.headers, *((f"__batonpass.errors.{name}", value.encode(errors="replace")) for name, value in said.items()))
+    return (
+        *record.headers,
+        *((f"__batonpass.errors.{name}", value.encode(errors="replace")) for name, value in said.items()),
+    )
