@@ -738,6 +738,19 @@ async def test_a_record_that_no_coordinator_writes_is_skipped_counted_and_logged
     assert "1 records could not be read so far" in skipped[0]
 
 
+async def test_what_others_are_told_is_not_kept(connection: KafkaConnection, topics: TopicNames) -> None:
+    """A worker's memory does not grow with the cluster."""
+    transport = KafkaTransport(connection, prefix=topics.prefix)
+    async with transport, AIOKafkaProducer(**connection.client_options()) as producer:
+        await poll(transport, wait_ms=0)
+        for number in range(20):
+            told = to_json(answer(member_id=f"other-{number}"))
+            await producer.send_and_wait(topics.assignments, told, key=f"orders/other-{number}".encode())
+        await producer.send_and_wait(topics.assignments, to_json(answer(member_epoch=9)), key=b"orders/m1")
+        await until(lambda: epoch(transport, 9))
+        assert list(transport._records) == ["orders/m1"]
+
+
 async def test_an_ack_of_what_was_not_sent_acknowledges_nothing(
     connection: KafkaConnection, topics: TopicNames
 ) -> None:

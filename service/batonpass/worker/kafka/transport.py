@@ -52,6 +52,8 @@ class KafkaTransport(httpx.AsyncBaseTransport):
         self._consumer: AIOKafkaConsumer | None = None
         self._listening: asyncio.Task[None] | None = None
         self._news = asyncio.Condition()
+        # The members that call by this transport, and what was last said to each.
+        self._mine: set[str] = set()
         self._records: dict[str, tuple[int, dict[str, Any] | None]] = {}
         self._sent: dict[str, int] = {}
         self._acked: dict[str, int] = {}
@@ -75,6 +77,7 @@ class KafkaTransport(httpx.AsyncBaseTransport):
         if found is None:
             return _response(404, {"type": "not-found", "title": "Not found", "status": 404})
         group, member, tail = unquote(found[1]), unquote(found[2]), found[3]
+        self._mine.add(f"{group}/{member}")
         try:
             await self._start()
             body = await request.aread()
@@ -229,9 +232,11 @@ class KafkaTransport(httpx.AsyncBaseTransport):
         """Take what a record says. Others than coordinators may be able to write to these topics."""
         try:
             if record.topic == self._topics.assignments:
-                key, answer = _key(record), _read_answer(record)
-                self._count += 1
-                self._records[key] = (self._count, answer)
+                # Those of all other members on the cluster would fill the memory.
+                if (key := _key(record)) in self._mine:
+                    answer = _read_answer(record)
+                    self._count += 1
+                    self._records[key] = (self._count, answer)
             else:
                 for member, seq in _ACKS.decode(record.value or b"").items():
                     whose = f"{_key(record)}/{member}"
