@@ -5,14 +5,15 @@ import json
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
+from types import SimpleNamespace
 from typing import Any
 
 import httpx2 as httpx
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
-from aiokafka.errors import KafkaConnectionError
+from aiokafka.errors import KafkaConnectionError, KafkaTimeoutError
 from tests.waiting import until
 from tests.worker.children import connections, forked
 
@@ -35,6 +36,7 @@ from batonpass.worker import Callbacks, Member, Offsets, Revocation, Task
 from batonpass.worker.kafka import KafkaConnection
 from batonpass.worker.kafka import transport as transports
 from batonpass.worker.kafka.connection import TopicNames
+from batonpass.worker.kafka.reading import raise_if_silent
 from batonpass.worker.kafka.transport import KafkaTransport
 from batonpass.worker.testing import LocalCoordinator
 
@@ -736,6 +738,44 @@ async def test_a_record_that_no_coordinator_writes_is_skipped_counted_and_logged
     skipped = [one.getMessage() for one in caplog.records if "is skipped" in one.getMessage()]
     assert len(skipped) == 2
     assert "1 records could not be read so far" in skipped[0]
+
+
+@pytest.mark.parametrize(
+    ("ago_s", "is_silent"),
+    [((), False), ((None, None), False), ((0, 0), False), ((None, 0), False), ((900, 1), False), ((31, 900), True),
+     ((-900,), True)],
+)  # fmt: skip
+def test_one_partition_without_a_leader_leaves_the_others_alone(
+    ago_s: tuple[float | None, ...],
+    is_silent: bool,  # noqa: FBT001
+) -> None:
+    read_ms = dict(enumerate(None if ago is None else (time.time() - ago) * 1_000 for ago in ago_s))
+    consumer = SimpleNamespace(assignment=lambda: set(read_ms), last_poll_timestamp=read_ms.get)
+    with pytest.raises(KafkaTimeoutError) if is_silent else nullcontext():
+        raise_if_silent(consumer)
+
+
+@pytest.mark.parametrize("whose", ["coordinator", "worker"])
+async def test_a_client_that_reads_no_more_is_made_anew(
+    connection: KafkaConnection, topics: TopicNames, monkeypatch: pytest.MonkeyPatch, whose: str
+) -> None:
+    """An unforeseen error in aiokafka's reader ends it, and nobody is told: the connections stay, and nothing comes."""
+    monkeypatch.setattr("batonpass.worker.kafka.reading.SILENT_S", 1.0)
+    monkeypatch.setattr(exchanges, "PARTITIONS_LOOK_S", 0.5)
+    monkeypatch.setattr(transports, "PARTITIONS_LOOK_S", 0.5)
+    holder, transport = Holder(), KafkaTransport(connection, prefix=topics.prefix)
+    async with LocalCoordinator() as local, exchanging(local, connection, topics) as exchange:
+        await declare(local)
+        async with Member("http://kafka", GROUP, holder, transport=transport) as member:
+            await until(lambda: len(holder.running) == 4)
+            reader: Exchange | KafkaTransport = exchange if whose == "coordinator" else transport
+            former = reader._consumer
+            assert former is not None
+            former._fetcher._fetch_task.cancel()
+            await until(lambda: reader._consumer not in {None, former})
+            heard = member._machine.lease_end_ms
+            await until(lambda: (member._machine.lease_end_ms or 0) > (heard or 0) + 2_000)
+            assert len(holder.running) == 4
 
 
 async def test_what_others_are_told_is_not_kept(connection: KafkaConnection, topics: TopicNames) -> None:

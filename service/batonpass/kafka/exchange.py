@@ -52,6 +52,7 @@ from batonpass.runtime.mailbox import LATE_SEQ
 from batonpass.runtime.ports import Commit, CoordinatorLoading, NotOwner, Observer, StoreUnavailable
 from batonpass.worker.kafka.connection import KafkaConnection, TopicNames, in_words
 from batonpass.worker.kafka.metadata import PARTITIONS_LOOK_S, adopt, raise_if_repartitioned
+from batonpass.worker.kafka.reading import raise_if_silent
 from batonpass.worker.kafka.said import Said, UnreadableRecords
 
 log = logging.getLogger("batonpass.kafka")
@@ -315,6 +316,7 @@ class Exchange(Observer):
         while True:
             if time.monotonic() - looked_at > PARTITIONS_LOOK_S:
                 looked_at = time.monotonic()
+                raise_if_silent(consumer)
                 await raise_if_repartitioned(consumer)
             batches = await consumer.getmany(timeout_ms=1_000)
             for records in batches.values():

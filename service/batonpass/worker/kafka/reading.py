@@ -28,6 +28,20 @@ def place_of(consumer: AIOKafkaConsumer, partition: TopicPartition) -> int | Non
     return state.position if state.has_valid_position else None
 
 
+def raise_if_silent(consumer: AIOKafkaConsumer) -> None:
+    """Raise when no broker has answered any of a consumer's reads for `SILENT_S`: its user has to connect anew.
+
+    An unforeseen error in aiokafka's reader ends it, and nobody is told. A partition without a leader stops no other.
+
+    Raises:
+        KafkaTimeoutError: when that is so.
+    """
+    heard = [at for one in consumer.assignment() if (at := consumer.last_poll_timestamp(one)) is not None]
+    # By the clock that the client notes it by, which may have been set.
+    if heard and abs(time.time() * 1_000 - max(heard)) > SILENT_S * 1_000:
+        raise KafkaTimeoutError(f"no broker has answered a read for {SILENT_S:.0f} s")
+
+
 class Reading:
     """Sees what the answers say to a consumer's reads of some partitions."""
 

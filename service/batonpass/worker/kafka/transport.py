@@ -22,6 +22,7 @@ from aiokafka.errors import KafkaConnectionError, KafkaError
 
 from batonpass.worker.kafka.connection import KafkaConnection, TopicNames, disconnect, in_words, to_its_end
 from batonpass.worker.kafka.metadata import PARTITIONS_LOOK_S, adopt, raise_if_repartitioned
+from batonpass.worker.kafka.reading import raise_if_silent
 from batonpass.worker.kafka.said import UnreadableRecords, write_once
 from batonpass.worker.protocol.messages import parse_answer
 
@@ -219,6 +220,7 @@ class KafkaTransport(httpx.AsyncBaseTransport):
         while True:
             if time.monotonic() - looked_at > PARTITIONS_LOOK_S:
                 looked_at = time.monotonic()
+                raise_if_silent(consumer)
                 await raise_if_repartitioned(consumer)
             batches = await consumer.getmany(timeout_ms=1_000)
             async with self._news:
