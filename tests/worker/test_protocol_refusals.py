@@ -150,7 +150,7 @@ def test_what_somebody_may_have_to_mend_is_shown_and_tried_again(kind: str, stat
     worker = busy()
     beat = worker.last()
     errors = [{"path": "tasks.0_1", "reason": "no"}]
-    [seen] = worker.refuse(kind, status, action="retry", errors=errors, retry_after_ms=150)
+    [seen] = worker.refuse(kind, status, action="retry", errors=errors, retry_after_ms=250)
     assert isinstance(seen, ProblemSeen)
     assert seen.kind is RequestKind.HEARTBEAT
     assert seen.problem == Problem(
@@ -159,15 +159,35 @@ def test_what_somebody_may_have_to_mend_is_shown_and_tried_again(kind: str, stat
         title=kind,
         detail=f"this is {kind}",
         action="retry",
-        retry_after_ms=150,
+        retry_after_ms=250,
         errors=(("tasks.0_1", "no"),),
     )
-    worker.later(149)
+    worker.later(249)
     assert worker.last() is beat
     worker.later(1)
     assert worker.last() is not beat
     assert (worker.last().seq == beat.seq) is (status >= 500), "what was judged is not repeated, but sent anew"
     assert worker.machine.phase is Phase.JOINED
+
+
+@pytest.mark.parametrize("wait_ms", [0, 1])
+@pytest.mark.parametrize(("kind", "status"), [("store-unavailable", 503), ("limit-exceeded", 429), ("", 503)])
+@pytest.mark.parametrize("channel", [JOIN, RequestKind.HEARTBEAT, POLL, RequestKind.DRAIN])
+def test_who_is_told_to_come_back_at_once_comes_back_ever_later(
+    channel: RequestKind, kind: str, status: int, wait_ms: int
+) -> None:
+    """Proxies say `Retry-After: 0`, and all members would ask thousands of times a second."""
+    worker = Scripted() if channel is JOIN else busy()
+    worker.start()
+    worker.do("drain")
+    ends_at_ms, refused = worker.now_ms + 3_000, 0
+    while worker.now_ms < ends_at_ms:
+        refused += 1
+        worker.refuse(kind, status, to=worker.last(channel), retry_after_ms=wait_ms)
+        sent = worker.count(channel)
+        while worker.count(channel) == sent and worker.now_ms < ends_at_ms:
+            worker.later(1)
+    assert 3 <= refused <= 8
 
 
 def test_a_limit_is_waited_out_in_full_and_an_outage_is_not() -> None:

@@ -263,11 +263,11 @@ class Channel:
         """Note that the request under way was answered, in whatever way that ends it."""
         self.in_flight, self.unanswered, self.failures = None, None, 0
 
-    def failed(self, now_ms: int, *, cap_ms: int, wait_ms: int | None = None) -> None:
-        """Note that the request under way failed; another is due after a backoff, or ``wait_ms``."""
+    def failed(self, now_ms: int, *, cap_ms: int, wait_ms: int = 0) -> None:
+        """Note that the request under way failed; another is due after a backoff, and not within ``wait_ms``."""
         self.failures += 1
         self.unanswered, self.in_flight = self.in_flight, None
-        self.due_ms = now_ms + (backoff_ms(self.failures, cap_ms, self.jitter_seed) if wait_ms is None else wait_ms)
+        self.due_ms = now_ms + max(wait_ms, backoff_ms(self.failures, cap_ms, self.jitter_seed))
 
     def hurry(self, now_ms: int) -> None:
         """Make the next request due as soon as the least gap allows, unless a failure keeps it waiting."""
@@ -891,14 +891,14 @@ class MemberProtocol:
         """Give a request up, to be tried again later."""
         attempt = channel.in_flight.attempt if channel.in_flight else 0
         if channel is self._poll:
-            if channel.failures == 0 and wait_ms is None:
-                wait_ms = LEAST_GAP_MS
-            channel.failed(self._now_ms, cap_ms=POLL_RETRY_MAX_MS, wait_ms=wait_ms)
+            channel.failed(self._now_ms, cap_ms=POLL_RETRY_MAX_MS, wait_ms=wait_ms or 0)
+            if channel.failures == 1 and wait_ms is None:
+                channel.due_ms = self._now_ms + LEAST_GAP_MS
         elif self._phase is Phase.GOODBYE and attempt >= LEAVE_ATTEMPTS_LEAST and self._run.lease.is_over(self._now_ms):
             self._enter(Event.LEAVE_ENDED)
             self._end("left without an answer")
         else:
-            channel.failed(self._now_ms, cap_ms=min(RETRY_MAX_MS, self._interval_ms()), wait_ms=wait_ms)
+            channel.failed(self._now_ms, cap_ms=min(RETRY_MAX_MS, self._interval_ms()), wait_ms=wait_ms or 0)
 
     def _wait_ms(self, problem: Problem) -> int | None:
         """Return how long a refusal makes the member wait, or None where its own backoff decides.
