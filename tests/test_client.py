@@ -169,6 +169,19 @@ async def test_a_feed_goes_on_at_the_next_coordinator_where_it_broke_off(monkeyp
     assert {"one", "two"} == set(hosts.asked)
 
 
+@pytest.mark.parametrize("status", [301, 404, 500, 502])
+async def test_a_feed_goes_on_at_the_next_coordinator_where_what_answers_is_none(
+    monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    monkeypatch.setattr("batonpass.client.REOPEN_AFTER_S", (0.01,))
+    monkeypatch.setattr("batonpass.client.AGAIN_S", 0.01)
+    hosts = Hosts(one=httpx.Response(status, text="<html>"), two=frames('id: 9\ndata: {"position": 9}\n\n'))
+    async for found in at(hosts).follow("/events"):
+        if isinstance(found, dict) or len(hosts.asked) > 3:
+            break
+    assert hosts.asked == ["one", "two"]
+
+
 async def test_an_answer_that_is_no_stream_of_events_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     client, _ = one(httpx.Response(200, text="<html>", headers={"content-type": "text/html"}))
     async for found in client.follow("/events"):

@@ -319,7 +319,7 @@ class CoordinatorClient:
             self._leave(at)
             raise _unreachable(self._places[at], error) from None
         except ApiError as error:
-            if error.is_passing:
+            if error.is_passing or isinstance(error, Unreachable):
                 self._leave(at)
             raise
 
