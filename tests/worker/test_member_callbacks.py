@@ -1,10 +1,12 @@
 """The worker's own code may hang, raise or be slow: heartbeats go on, and nothing is confirmed that is not true."""
 
 import asyncio
+import functools
 import logging
-from collections.abc import AsyncIterator
+import types
+from collections.abc import AsyncIterator, Coroutine, Generator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from tests.waiting import until
@@ -208,6 +210,58 @@ async def test_whatever_words_a_task_fails_with_its_member_is_heard(said: object
             assert member.member_id == first
             assert (await coordinator.describe("orders"))["members"] == 1
             assert member.holdings["0_0"].detail == str(said)[:500]
+
+
+@types.coroutine
+def gone_on(coro: Coroutine[Any, Any, Any], waits_for: Any) -> Generator[Any, Any, Any]:
+    """Go on with a coroutine that has begun."""
+    while True:
+        try:
+            sent = yield waits_for
+        except BaseException as error:  # noqa: BLE001 - whatever it is, it is the coroutine's
+            step = functools.partial(coro.throw, error)
+        else:
+            step = functools.partial(coro.send, sent)
+        try:
+            waits_for = step()
+        except StopIteration as ended:
+            return ended.value
+
+
+class Ended(asyncio.Future[Any]):
+    """A task that has ended at its first step."""
+
+    def set_name(self, name: object) -> None:
+        """Have no name."""
+
+
+def begun_at_once(
+    loop: asyncio.AbstractEventLoop, coro: Coroutine[Any, Any, Any], **options: Any
+) -> asyncio.Future[Any]:
+    """Make a task of what a task runner or a mailbox does as `asyncio.eager_task_factory` of Python 3.12 does."""
+    if getattr(coro, "__qualname__", "").partition(".")[0] not in {"TaskRunner", "Mailbox"}:
+        return asyncio.Task(coro, loop=loop, **options)
+    try:
+        waits_for = coro.send(None)
+    except StopIteration as ended:
+        done = Ended(loop=loop)
+        done.set_result(ended.value)
+        return done
+    return asyncio.Task(gone_on(coro, waits_for), loop=loop, **options)
+
+
+@on_virtual_time
+async def test_tasks_are_given_up_where_a_loop_begins_tasks_at_once() -> None:
+    async with LocalCoordinator() as coordinator:
+        asyncio.get_running_loop().set_task_factory(cast("Any", begun_at_once))
+        scene = Scene(coordinator)
+        await scene.declare(partitions=2)
+        async with scene.member(scene.worker("a"), "a"):
+            await scene.rest()
+            async with scene.member(scene.worker("b"), "b"):
+                await until(lambda: scene.ownership.count("b") == 1)
+            await until(lambda: scene.ownership.count("a") == 2)
+        assert scene.ownership.owners == {}
 
 
 class Overdue(BaseException):

@@ -105,7 +105,8 @@ class Mailbox:
         """Add an input. ``attempt`` is a decision already made on it, which is carried out before anything else."""
         self._queue.append(waiting)
         if self._busy is None:
-            self._busy = asyncio.create_task(self._empty(attempt), name=f"mailbox {self._engine.group_id}")
+            # Begun later, whatever the loop's factory does: it forgets itself when it ends.
+            self._busy = asyncio.Task(self._empty(attempt), name=f"mailbox {self._engine.group_id}")
 
     async def _empty(self, attempt: Attempt | None) -> None:
         try:

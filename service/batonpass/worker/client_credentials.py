@@ -77,7 +77,8 @@ class ClientCredentials:
         """
         now_ms = self._clock()
         if self._fetching is None and now_ms >= self._fetch_at_ms:
-            self._fetching = asyncio.create_task(self._fetch(), name="batonpass client credentials")
+            # Begun later, whatever the loop's factory does: it forgets itself when it ends.
+            self._fetching = asyncio.Task(self._fetch(), name="batonpass client credentials")
         found = self._token
         if self._fetching is not None and now_ms >= self._over_at_ms:
             found = await asyncio.shield(self._fetching)

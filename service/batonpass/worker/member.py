@@ -412,7 +412,7 @@ class Member:
     def _carry_out(self, each: Instruction) -> None:
         match each:
             case Send(request):
-                call = asyncio.create_task(self._send(request), name=f"batonpass {request.kind}")
+                call = asyncio.Task(self._send(request), name=f"batonpass {request.kind}")
                 self._calls[call] = None
                 call.add_done_callback(self._calls.pop)
             case Stop(task):

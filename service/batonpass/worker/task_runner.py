@@ -101,7 +101,8 @@ class TaskRunner:
     def _put(self, order: Task | Stop) -> None:
         self._orders.append(order)
         if self._busy is None:
-            self._busy = asyncio.create_task(self._carry_out(), name="batonpass work")
+            # Not by the loop's factory: one that begins tasks at once (Python 3.12) may end this one before it is kept.
+            self._busy = asyncio.Task(self._carry_out(), name="batonpass work")
 
     async def _carry_out(self) -> None:
         try:
@@ -131,7 +132,7 @@ class TaskRunner:
     def _start(self, task: Task) -> None:
         log.info("%r begins", task)
         self.task = task
-        self._run = asyncio.create_task(self._call(task), name=f"batonpass {task.role} {task.id}")
+        self._run = asyncio.Task(self._call(task), name=f"batonpass {task.role} {task.id}")
         # As a callback of the asyncio task: a coroutine that is cancelled before its first step never runs.
         self._run.add_done_callback(lambda _run: task.callback_returned())
 
