@@ -168,6 +168,7 @@ async def test_lags_of_a_time_that_is_none_are_refused(api: Api) -> None:
     now = "2026-11-20T03:04:05Z"
     found = await api.call("GET", f"/orders/lags?since={now}")
     assert (found.status_code, found.json()) == (200, {"lags": []}), "no samples are kept here"
-    for asked in (f"since={now}&until={now}", "since=yesterday", "limit=3", f"since={now[:-1]}"):
+    beyond = ("since=0001-01-01T00:00:00%2B14:00", f"since={now}&until=9999-12-31T23:59:59-14:00")
+    for asked in (f"since={now}&until={now}", "since=yesterday", "limit=3", f"since={now[:-1]}", *beyond):
         assert (await api.call("GET", f"/orders/lags?{asked}")).status_code == 422, asked
     assert (await api.call("GET", f"/nobody/lags?since={now}")).status_code == 404

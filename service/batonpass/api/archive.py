@@ -87,11 +87,19 @@ async def list_lags(request: Request) -> Response:
     group_id, asked = await known_group_of(request), read_query(request, LagsQuery)
     coordinator = service_of(request).coordinator
     until = given(asked.until) or datetime.fromtimestamp(coordinator.now_ms() / 1_000, UTC)
-    if until <= asked.since:
+    since, until = _in_utc("since", asked.since), _in_utc("until", until)
+    if until <= since:
         raise refusal([("query.since", "not before its end")])
     with context_of(request).history():
-        found = await coordinator.archive.lags(group_id, since=asked.since, until=until, limit=asked.limit)
+        found = await coordinator.archive.lags(group_id, since=since, until=until, limit=asked.limit)
     return json_response({"lags": [{"at": rfc3339(at_ms), "behind": behind} for at_ms, behind in found]})
+
+
+def _in_utc(name: str, instant: datetime) -> datetime:
+    try:
+        return instant.astimezone(UTC)
+    except OverflowError:
+        raise refusal([(f"query.{name}", "not within the years 1 to 9999 of UTC")]) from None
 
 
 @route(
