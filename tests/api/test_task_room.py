@@ -7,12 +7,14 @@ import httpx2 as httpx
 import pytest
 from tests.api.pairs import Pair, paired
 from tests.api.test_streams import advice_body, process
+from tests.waiting import until
 
 from batonpass.core.state.errors import LimitExceeded
-from batonpass.core.state.ids import GroupId
+from batonpass.core.state.ids import GroupId, MemberId
 from batonpass.core.state.inputs import PartitionCounts
 
 ONE_MAX, ALL_MAX = 8, 12
+SOON = {"initial_rebalance_delay_ms": 0, "rebalance_batch_ms": 0}
 
 
 async def declare(pair: Pair, group: str, partitions: int | None, *, epoch: int = 1, etag: str = "") -> httpx.Response:
@@ -39,6 +41,31 @@ async def test_groups_that_are_larger_than_all_may_be_together_are_refused(monke
         assert (await declare(pair, "b-1", ONE_MAX)).status_code == 201, "another coordinator has room of its own"
         await pair.call("DELETE", "/v1/groups/a-1?reason=x")
         assert (await declare(pair, "a-3", ONE_MAX)).status_code == 201
+
+
+async def test_what_members_have_yet_to_give_up_takes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And what has ended takes none, however often a group is deleted or gets other tasks."""
+    async with paired(monkeypatch, tasks_max=ONE_MAX, tasks_total_max=ALL_MAX) as pair:
+        coordinator = pair.processes[0].coordinator
+
+        async def redeclare(epoch: int, etag: str) -> httpx.Response:
+            topology = {"epoch": epoch, "subtopologies": [{"id": f"part-{epoch}", "partitions": ONE_MAX}]}
+            return await pair.call("PUT", "/v1/groups/a-1", json={"topology": topology, "config": SOON}, headers={"if-match": etag})
+
+        made = await declare(pair, "a-1", ONE_MAX)
+        for epoch in range(2, 6):
+            made = await redeclare(epoch, made.headers["etag"])
+            assert made.status_code == 200
+        group, _ = await coordinator.look(GroupId("a-1"))
+        assert set(group.tasks) == set(group.table.ids)
+        await pair.call("PUT", "/v1/groups/a-1/members/m", json={})
+        await until(lambda: len(coordinator.loaded_groups()[0][0].members[MemberId("m")].assignment) == ONE_MAX)
+        held = await redeclare(6, (await pair.call("GET", "/v1/groups/a-1")).headers["etag"])
+        assert held.status_code == 200, "one change of topology may be under way"
+        refused = await redeclare(7, held.headers["etag"])
+        assert (refused.status_code, "8 of them of earlier topologies" in refused.json()["detail"]) == (429, True)
+        await pair.call("DELETE", "/v1/groups/a-1/members/m")
+        assert (await redeclare(7, held.headers["etag"])).status_code == 200
 
 
 async def test_groups_that_are_declared_at_once_share_the_room(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from batonpass.codec.records import encode_records
 from batonpass.core.decide import Decision, decide
 from batonpass.core.state.ids import GroupId, TaskId
 from batonpass.core.state.inputs import Input
-from batonpass.core.state.model import Group, LoadMove, Subtopology, Topology
+from batonpass.core.state.model import Group, LoadMove, Subtopology, Task, Topology
 from batonpass.core.state.pmap import PMap
 from batonpass.core.state.policy import BalanceBy, GroupConfig, Policy
 from batonpass.core.state.soft import Soft
@@ -64,6 +64,14 @@ def test_a_group_from_before_a_field_was_added_is_read_with_its_default() -> Non
     payload["fields"]["Task"].pop()
     del payload["group"]["tokens_from"]
     assert decode_group(1, json.dumps(payload).encode()) == Group(GroupId("orders"), version=7)
+
+
+def test_a_group_from_when_tasks_that_have_ended_were_kept_is_read_without_them() -> None:
+    topology = Topology(1, (Subtopology("0", 1),))
+    tasks = {TaskId(name): Task(TaskId(name), token=token) for name, token in (("0_0", 9), ("0_1", 5))}
+    stored = Group(GroupId("orders"), topology=topology, table=build_table(topology), tasks=PMap(tasks), version=7)
+    group = decode_group(GROUP_VERSION, encode_group(stored))
+    assert (dict(group.tasks), group.tokens_from, group.version) == ({"0_0": tasks[TaskId("0_0")]}, 5, 7)
 
 
 def test_measured_loads_come_back_and_weigh() -> None:

@@ -57,7 +57,7 @@ def given_to_who_is_not_there(transition: Transition) -> list[str]:
                     (task_id, target) for task_id, (target, _, _) in record.changes.items() if target is not None
                 ]
                 for task_id, target in changes:
-                    task, was = after.tasks[task_id], before.tasks.get(task_id)
+                    task, was = after.task(task_id), before.tasks.get(task_id)
                     had = {
                         task.owner,
                         task.handover.next_owner,
@@ -94,7 +94,7 @@ def stopped_in_vain(transition: Transition) -> list[str]:
         for task_id, task in before.tasks.items()
         if task.owner is None
         and task.handover.next_owner is not None
-        and task.handover.next_owner == after.tasks[task_id].handover.next_owner
+        and task.handover.next_owner == after.task(task_id).handover.next_owner
         and not _has_a_limit(transition, task.handover.next_owner)
     }
     ended = {task_id for one in transition.records if isinstance(one, r.TasksEnded) for task_id in one.tasks}
@@ -112,14 +112,14 @@ def stopped_in_vain(transition: Transition) -> list[str]:
                 for task_id in (*record.revoked, *record.demoted):
                     if task_id in ended or not _is_willing(transition, record.member_id, task_id):
                         continue
-                    taker = after.tasks[task_id].handover.next_owner
+                    taker = after.task(task_id).handover.next_owner
                     if taker is not None and transition.now_ms < after.grants_from_ms:
                         found.append(f"{task_id} for {taker}, while nothing is granted until {after.grants_from_ms}")
                     if taker is not None and not is_there(transition, taker):
                         found.append(f"{task_id} for {taker}, which is not there")
                     if taker is not None and has_to_confirm.get(taker):
                         found.append(f"{task_id} for {taker}, which has to confirm {sorted(has_to_confirm[taker])}")
-                    if record.member_id in [is_to_get[one] for one in is_to_get if _nobody_has(after.tasks[one])]:
+                    if record.member_id in [is_to_get[one] for one in is_to_get if _nobody_has(after.task(one))]:
                         found.append(f"{task_id} on {record.member_id}, which is to get another first")
             case _:
                 pass
@@ -151,7 +151,7 @@ def _nobody_has(task: Task) -> bool:
 
 def _is_willing(transition: Transition, member_id: MemberId, task_id: TaskId) -> bool:
     """Say whether a member runs a task of the group, is not taken for dead, and has time."""
-    task, member = transition.after.tasks[task_id], transition.after.members.get(member_id)
+    task, member = transition.after.task(task_id), transition.after.members.get(member_id)
     was = transition.before.tasks.get(task_id)
     if member is None or was is None or was.owner != member_id or task.marks.parked:
         return False

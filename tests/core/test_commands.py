@@ -209,8 +209,25 @@ def test_a_part_taken_out_is_given_up() -> None:
     assert "n_0" not in scene.member("m1").assignment
     scene.obey()
     assert not scene.member("m1").revoking
-    assert scene.task("n_0").owner is None
+    assert "n_0" not in scene.group.tasks
     scene.settle()
+    scene.change(topology(2, epoch=3, more=(Subtopology("n", 1),)))
+    scene.join("m2", topology_epoch=3)
+    scene.settle()
+    assert scene.task("n_0").token > 1, "those of the tasks that have ended"
+
+
+def test_a_part_taken_out_ends_with_the_member_that_ran_it() -> None:
+    """Its lease is over, so that nobody is left who could run it."""
+    scene = Scene()
+    scene.declare(topology(2, more=(Subtopology("n", 1),)))
+    scene.join("m1")
+    scene.settle()
+    scene.change(topology(2, epoch=2))
+    assert "n_0" in scene.group.tasks
+    scene.wait(100_000)
+    assert not scene.group.members
+    assert set(scene.group.tasks) == set(scene.group.table.ids)
 
 
 def test_a_config_change_is_looked_at_as_one_change() -> None:

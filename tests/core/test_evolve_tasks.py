@@ -5,7 +5,7 @@ from dataclasses import replace
 from tests.core.scene import topology
 
 from batonpass.core.state import records as r
-from batonpass.core.state.evolve import evolve
+from batonpass.core.state.evolve import evolve, without_ended
 from batonpass.core.state.ids import GroupId, InstanceId, MemberId, TaskId
 from batonpass.core.state.model import (
     ActiveState,
@@ -184,13 +184,13 @@ def test_a_deleted_group_leaves_epochs_tokens_and_ids() -> None:
     after = evolve(group, [r.GroupDeleted(30, 70)])
     assert not after.declared
     assert (after.group_epoch, after.generation, after.grants_from_ms) == (group.group_epoch, 4, 70)
-    assert after.tasks[T0] == Task(T0, token=1)
+    assert (dict(after.tasks), after.tokens_from) == ({}, 1)
     assert set(after.gone) == {M1, M2}
     assert not after.members
     assert not after.instances
     assert (after.pause, after.storm_since_ms, after.placement_due_ms) == (None, None, None)
     again = evolve(after, [r.GroupDeclared(topology(), GroupConfig(), 31)])
-    assert again.tasks[T0].token == 1
+    assert (again.tasks[T0], again.tokens_from) == (Task(T0), 1)
     assert again.revision > group.revision
 
 
@@ -203,6 +203,48 @@ def test_a_task_dropped_from_the_topology_is_meant_for_nobody() -> None:
     assert group.tasks[T0] == Task(T0, owner=M1, since_ms=10, token=1)
     assert T0 in group.unsettled
     assert group.table.ids == ("1_0",)
+
+
+def test_a_task_that_has_ended_leaves_nothing_but_its_token_to_the_group() -> None:
+    """T1 had no holder when the topology lost it, and T0 has none since it was released."""
+    records: list[r.Record] = [
+        active(M1, token=7),
+        r.TopologyChanged(Topology(2, (Subtopology("1", 1),))),
+        r.AssignmentChanged(M1, 3, 20, revoked=(T0,)),
+        r.TaskReleased(T0, M1, (("", 905),)),
+    ]
+    group = small(*records)
+    assert (list(group.tasks), group.tokens_from) == (["1_0"], 7)
+    assert set(small(*records[:3]).tasks) == {T0, "1_0"}
+    assert small(*records[:3]).tokens_from == 0
+
+
+def test_what_was_kept_once_of_tasks_that_have_ended_is_left_out() -> None:
+    """Those that somebody holds stay."""
+    group = small(active(M1, token=7), r.TopologyChanged(Topology(2, (Subtopology("1", 1),))))
+    assert without_ended(small()) == small()
+    assert without_ended(group) == group
+    kept = replace(group, tasks=group.tasks.having(T1, Task(T1, token=9)))
+    assert without_ended(kept) == replace(group, tokens_from=9)
+
+
+def test_a_task_that_comes_back_is_new_whether_its_records_come_together_or_not() -> None:
+    smaller = r.TopologyChanged(Topology(2, (Subtopology("1", 1),)))
+    back = r.TopologyChanged(topology(epoch=3))
+    records: list[r.Record] = [
+        active(M1, token=7),
+        r.ActiveReported(T0, M1, ActiveState.FAILED, 12),
+        smaller,
+        r.AssignmentChanged(M1, 3, 20, revoked=(T0,)),
+        r.TaskReleased(T0, M1),
+        back,
+    ]
+    together = small(*records)
+    group = small()
+    for record in records:
+        group = evolve(group, [record])
+    assert together == group
+    assert (group.tasks[T0], group.tokens_from) == (Task(T0), 7)
 
 
 def test_the_earliest_due_time_counts() -> None:

@@ -427,3 +427,24 @@ def test_a_run_of_an_instance_that_is_kept_out_is_granted_nothing() -> None:
 def test_what_a_member_holds_is_looked_up_once() -> None:
     ledger = Ledger(group())
     assert ledger.grant(M1, A) is ledger.grant(M1, A) is not None
+
+
+def test_what_has_ended_is_forgotten_and_its_token_is_not() -> None:
+    smaller = replace(TOPOLOGY, epoch=2, subtopologies=TOPOLOGY.subtopologies[1:])
+    before = group(r.TopologyChanged(smaller), r.AssignmentChanged(M1, 3, NOW, revoked=(A,)))
+    before = evolve(before, [r.AssignmentChanged(M2, 3, NOW, revoked=(A,))])
+    ended = step([CONFIRMED], before=before, item=says(M1, 3))
+    assert A not in ended.after.tasks
+    assert broken(ended) == []
+    assert broken(replace(ended, after=replace(ended.after, tokens_from=0))) == ["L1"]
+    dropped = step([r.TopologyChanged(smaller)], before=with_task(group(), B, token=5))
+    assert broken(dropped) == []
+    assert "L1" in broken(replace(dropped, after=replace(dropped.after, tokens_from=4)))
+
+
+@pytest.mark.parametrize("before", [group(), revoked()])
+def test_a_task_of_the_topology_or_one_that_may_be_running_does_not_vanish(before: Group) -> None:
+    one = step([r.NextOwnerChosen(A, M2)], before=before)
+    assert "a task vanished" in details(
+        check_step(replace(one, after=replace(one.after, tasks=one.after.tasks.without(A))))
+    )

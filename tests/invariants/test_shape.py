@@ -118,7 +118,9 @@ def test_a_target_may_lag_behind_what_is_due() -> None:
 def test_what_the_topology_no_longer_has_is_settled_when_nobody_holds_it() -> None:
     first, second = TOPOLOGY.subtopologies
     smaller = group(r.TopologyChanged(replace(TOPOLOGY, subtopologies=(replace(first, partitions=1), second))))
-    assert is_settled(smaller, smaller.tasks[B])
+    assert is_settled(smaller, smaller.task(B))
+    kept = replace(smaller, tasks=smaller.tasks.having(B, smaller.task(B)))
+    assert details(check_group(kept)) == "it has ended, and is still kept"
     held = group(r.TopologyChanged(replace(TOPOLOGY, subtopologies=(second,))))
     assert not is_settled(held, held.tasks[A])
     assert check_group(held) == []

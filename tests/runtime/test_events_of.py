@@ -30,7 +30,7 @@ from tests.schemas.validating import bodies_of_events
 from batonpass.core.decide import decide
 from batonpass.core.state.ids import MemberId, TaskId, task_sort_key
 from batonpass.core.state.inputs import DrainRequest, Heartbeat, Leave
-from batonpass.core.state.model import Role
+from batonpass.core.state.model import Role, Subtopology
 from batonpass.placement import flow
 from batonpass.runtime.event_derivation import MANY, events_of, merged
 from batonpass.runtime.events import Event, EventType
@@ -240,3 +240,22 @@ def test_the_same_change_of_many_tasks_is_one_event() -> None:
 def test_the_same_inputs_at_the_same_instants_make_the_same_events(story: Callable[[], StoryScene]) -> None:
     """L10 asks for it."""
     assert story().events == story().events
+
+
+def test_who_gives_up_what_has_ended_says_so_as_ever() -> None:
+    """A standby's task is forgotten before its member has confirmed, an active's with the confirmation."""
+    scene = StoryScene()
+    extra = Subtopology("n", 1, changelog_topics=("n",))
+    scene.declare(topology(1, more=(extra,)), num_standby_replicas=1)
+    scene.join("a")
+    scene.join("b")
+    scene.settle()
+    assert {*scene.held("a", Role.ACTIVE), *scene.held("a", Role.STANDBY)} == {TASK, "n_0"}
+    scene.forget()
+    scene.change(topology(1, epoch=2))
+    scene.obey()
+    assert "n_0" not in scene.group.tasks
+    assert [(one.type, one.task) for one in scene.events if one.task == "n_0"] == [
+        ("task-revoked", "n_0"),
+        ("task-stopped", "n_0"),
+    ]

@@ -116,7 +116,7 @@ async def show_assignment(request: Request) -> Response:
 
 @route(router, "DELETE", GROUP, body=ReasonBody, query=DeletionQuery, answers={204: "Deleted."})
 async def delete_group(request: Request) -> Response:
-    """Delete a group without members, or with them when forced; its epochs and fencing tokens are kept."""
+    """Delete a group without members, or with them when forced; its epochs and highest fencing token are kept."""
     asked = read_query(request, DeletionQuery)
     return await command_without_answer(request, GroupDeletion(force=asked.force), asked.reason)
 

@@ -121,9 +121,9 @@ class _Reader:
         member_id = record.member_id
         for task, token in record.tokens.items():
             yield self._line(task, member_id, "adopted")._replace(role=Role.ACTIVE, token=token)
-            known = self._before.tasks.get(task)
-            if known is not None and known.owner is not None and known.owner != member_id:
-                self._give_up(known.owner, task)
+            owner = self._before.task(task).owner
+            if owner is not None and owner != member_id:
+                self._give_up(owner, task)
             self._held.setdefault(member_id, {})[task] = Grant(Role.ACTIVE, 0, record.at_ms, token)
             self._revoking.setdefault(member_id, {})[task] = False
         for task in record.dropped:

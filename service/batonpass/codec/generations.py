@@ -72,8 +72,7 @@ def generation_of(
         return None
     why, moved = why_of(reasons), []
     for task_id, (owner, standbys, _) in placed.changes.items():
-        task = before.tasks.get(task_id)
-        owner_before, standbys_before = (task.target.owner, task.target.standbys) if task else (None, ())
+        owner_before, standbys_before, _ = before.task(task_id).target
         moved.append(Moved(task_id, owner_before, owner, standbys_before, standbys, why.get(task_id, "")))
     return Generation(
         number=placed.generation,

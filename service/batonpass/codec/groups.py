@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple, cast, get_args, get_origin, get_type_
 
 import msgspec
 
+from batonpass.core.state.evolve import without_ended
 from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.model import (
     NO_HANDOVER,
@@ -241,7 +242,7 @@ def _group(mirror: msgspec.Struct) -> Group:
     known: dict[tuple[Any, ...], Any] = {NO_HANDOVER: NO_HANDOVER, UNMARKED: UNMARKED}
     fields["tasks"] = {name: _task(one, known) for name, one in fields.get("tasks", {}).items()}
     whole = make(**{name: PMap(said) if name in _GROUP_MAPS else said for name, said in fields.items()})
-    return replace(whole, table=table_of(whole))
+    return without_ended(replace(whole, table=table_of(whole)))
 
 
 def _maps(kind: type[Any]) -> frozenset[str]:

@@ -300,7 +300,7 @@ def _released(draft: DecisionDraft) -> list[r.Record]:
         r.TaskReleased(task_id, member.id, at_ms=draft.now_ms)
         for member in sorted(group.members.values(), key=lambda member: member.id)
         for task_id, revocation in sorted(member.revoking.items())
-        if not revocation.active and member.id not in dict(group.tasks[task_id].handover.unreleased)
+        if not revocation.active and member.id not in dict(group.task(task_id).handover.unreleased)
     ]
 
 

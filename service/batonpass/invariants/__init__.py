@@ -44,6 +44,7 @@ def _of_step(transition: Transition) -> Iterator[Violation]:
         for record in records:
             if isinstance(record, r.GroupDeleted):
                 yield from check_right(transition, Ledger(before), record)
+        yield from _check_forgotten(transition, before.tasks.plain().keys() - after.tasks.plain().keys())
         yield from check_group(after)
         return
     ledger = Ledger(before, sum(len(record.granted) for record in records if isinstance(record, r.AssignmentChanged)))
@@ -113,6 +114,15 @@ def _touched(ledger: Ledger, records: tuple[r.Record, ...]) -> tuple[dict[TaskId
     return tasks, dict.fromkeys(chain(ledger.members, ledger.grants, ledger.revoking))
 
 
+def _check_forgotten(transition: Transition, task_ids: Iterable[TaskId]) -> Iterator[Violation]:
+    """Check that new tokens lie above those of tasks that are no more, in case the tasks come back."""
+    before, floor = transition.before.tasks, transition.after.tokens_from
+    for task_id in task_ids:
+        task = before.get(task_id)
+        if task is not None and task.token > floor:
+            yield Violation("L1", f"its token {task.token} is forgotten, and new ones lie above {floor}", task_id)
+
+
 def _check_folded(transition: Transition, ledger: Ledger, tasks: Collection[TaskId]) -> Iterator[Violation]:
     """Check that the group agrees with the records about every right that they touch (L2)."""
     after = transition.after
@@ -120,7 +130,9 @@ def _check_folded(transition: Transition, ledger: Ledger, tasks: Collection[Task
     for task_id in tasks:
         task, (before, owner, by_records) = known.get(task_id), ledger.rights(task_id)
         if task is None:
-            yield Violation("L2", "a task vanished", task_id)
+            if task_id in after.table.index_of or owner is not None or by_records:
+                yield Violation("L2", "a task vanished", task_id)
+            yield from _check_forgotten(transition, (task_id,))
             continue
         if task.owner != owner:
             yield Violation("L2", f"owner {task.owner}; the records say {owner}", task_id)

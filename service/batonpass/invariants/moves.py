@@ -282,7 +282,7 @@ def _new_copies(transition: Transition, ledger: Ledger) -> dict[MemberId, list[T
 
 def _grew(transition: Transition, task: Task) -> bool:
     used = slots_used(transition.after, task)
-    return used > 0 and used > slots_used(transition.before, transition.before.tasks.get(task.id) or Task(task.id))
+    return used > 0 and used > slots_used(transition.before, transition.before.task(task.id))
 
 
 def _check_member_budgets(transition: Transition, new: dict[MemberId, list[TaskId]]) -> Iterator[Violation]:

@@ -132,6 +132,8 @@ def check_indexes(group: Group) -> Iterator[Violation]:
     for task_id, task in sorted(group.tasks.items()):
         if (task_id in group.unsettled) is is_settled(group, task):
             yield Violation("L9", "the index of unsettled tasks is wrong about it", task_id)
+        if task_id not in group.unsettled and task_id not in group.table.index_of:
+            yield Violation("L2", "it has ended, and is still kept", task_id)
     for task_id in group.table.ids:
         if task_id not in group.tasks:
             yield Violation("L2", "in the topology, but no task", task_id)

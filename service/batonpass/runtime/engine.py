@@ -199,7 +199,7 @@ class Engine:
         """Whether deciding, checking the decision or writing it down could hold up other groups."""
         if any(isinstance(item, GroupDeclaration | StreamsRebalance | PartitionCounts) for item in inputs):
             return True  # They are seldom, and hold whole topologies.
-        # With those that have ended: a group that was deleted keeps their tokens.
+        # With those of earlier topologies, which members have yet to give up.
         copies = len(self.group.tasks) * (1 + self.group.config.num_standby_replicas)
         return copies > COPIES_DECIDED_AT_ONCE
 

@@ -162,7 +162,7 @@ class _EventBuilder:
                 if grant.token > 1:
                     self._granted(task, record.member_id, grant, warm=task in ready)
             elif grant.role is Role.WARMUP:
-                owner = self._after.tasks[task].owner
+                owner = self._after.task(task).owner
                 self._add(EventType.WARMUP_STARTED, member=record.member_id, task=task, owner=owner)
             elif assignment:
                 self._caught_up(task, record.member_id, assignment.get(task))
@@ -173,7 +173,7 @@ class _EventBuilder:
 
     def _given_up(self, task_id: TaskId, owner: MemberId) -> None:
         """Add the event for a running owner that has to stop. Any other owner has nothing to hand over."""
-        task, after = self._before.tasks[task_id], self._after.tasks[task_id]
+        task, after = self._before.task(task_id), self._after.task(task_id)
         # A new stop means that the task ran. It may have begun to run by an earlier input of the same decision.
         has_run = after.handover.stop is not None and after.handover.stop != task.handover.stop
         if task.owner != owner or not has_run or task_id in self._handed:
@@ -192,7 +192,7 @@ class _EventBuilder:
 
     def _granted(self, task_id: TaskId, member: MemberId, grant: Grant, *, warm: bool) -> None:
         """Add the event for a grant, unless it completes a handover or is the first of its task."""
-        stop = self._after.tasks[task_id].handover.stop
+        stop = self._after.task(task_id).handover.stop
         if stop is None or stop.cause == REVOKED:
             return
         self._add(
@@ -207,7 +207,7 @@ class _EventBuilder:
 
     def _next_owner_chosen(self, record: r.NextOwnerChosen) -> None:
         """Add the event for a handover that goes to another member than an earlier event said."""
-        task, stop = self._before.tasks[record.task], self._after.tasks[record.task].handover.stop
+        task, stop = self._before.task(record.task), self._after.task(record.task).handover.stop
         if record.task not in self._handed and stop is not None and stop.cause == REVOKED:
             self._add(
                 EventType.HANDOVER_REDIRECTED,
@@ -217,7 +217,7 @@ class _EventBuilder:
             )
 
     def _released(self, record: r.TaskReleased) -> None:
-        before, after = self._before.tasks[record.task], self._after.tasks[record.task]
+        before, after = self._before.task(record.task), self._after.task(record.task)
         stop = before.handover.stop
         if stop is not None and stop.at_ms is None and not _unreleased_left(before, after, record.member_id):
             to = after.owner or after.handover.next_owner
@@ -225,7 +225,7 @@ class _EventBuilder:
 
     def _reported(self, record: r.ActiveReported) -> None:
         # A task may be new, or granted by this same decision: what a rebalance of Kafka Streams grants starts at once.
-        task, granted = self._before.tasks.get(record.task) or Task(record.task), self._after.tasks[record.task]
+        task, granted = self._before.task(record.task), self._after.task(record.task)
         member, stop = record.member_id, task.handover.stop
         if record.state is ActiveState.RUNNING:
             if stop is not None:
@@ -233,7 +233,7 @@ class _EventBuilder:
         elif task.state is ActiveState.RUNNING or record.state is not ActiveState.RESTORING:
             body: dict[str, object] = {"detail": record.detail}
             if record.state is ActiveState.FAILED:
-                body["failures"] = len(self._after.tasks[task.id].marks.failures)
+                body["failures"] = len(self._after.task(task.id).marks.failures)
             self._add(_FELL_BACK[record.state], member=member, task=task.id, **body)
 
     def _runs_again(self, task: Task, member: MemberId, stop: Stop) -> None:
@@ -301,9 +301,8 @@ class _EventBuilder:
             case r.TaskUnparked(task=task):
                 self._add(EventType.TASK_UNPARKED, task=task)
             case r.TaskPinned(task=task, member_id=pin):
-                known = self._before.tasks.get(task)
                 kind = EventType.TASK_UNPINNED if pin is None else EventType.TASK_PINNED
-                self._add(kind, member=pin, task=task, before=known.marks.pin if known is not None else None)
+                self._add(kind, member=pin, task=task, before=self._before.task(task).marks.pin)
             case _:
                 pass
 

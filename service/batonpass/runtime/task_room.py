@@ -28,17 +28,19 @@ class TaskRoom:
         Raises:
             LimitExceeded: when it would have more tasks than now, and there is no room for them.
         """
-        wanted = _tasks_after(group, item)
-        if wanted <= len(group.table.ids):
+        wanted, held = _tasks_after(group, item), _held_of_earlier(group)
+        if not wanted or (not held and wanted <= len(group.table.ids)):
             yield
             return
-        sizes = {one.id: len(one.table.ids) for one in self._groups()}
+        wanted += held
+        sizes = {one.id: len(one.tasks) for one in self._groups()}
         for group_id, claimed in self._claimed.items():
             sizes[group_id] = max(sizes.get(group_id, 0), claimed)
         others = sum(size for group_id, size in sizes.items() if group_id != group.id)
         if others + wanted > self._most:
             raise LimitExceeded(
-                f"group {group.id} would have {wanted} tasks, and the other groups of this coordinator have {others}; "
+                f"group {group.id} would have {wanted} tasks ({held} of them of earlier topologies, which members have "
+                f"yet to give up), and the other groups of this coordinator have {others}; "
                 f"together they may have {self._most} (BATONPASS_TASKS_TOTAL_MAX)"
             )
         before = self._claimed.get(group.id, 0)
@@ -49,6 +51,11 @@ class TaskRoom:
             self._claimed[group.id] = before
             if not before:
                 del self._claimed[group.id]
+
+
+def _held_of_earlier(group: Group) -> int:
+    """Return how many tasks of earlier topologies the group still has. They go when their members give them up."""
+    return len(group.tasks) - len(group.table.ids)
 
 
 def _tasks_after(group: Group, item: Input) -> int:

@@ -141,7 +141,7 @@ def warnings_of(policy: Policy, config: GroupConfig) -> tuple[str, ...]:
 
 
 def delete(draft: DecisionDraft, item: GroupDeletion) -> Reply:
-    """Delete an empty group, or (``force``) one with members. A tombstone keeps its epochs and tokens.
+    """Delete an empty group, or (``force``) one with members. A tombstone keeps its epochs and its highest token.
 
     Of an application that has no group, because each of its questions was refused, that is forgotten.
     """

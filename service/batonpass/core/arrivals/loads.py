@@ -56,8 +56,7 @@ def read_loads(draft: DecisionDraft) -> None:
     for member_id, member_soft in draft.soft.members.items():
         for task_id, load in member_soft.loads.items():
             average = load.until(now_ms, half_life_ms).counted(median)
-            task = group.tasks.get(task_id)
-            if average is not None and task is not None and task.owner == member_id:
+            if average is not None and group.task(task_id).owner == member_id:
                 averages[task_id] = average
     if any(has_left(group.loads.get(task_id), average, least) for task_id, average in averages.items()):
         steps = {task_id: step_of(average, least) for task_id, average in sorted(averages.items())}

@@ -75,8 +75,7 @@ def without_implausible_tokens(group: Group, item: Heartbeat) -> tuple[Heartbeat
     tasks = dict(item.tasks or {})
     faults: list[tuple[str, str]] = []
     for task_id, report in tasks.items():
-        task = group.tasks.get(task_id)
-        known = max(task.token if task is not None else 0, group.tokens_from)
+        known = max(group.task(task_id).token, group.tokens_from)
         if report.token is not None and report.token > known + PLAUSIBLE_LEAP_MAX:
             reason = f"{report.token} is more than {PLAUSIBLE_LEAP_MAX} above the highest token that is known, {known}"
             faults.append((f"tasks.{task_id}.fencing_token", reason))

@@ -327,7 +327,7 @@ def _is_target_to_change(draft: DecisionDraft, record: r.ActiveReported) -> bool
     It does when the task fails: it is to go to a member where it has not. It also does when the task runs on a copy
     that took it over, and not where it was to go when it failed: it should then stay there.
     """
-    task = draft.group.tasks[record.task]
+    task = draft.group.task(record.task)
     if record.state is not ActiveState.RUNNING or task.target.owner in (None, record.member_id):
         return record.state is ActiveState.FAILED
     avoided = draft.view().avoided_for(task)
@@ -338,7 +338,7 @@ def park(draft: DecisionDraft, suspects: list[TaskId]) -> None:
     """Park each of the tasks that failed on ``poison_members`` hosts lately, and ran well on none since."""
     config = draft.group.config
     for task_id in suspects:
-        task = draft.group.tasks[task_id]
+        task = draft.group.task(task_id)
         if task.marks.parked:
             continue
         members = tuple(failure.member_id for failure in blamed(task, draft.group, draft.now_ms))

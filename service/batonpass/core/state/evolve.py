@@ -79,6 +79,13 @@ def evolve(group: Group, records: Iterable[r.Record]) -> Group:
     return builder.finish(group.version + count) if count else group
 
 
+def without_ended(group: Group) -> Group:
+    """Return a group without the tasks that have ended, which were kept once."""
+    builder = GroupBuilder(group)
+    builder.tasks |= {task_id: task for task_id, task in group.tasks.items() if task_id not in group.table.index_of}
+    return builder.finish(group.version) if builder.tasks else group
+
+
 class GroupBuilder:
     """The group under construction: its plain fields, and the tasks and members that differ from before."""
 
@@ -87,18 +94,19 @@ class GroupBuilder:
     def __init__(self, before: Group) -> None:
         self.before = before
         self.group = before
-        self.tasks: dict[TaskId, Task] = {}
+        self.tasks: dict[TaskId, Task | None] = {}
         self.members: dict[MemberId, Member | None] = {}
         self._naming: dict[MemberId, list[TaskId]] | None = None
 
     def task(self, task_id: TaskId) -> Task:
-        """Return the task as it stands. An unknown task is free and has no target."""
-        return self.tasks.get(task_id) or self.before.tasks.get(task_id) or Task(task_id)
+        """Return the task as it stands (``Group.task``)."""
+        return (self.tasks[task_id] or Task(task_id)) if task_id in self.tasks else self.before.task(task_id)
 
     def tasks_as_they_stand(self, task_ids: Collection[TaskId]) -> list[Task]:
         """Return several tasks, as ``task`` returns one."""
         tasks, before = self.tasks, self.before.tasks.for_reads(len(task_ids))
-        return [tasks.get(task_id) or before.get(task_id) or Task(task_id) for task_id in task_ids]
+        found = [(tasks if task_id in tasks else before).get(task_id) for task_id in task_ids]
+        return [task or Task(task_id) for task_id, task in zip(task_ids, found, strict=True)]
 
     def member(self, member_id: MemberId) -> Member | None:
         """Return the member as it stands; None if it is not in the group."""
@@ -157,8 +165,20 @@ class GroupBuilder:
         self.tasks = {task_id: moved_back(self.task(task_id), by_ms) for task_id in self.every_task()}
         self.members |= {member_id: moved_back(member, by_ms) for member_id, member in self.every_member()}
 
+    def forget_ended(self) -> None:
+        """Forget the tasks that are of no topology and that nobody holds. New tokens lie above theirs.
+
+        This is done at the end, and before another topology, so that it does not matter which records come together.
+        """
+        index_of = self.group.table.index_of
+        ended = [task for task_id, task in self.tasks.items() if task_id not in index_of and task and not task.is_held]
+        if ended:
+            self.tasks |= dict.fromkeys(task.id for task in ended)
+            self.change(tokens_from=max(self.group.tokens_from, *(task.token for task in ended)))
+
     def finish(self, version: int) -> Group:
         """Return the group with everything folded in, at ``version``."""
+        self.forget_ended()
         before, group = self.before, self.group
         fields: dict[str, object] = {"version": version}
         if self.tasks:
@@ -174,18 +194,19 @@ class GroupBuilder:
         index_of, stateful, tasks = table.index_of, table.stateful, self.tasks
         known = self.before.unsettled.for_reads(len(tasks))
         if replicas != self.before.config.num_standby_replicas:
-            tasks = {task_id: self.task(task_id) for task_id in (*self.before.unsettled, *tasks)}
-        found = [self.member(owner) for owner in {task.owner for task in tasks.values()} if owner is not None]
-        owners = [member for member in found if member is not None]
+            tasks = {task_id: self.before.tasks.get(task_id) for task_id in self.before.unsettled} | tasks
+        ids = {task.owner for task in tasks.values() if task is not None and task.owner is not None}
+        owners = [member for member in map(self.member, ids) if member is not None]
         suspects = {member.id for member in owners if member.suspected}
         # At the deadline of its drain such a member gives up what it runs, whether copies are ready or not.
         leaving = {member.id for member in owners if member.drain is not None and member.drain.deadline_ms is not None}
         changes: dict[TaskId, Pending | None] = {}
         for task_id, task in tasks.items():
             task_index = index_of.get(task_id)
-            if task_index is None:
-                is_held = task.owner or task.handover.unreleased or task.standbys or task.warmups
-                mark = MOVING if is_held else None
+            if task is None:
+                mark = None
+            elif task_index is None:
+                mark = MOVING
             else:
                 mark = pending(task, replicas=replicas if stateful[task_index] else None)
                 if task.owner in suspects or (task.owner in leaving and mark is QUEUED):
@@ -212,6 +233,7 @@ def _declared(builder: GroupBuilder, record: r.GroupDeclared) -> None:
 
 
 def _set_topology(builder: GroupBuilder, topology: Topology) -> None:
+    builder.forget_ended()
     known = builder.group.table.ids
     builder.change(topology=topology)
     builder.change(table=table_of(builder.group))
@@ -220,7 +242,7 @@ def _set_topology(builder: GroupBuilder, topology: Topology) -> None:
     for task_id in table.ids:
         builder.tasks[task_id] = builder.task(task_id)
     for task_id in dropped:
-        # Its holders are told to give it up. The token stays, in case the task comes back.
+        # Its holders are told to give it up.
         builder.tasks[task_id] = builder.task(task_id).with_target(NOWHERE).with_marks(pin=None)
     _forget_dropped(builder, dropped)
 
@@ -256,7 +278,7 @@ def _config_changed(builder: GroupBuilder, record: r.ConfigChanged) -> None:
 
 
 def _deleted(builder: GroupBuilder, record: r.GroupDeleted) -> None:
-    """A tombstone stays: epochs, generation, tokens and the ids of members, and nothing that is not named here."""
+    """A tombstone stays: epochs, generation, highest token and ids of members, and nothing that is not named here."""
     for task_id in builder.every_task():
         builder.tasks[task_id] = Task(task_id, token=builder.task(task_id).token)
     gone_now: dict[MemberId, GoneMember | None] = {}

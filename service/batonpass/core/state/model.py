@@ -323,6 +323,11 @@ class Task(NamedTuple):
             copies.update(dict.fromkeys(self.warmups, WARMUP))
         return copies
 
+    @property
+    def is_held(self) -> bool:
+        """Whether any member has it, or may still run it."""
+        return bool(self.owner or self.handover.unreleased or self.standbys or self.warmups)
+
     def with_target(self, target: Target) -> "Task":
         """Return the task with another target. A task that belongs nowhere has no next owner either."""
         # Every task of a first generation gets one. ``_replace`` would take twice the time.
@@ -529,6 +534,7 @@ class Group:
         generation: the number of the last committed target assignment.
         generation_epoch: the group epoch of the last placement. It may have failed, or changed nothing.
         pins: the tasks that an operator pinned, with their member.
+        tasks: those of the topology, and of earlier ones those that somebody still holds.
         unsettled: the tasks whose holders differ from the target, or include a suspected member; and which steps have
             to look at each of them.
         placement_due_ms: when the next placement is due. None if no change waits for one.
@@ -578,6 +584,10 @@ class Group:
     loads: PMap[TaskId, float] = field(default_factory=PMap)
     hot_since_ms: int | None = None
     load_moves: tuple[LoadMove, ...] = ()
+
+    def task(self, task_id: TaskId) -> Task:
+        """Return a task. One that is unknown, or that has ended, is free and has no target."""
+        return self.tasks.get(task_id) or Task(task_id)
 
     def present_member(self, member_id: MemberId | None) -> Member | None:
         """Return the member if it is in the group and not away to restart."""

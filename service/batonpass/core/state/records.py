@@ -55,7 +55,7 @@ class ConfigChanged(Record):
 
 @dataclass(frozen=True, slots=True)
 class GroupDeleted(Record):
-    """The group is deleted. A tombstone keeps its epochs and tokens.
+    """The group is deleted. A tombstone keeps its epochs and its highest token.
 
     Nothing is granted under the name before ``lease_end_ms``.
     """
