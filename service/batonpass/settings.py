@@ -254,8 +254,9 @@ class Settings(BaseSettings):
         default=300_000,
         ge=1,
         le=100_000_000,
-        description="Tasks of all groups of one coordinator together: they take some 2.5 kB of memory each. Beyond it no "
-        "group is declared with more tasks than it has; groups of a coordinator that is gone are taken over all the same.",
+        description="Tasks of all groups of one coordinator together, with those of earlier topologies until members have "
+        "given them up: they take some 2.5 kB of memory each. Beyond it no group is declared with more tasks than it "
+        "has; groups of a coordinator that is gone are taken over all the same.",
     )
     tasks_per_heartbeat_max: int = Field(
         default=20_000, ge=1, le=1_000_000, description="Tasks that one heartbeat reports."

@@ -50,7 +50,9 @@ async def test_what_members_have_yet_to_give_up_takes_room(monkeypatch: pytest.M
 
         async def redeclare(epoch: int, etag: str) -> httpx.Response:
             topology = {"epoch": epoch, "subtopologies": [{"id": f"part-{epoch}", "partitions": ONE_MAX}]}
-            return await pair.call("PUT", "/v1/groups/a-1", json={"topology": topology, "config": SOON}, headers={"if-match": etag})
+            return await pair.call(
+                "PUT", "/v1/groups/a-1", json={"topology": topology, "config": SOON}, headers={"if-match": etag}
+            )
 
         made = await declare(pair, "a-1", ONE_MAX)
         for epoch in range(2, 6):
