@@ -3,7 +3,7 @@
 import asyncio
 import re
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import httpx2 as httpx
 import msgspec
@@ -18,13 +18,18 @@ from tests.metrics.scraping import Series, scrape
 from batonpass import bootstrap
 from batonpass.codec import requests
 from batonpass.codec.bodies import HeartbeatBody
+from batonpass.codec.generations import Generation
 from batonpass.codec.requests import OWN_NUMBERS
 from batonpass.codec.shape import Shape, optional_numbers
 from batonpass.codec.views import member_body
+from batonpass.core.decide import Decision
 from batonpass.core.handover.view import View
 from batonpass.core.state.ids import GroupId, InstanceId, MemberId, TaskId
 from batonpass.core.state.inputs import StreamsProcess, StreamsRebalance, Tick
-from batonpass.core.state.model import Role
+from batonpass.core.state.model import Group, Role, Target
+from batonpass.core.state.records import TargetPlaced
+from batonpass.core.state.replies import Done
+from batonpass.core.state.soft import Soft
 from batonpass.invariants import Violation
 from batonpass.metrics.counts import HANDOVERS, LOOP_EVERY_S, Counts
 from batonpass.metrics.groups import FAMILIES, OF_MEMBERS, PREFIX, GroupGauges, add_up
@@ -96,6 +101,9 @@ async def test_names_have_one_prefix_and_base_units(counted: Api) -> None:
                 assert sample.name.endswith("_total")
 
 
+MOVES = ("moves", "moves_lower_bound")
+
+
 async def test_the_list_for_people_is_whole(counted: Api) -> None:
     await counted.declare()
     await hand_over(counted)
@@ -126,6 +134,25 @@ async def test_a_move_that_is_still_to_come_counts_once(counted: Api) -> None:
     assert seen["batonpass_generations_total{group=orders}"] == 3
     assert seen["batonpass_moves_total{group=orders}"] == 6 + 3 + 2
     assert seen["batonpass_moves_lower_bound_total{group=orders}"] == 6 + 3 + 2
+
+
+def test_what_a_placement_moved_is_counted_where_it_was_decided() -> None:
+    """The event loop, which counts, does not look at each of 200,000 tasks."""
+
+    class Unread(dict[TaskId, Target]):
+        def items(self) -> NoReturn:
+            raise AssertionError("looked at")
+
+        __iter__ = keys = values = items  # type: ignore[assignment]
+
+    counts = Counts()
+    placed = TargetPlaced(1, 1, 0, Unread({TaskId("0_0"): Target(MemberId("m1"))}), moves=5, lower_bound=4)
+    group = Group(GroupId("orders"))
+    counts.decided(group, (Tick(),), Decision((placed,), group, Soft(), (Done(),), None, ()), 1.0)
+    made = Generation(1, 1, 0, (), 1, 9, 5, 4, 0, 0.0, 0.0, 1.0, (), ())
+    counts.committed(Commit(group.id, 1, 0, (placed,), History(generation=made, new_moves=3)), 1.0)
+    told = {name: counts.registry.get_sample_value(f"batonpass_{name}_total", {"group": "orders"}) for name in MOVES}
+    assert told == {"moves": 3, "moves_lower_bound": 2}
 
 
 async def test_what_happens_is_counted(counted: Api) -> None:

@@ -115,10 +115,9 @@ class Seen(Observer):
     defects: list[Exception] = field(default_factory=list)
     stalls: list[float] = field(default_factory=list)
 
-    def decided(self, before: Group, inputs: Sequence[Input], decision: Decision, decide_ms: float) -> None:
+    def decided(self, inputs: Sequence[Input], decision: Decision, decide_ms: float) -> None:
         """Note what took effect."""
         assert decide_ms >= 0
-        assert decision.after.version == before.version + len(decision.records)
         self.effects += inputs
 
     def store_failed(self, group_id: GroupId, reason: str) -> None:

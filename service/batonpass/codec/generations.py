@@ -92,6 +92,17 @@ def generation_of(
     )
 
 
+def new_moves(before: Group, made: Generation, after: Group) -> int:
+    """Return how many of a generation's moves of stateful tasks no earlier one has asked for."""
+    index_of, stateful = after.table.index_of, after.table.stateful
+    new = [
+        one.owner not in (None, one.owner_before, before.task(one.task).owner)
+        for one in made.moved
+        if (index := index_of.get(one.task)) is not None and stateful[index]
+    ]
+    return min(sum(new), made.moves)
+
+
 def triggers_of(before: Group, records: Iterable[Record]) -> tuple[str, ...]:
     """Return the triggers that had scheduled a target, or ``PROBE`` if there were none."""
     new = [one.trigger for one in records if isinstance(one, RebalanceScheduled)]

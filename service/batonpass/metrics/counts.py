@@ -15,8 +15,6 @@ from batonpass.core.decide import Decision
 from batonpass.core.state.errors import ProtocolError
 from batonpass.core.state.ids import GroupId
 from batonpass.core.state.inputs import Input
-from batonpass.core.state.model import Group
-from batonpass.core.state.records import TargetPlaced
 from batonpass.invariants import Violation
 from batonpass.runtime.events import Event, EventType
 from batonpass.runtime.ports import Commit, Observer
@@ -115,7 +113,7 @@ class Counts(Observer):
     def _histogram(self, name: str, meaning: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
         return Histogram(f"batonpass_{name}", meaning, labels, registry=self.registry, buckets=buckets)
 
-    def decided(self, before: Group, inputs: Sequence[Input], decision: Decision, decide_ms: float) -> None:
+    def decided(self, inputs: Sequence[Input], decision: Decision, decide_ms: float) -> None:
         outcomes = [
             "wrote" if decision.records else "refused" if isinstance(reply, ProtocolError) else "nothing"
             for reply in decision.replies
@@ -123,20 +121,6 @@ class Counts(Observer):
         self._decision_seconds(outcomes[0]).observe(decide_ms / 1_000)
         for item, outcome in zip(inputs, outcomes, strict=True):
             self._decisions(type(item).__name__, outcome).inc()
-        for record in decision.records:
-            if isinstance(record, TargetPlaced):
-                self._target_placed(before, decision.after, record)
-
-    def _target_placed(self, before: Group, after: Group, record: TargetPlaced) -> None:
-        """Count the moves that a target adds. The record also has the moves to come that earlier targets asked for."""
-        new = 0
-        for task_id, (target, _, _) in record.changes.items():
-            task, index = before.tasks.get(task_id), after.table.index_of.get(task_id)
-            present = (None, task.target.owner, task.owner) if task is not None else (None,)
-            new += index is not None and after.table.stateful[index] and target not in present
-        new = min(new, record.moves)
-        self._of(self._moves, after.id).inc(new)
-        self._of(self._bound, after.id).inc(max(0, record.lower_bound - (record.moves - new)))
 
     def committed(self, commit: Commit, append_ms: float) -> None:
         self._append_seconds.observe(append_ms / 1_000)
@@ -146,6 +130,8 @@ class Counts(Observer):
         if made is not None:
             self._of(self._generations, group).inc()
             self._of(self._imbalance, group).set(made.score)
+            self._of(self._moves, group).inc(history.new_moves)
+            self._of(self._bound, group).inc(max(0, made.lower_bound - (made.moves - history.new_moves)))
         for event in history.events:
             self._told(group, event)
 

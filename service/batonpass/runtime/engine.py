@@ -349,7 +349,7 @@ class Engine:
         self._wake_at(decision.wake_at_ms)
         if decision.records:
             self._changed(decision.records)
-        self._ports.observer.decided(attempt.group, attempt.inputs, decision, attempt.decide_ms)
+        self._ports.observer.decided(attempt.inputs, decision, attempt.decide_ms)
         return decision.replies
 
     def _refuse(self, item: Input, error: StoreUnavailable | NotOwner) -> ProtocolError:

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from batonpass.codec.changes import Change, changes_of
-from batonpass.codec.generations import Generation, generation_of, why_of
+from batonpass.codec.generations import Generation, generation_of, new_moves, why_of
 from batonpass.codec.traces import Trace, soft_delta
 from batonpass.core.decide import Decision
 from batonpass.core.state.ids import GroupId, MemberId, TaskId
@@ -80,12 +80,16 @@ NOBODY_ASKED: Final = Asked()
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """All that is committed beside the records of one decision; ``item`` is the command, where one was given."""
+    """All that is committed beside the records of one decision; ``item`` is the command, where one was given.
+
+    ``new_moves`` is only counted: how many of the generation's moves no earlier one asked for.
+    """
 
     asked: Asked = NOBODY_ASKED
     at_ms: int = 0
     item: Input | None = None
     generation: Generation | None = None
+    new_moves: int = 0
     changes: tuple[Change, ...] = ()
     events: tuple[Event, ...] = ()
     trace: Trace | None = None
@@ -190,11 +194,13 @@ class Historian:
         group, soft = before
         now_ms, decide_ms = at
         self._day_of_last = now_ms // DAY_MS
+        generation = generation_of(group, decision.records, decision.after, decision.reasons, at=at)
         return History(
             asked=asked,
             at_ms=now_ms,
             item=inputs[0] if asked.command else None,
-            generation=generation_of(group, decision.records, decision.after, decision.reasons, at=at),
+            generation=generation,
+            new_moves=0 if generation is None else new_moves(group, generation, decision.after),
             changes=changes_of(group, decision.records, decision.after, why_of(decision.reasons), now_ms),
             events=events_of(group, inputs, decision, now_ms),
             trace=Trace(

@@ -263,7 +263,7 @@ class Store:
 class Observer:
     """Receives what happened. Methods do nothing by default, must not raise, and must not block."""
 
-    def decided(self, before: Group, inputs: Sequence[Input], decision: Decision, decide_ms: float) -> None:
+    def decided(self, inputs: Sequence[Input], decision: Decision, decide_ms: float) -> None:
         """Called after a decision took effect; ``decide_ms`` is how long deciding took."""
 
     def committed(self, commit: Commit, append_ms: float) -> None:
