@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import threading
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -14,6 +15,7 @@ from tests.api.conftest import MEMBERS_SHOWN, Api
 from tests.core.scene import Scene, running, topology
 from tests.core.test_open_transactions import ready_to_move
 from tests.metrics.scraping import Series, scrape
+from tests.waiting import until
 
 from batonpass import bootstrap
 from batonpass.codec import requests
@@ -30,7 +32,9 @@ from batonpass.core.state.model import Group, Role, Target
 from batonpass.core.state.records import TargetPlaced
 from batonpass.core.state.replies import Done
 from batonpass.core.state.soft import Soft
+from batonpass.explain.health import describe
 from batonpass.invariants import Violation
+from batonpass.metrics import groups as shown_groups
 from batonpass.metrics.counts import HANDOVERS, LOOP_EVERY_S, Counts
 from batonpass.metrics.groups import FAMILIES, OF_MEMBERS, PREFIX, GroupGauges, add_up
 from batonpass.runtime.events import Event, EventType
@@ -143,12 +147,12 @@ def test_what_a_placement_moved_is_counted_where_it_was_decided() -> None:
         def items(self) -> NoReturn:
             raise AssertionError("looked at")
 
-        __iter__ = keys = values = items  # type: ignore[assignment]
+        __iter__ = keys = values = items
 
     counts = Counts()
     placed = TargetPlaced(1, 1, 0, Unread({TaskId("0_0"): Target(MemberId("m1"))}), moves=5, lower_bound=4)
     group = Group(GroupId("orders"))
-    counts.decided(group, (Tick(),), Decision((placed,), group, Soft(), (Done(),), None, ()), 1.0)
+    counts.decided((Tick(),), Decision((placed,), group, Soft(), (Done(),), None, ()), 1.0)
     made = Generation(1, 1, 0, (), 1, 9, 5, 4, 0, 0.0, 0.0, 1.0, (), ())
     counts.committed(Commit(group.id, 1, 0, (placed,), History(generation=made, new_moves=3)), 1.0)
     told = {name: counts.registry.get_sample_value(f"batonpass_{name}_total", {"group": "orders"}) for name in MOVES}
@@ -211,6 +215,38 @@ async def test_however_many_scrape_at_once_the_groups_are_looked_at_twice(
     assert before <= 2
     assert "batonpass_group_members" in (await counted.client.get("/metrics")).text
     assert len(looks) == before + 1
+
+
+async def test_a_scrape_waits_for_no_look_at_a_large_group(counted: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It shows what the last look found, which is a minute old or two; where nobody scraped for long, it looks."""
+    may_look = threading.Event()
+    may_look.set()
+
+    def slowly(view: View) -> Any:
+        assert may_look.wait(60)
+        return describe(view)
+
+    monkeypatch.setattr(shown_groups, "describe", slowly)
+    monkeypatch.setattr(shown_groups, "COPIES_EACH_SCRAPE", 1)
+    unowned = "batonpass_group_tasks{group=orders,state=unowned}"
+    members = "batonpass_group_members{group=orders,state=active}"
+    await counted.declare(partitions=6)
+    assert (await scrape(counted))[unowned] == 6
+    may_look.clear()
+    await counted.join("m1")
+    for _ in range(3):
+        counted.clock.at_ms += shown_groups.LOOKED_AT_EVERY_MS
+        seen = await asyncio.wait_for(scrape(counted), 10)
+        assert (seen[unowned], seen[members]) == (6, 1)
+    may_look.set()
+
+    async def is_up_to_date() -> bool:
+        return (await scrape(counted))[unowned] == 0
+
+    await until(is_up_to_date, within_s=30)
+    await counted.client.delete("/v1/groups/orders/members/m1")
+    counted.clock.at_ms += shown_groups.LOOKED_AT_WITHIN_MS + 1
+    assert (await scrape(counted))[unowned] == 6
 
 
 async def test_how_a_group_stands_is_shown(counted: Api) -> None:

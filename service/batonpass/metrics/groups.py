@@ -1,13 +1,12 @@
 """The state of the groups at a scrape: members, tasks, lags, and what is held back.
 
-Between two scrapes only what is expensive to count is cached, so a group or a member that is gone has no series.
+A scrape waits for no large group: of one it shows what the last look found, and looks anew once it has been answered.
 """
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final, NamedTuple
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.exposition import choose_encoder
@@ -15,20 +14,24 @@ from prometheus_client.registry import Collector, CollectorRegistry
 
 from batonpass.core.handover.open_transactions import open_transactions
 from batonpass.core.handover.view import View
-from batonpass.core.state.ids import InstanceId, TaskId
+from batonpass.core.state.ids import GroupId, TaskId
 from batonpass.core.state.model import ActiveState, Group, Member, Role
 from batonpass.core.state.policy import Policy
 from batonpass.core.state.soft import MeasuredReport, Soft
-from batonpass.dry_run.load import LoadStatus, load_status
+from batonpass.dry_run.load import load_status
 from batonpass.explain.health import describe
 from batonpass.explain.remedies import Level
 from batonpass.explain.status import GroupState
 from batonpass.metrics.counts import Counts
 
 COPIES_EACH_SCRAPE: Final = 20_000
-"""The lags of a group with more copies than this are added up only once a minute."""
+"""A group with more copies than this is looked at only once a minute, and not while a scrape waits: it takes seconds,
+as a step of 200,000 tasks does."""
 
-LAGS_EVERY_MS: Final = 60_000
+LOOKED_AT_EVERY_MS: Final = 60_000
+LOOKED_AT_WITHIN_MS: Final = 300_000
+"""What is older is not shown, where nobody has scraped for long: such a scrape waits for the look."""
+
 FLAPS: Final = 3
 FLAPS_WITHIN_MS: Final = 900_000
 PREFIX: Final = "batonpass_group_"
@@ -100,17 +103,11 @@ Shown = tuple[str, tuple[str, ...], float]
 """A family of the group, the labels beside the group's, and the value."""
 
 
-@dataclass(slots=True)
-class _Cached:
-    """What is expensive to count of one group: its tasks, load and gone members at a version, and sums of reports."""
+class _Looked(NamedTuple):
+    """What a look at all of a group has found, and when."""
 
-    version: int = -1
-    tasks: Mapping[str, int] | None = None
-    stalls: Sequence[int] = ()
-    ends: Sequence[tuple[InstanceId, int]] = ()
-    sums: Sequence[Shown] = ()
-    summed_ms: int = 0
-    load: LoadStatus | None = None
+    at_ms: int
+    shown: tuple[Shown, ...]
 
 
 class GroupGauges(Collector):
@@ -129,15 +126,24 @@ class GroupGauges(Collector):
         self._now_ms = now_ms
         self._policy = policy
         self._members_max = members_max
-        self._cached: dict[str, _Cached] = {}
+        self._looked: dict[GroupId, _Looked] = {}
         self._present: list[tuple[Group, Soft]] = []
 
     def look(self) -> set[str]:
         """Take the groups as they are now for ``collect`` to show, and return their names."""
         self._present = self._loaded()
-        names = {str(group.id) for group, _ in self._present}
-        self._cached = {name: cached for name, cached in self._cached.items() if name in names}
-        return names
+        names = {group.id for group, _ in self._present}
+        for gone in set(self._looked) - names:
+            del self._looked[gone]
+        return {str(name) for name in names}
+
+    def look_ahead(self) -> None:
+        """Look at the large groups that are due, for the next scrape. A thread may do it, as it may ``collect``."""
+        now_ms = self._now_ms()
+        for group, soft in self._present:
+            looked = self._looked.get(group.id)
+            if looked is not None and _is_large(group) and now_ms - looked.at_ms >= LOOKED_AT_EVERY_MS:
+                self._looked[group.id] = _Looked(now_ms, tuple(self._look_at(group, soft, now_ms)))
 
     def describe(self) -> Iterable[Metric]:
         """Return nothing, so that registering reads nothing."""
@@ -159,55 +165,51 @@ class GroupGauges(Collector):
         yield from families.values()
 
     def _show(self, group: Group, soft: Soft, now_ms: int) -> Iterator[Shown]:
+        yield "generation", (), group.generation
+        for name, count in _members(group).items():
+            yield "members", (name,), count
+        yield "session_timeout_seconds", (), group.config.session_timeout_ms / 1_000
+        yield "storm", (), float(group.storm_since_ms is not None)
+        yield "placement_failed", (), float(bool(group.placement_failed))
+        looked = self._looked.get(group.id)
+        if looked is None or not _is_large(group) or now_ms - looked.at_ms > LOOKED_AT_WITHIN_MS:
+            looked = self._looked[group.id] = _Looked(now_ms, tuple(self._look_at(group, soft, now_ms)))
+        yield from looked.shown
+        yield from self._ages(group, soft, now_ms)
+
+    def _look_at(self, group: Group, soft: Soft, now_ms: int) -> Iterator[Shown]:
+        """Yield what takes a look at every task, copy or report of a group."""
         view = View(group, soft, now_ms)
         status, health = describe(view)
         for level in Level:
             yield "health", (level.value,), float(level is health.level)
         for state in GroupState:
             yield "state", (state.value,), float(state is status.state)
-        yield "generation", (), group.generation
         yield "warmups", (), status.warmups
         yield "moves_pending", (), status.moves_pending
         for reason, count in sorted(Counter(str(one.reason) for one in status.held_back).items()):
             yield "held_back", (reason,), count
         if status.next_probe_ms is not None:
             yield "probe_timestamp_seconds", (), status.next_probe_ms / 1_000
-        for name, count in _members(group).items():
-            yield "members", (name,), count
-        cached = self._cached.setdefault(str(group.id), _Cached())
-        if cached.tasks is None or cached.version != group.version:
-            cached.version, cached.tasks, cached.load = group.version, _tasks(group), load_status(group)
-            cached.ends = [
-                (gone.instance_id, gone.at_ms) for gone in group.gone.values() if gone.instance_id is not None
-            ]
-            cached.stalls = [stall.until_ms for one in group.table.ids for stall in group.tasks[one].marks.stalls]
-        for name, count in sorted(cached.tasks.items()):
+        for name, count in sorted(_tasks(group).items()):
             yield "tasks", (name,), count
-        yield "warmups_stalled", (), sum(until_ms > now_ms for until_ms in cached.stalls)
-        ends = Counter(instance for instance, at_ms in cached.ends if at_ms > now_ms - FLAPS_WITHIN_MS)
-        yield "flapping_instances", (), sum(count >= FLAPS for count in ends.values())
+        stalls = [stall.until_ms for one in group.table.ids for stall in group.tasks[one].marks.stalls]
+        yield "warmups_stalled", (), sum(until_ms > now_ms for until_ms in stalls)
+        ends = Counter(gone.instance_id for gone in group.gone.values() if gone.at_ms > now_ms - FLAPS_WITHIN_MS)
+        yield "flapping_instances", (), sum(count >= FLAPS for one, count in ends.items() if one is not None)
         yield "distrusted_members", (), len(view.distrusted)
-        yield "session_timeout_seconds", (), group.config.session_timeout_ms / 1_000
-        yield "storm", (), float(group.storm_since_ms is not None)
         refused = (status.application and status.application.refused) or status.others_refusals
         if status.application is not None or refused is not None:
             yield "refused_rebalances", (), 0 if refused is None else refused.times
-        yield "placement_failed", (), float(bool(group.placement_failed))
-        yield from self._sums(group, soft, cached, now_ms)
-        if cached.load is not None:
-            yield "load_imbalance", (), cached.load.imbalance
-            yield "members_needed", (), cached.load.members_needed
-            yield "hottest_task_share", (), cached.load.hottest_share
+        yield from add_up(group, soft)
+        load = load_status(group)
+        if load is not None:
+            yield "load_imbalance", (), load.imbalance
+            yield "members_needed", (), load.members_needed
+            yield "hottest_task_share", (), load.hottest_share
             if len(group.members) <= self._members_max:
-                for member_id, load in cached.load.by_member.items():
-                    yield "member_load", (str(member_id),), load
-        yield from self._ages(group, soft, now_ms)
-
-    def _sums(self, group: Group, soft: Soft, cached: _Cached, now_ms: int) -> Sequence[Shown]:
-        many = len(group.table.ids) * (1 + group.config.num_standby_replicas) > COPIES_EACH_SCRAPE
-        if not cached.sums or not many or now_ms - cached.summed_ms >= LAGS_EVERY_MS:
-            cached.sums, cached.summed_ms = tuple(add_up(group, soft)), now_ms
-        return cached.sums
+                for member_id, share in load.by_member.items():
+                    yield "member_load", (str(member_id),), share
 
     def _ages(self, group: Group, soft: Soft, now_ms: int) -> Iterator[Shown]:
         oldest = 0.0
@@ -231,6 +233,10 @@ class GroupGauges(Collector):
                 for role in Role:
                     yield "member_tasks", (str(member.id), role.value), held[role.value]
         yield "oldest_heartbeat_age_seconds", (), oldest
+
+
+def _is_large(group: Group) -> bool:
+    return len(group.table.ids) * (1 + group.config.num_standby_replicas) > COPIES_EACH_SCRAPE
 
 
 def _members(group: Group) -> dict[str, int]:
@@ -267,6 +273,7 @@ class Scrape:
         self._counts = counts
         self._gauges = gauges
         self._one_at_a_time = asyncio.Lock()
+        self._ahead: asyncio.Task[None] | None = None
         self._next: dict[str, asyncio.Task[bytes]] = {}
         """By content type, what all get who came since the last look began: however many ask, none waits for long."""
         counts.registry.register(gauges)
@@ -283,8 +290,11 @@ class Scrape:
         async with self._one_at_a_time:
             del self._next[content_type]
             self._counts.keep_to(self._gauges.look())
-            # Large groups take a while to count; other calls need not wait for that.
-            return await asyncio.to_thread(encode, self._counts.registry)
+            # Groups take a while to count; other calls need not wait for that.
+            body = await asyncio.to_thread(encode, self._counts.registry)
+        if self._ahead is None or self._ahead.done():
+            self._ahead = asyncio.create_task(asyncio.to_thread(self._gauges.look_ahead))
+        return body
 
 
 RUNS: Final = frozenset({ActiveState.RUNNING, ActiveState.RESTORING})
