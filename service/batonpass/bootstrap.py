@@ -6,6 +6,7 @@ import gc
 import socket
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -69,6 +70,9 @@ SWITCH_EVERY_S: Final = 0.001
 """How long the event loop waits for a thread that decides on a large group to release the interpreter. By default it
 would be 5 ms, each time that the loop has waited for the network (decision 0044)."""
 
+THREADS_MAX: Final = 128
+"""How much may be done beside the event loop at once. Decisions on large groups wait there for the solver, and nobody
+is to wait for them: by default it would be four more than there are processors."""
 
 COLLECT_AFTER: Final = (10_000, 20, 200)
 """Thresholds of the garbage collector: how many more objects are made than freed before it collects the youngest, and
@@ -91,7 +95,7 @@ class Process:
     pulse: Pulse
     chores: Chores
     audits: AuditGauges
-    solver: SolverProcess
+    solvers: tuple[SolverProcess, ...]
     kafka: "Sequence[EventPublisher | Exchange | ClusterWatch]"
 
     def app(self) -> Admission:
@@ -101,6 +105,7 @@ class Process:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Start everything in order; at the end stop it in order, within the time that the settings give."""
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(THREADS_MAX))
         background = Background()
         background.begin("pulse", self.pulse.run)
         background.begin("loop lag", self.counts.watch_loop)
@@ -124,7 +129,8 @@ class Process:
             await background.end()
             await self.store.stop()
             await self.policy.forwarder.close()
-            await asyncio.to_thread(self.solver.close)
+            for solver in self.solvers:
+                await asyncio.to_thread(solver.close)
 
     def stop_waits(self) -> None:
         """End everything that waits for news: long-polls, drains, event streams."""
@@ -160,7 +166,8 @@ def build(settings: "Settings", url: str) -> Process:
     watch = CommitWatch()
     observer = Observers(log, counts, watch)
     pulse = Pulse(observer.stalled)
-    solver = SolverProcess()
+    # No decision waits for a dry run.
+    solver, of_dry_runs = SolverProcess(), SolverProcess()
     ports = Ports(
         log=store.log,
         archive=store.archive,
@@ -209,15 +216,16 @@ def build(settings: "Settings", url: str) -> Process:
             "By how much the database's clock is ahead of this machine's.",
             lambda: store.clock.ahead_ms() / 1_000,
         )
-    service = Service(coordinator, store.audits, store.tokens, solver.solve)
+    service = Service(coordinator, store.audits, store.tokens, of_dry_runs.solve)
     chores = Chores(coordinator, observer, snapshot_every=SNAPSHOT_EVERY_RECORDS)
     kafka = [] if settings.kafka_bootstrap is None else _kafka(settings, coordinator, store, log, counts)
     for part in kafka:
         if isinstance(part, Observer):
             observer.add(part)
     audits = AuditGauges(store.audits, counts.registry, lambda why: log.store_failed(GroupId(""), why))
+    solvers = (solver, of_dry_runs)
     return Process(
-        settings, store, coordinator, service, policy, health, counts, observer, pulse, chores, audits, solver, kafka
+        settings, store, coordinator, service, policy, health, counts, observer, pulse, chores, audits, solvers, kafka
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from tests.api.conftest import Api
-from tests.api.pairs import BEARER
+from tests.api.pairs import BEARER, paired
 from tests.api.plain import Socket, one_member
 from tests.waiting import until
 
@@ -23,7 +23,9 @@ from batonpass.core.state.replies import Answer
 from batonpass.dry_run.plan import plan_snapshot
 from batonpass.dry_run.snapshot import Snapshot
 from batonpass.dry_run.whatif import imagine
+from batonpass.placement.flow import Ints, minimum_flow
 from batonpass.runtime.places import Places
+from batonpass.runtime.solver_process import SolverProcess
 
 LONG_READS = (
     ("GET", ""),
@@ -167,6 +169,40 @@ async def test_dry_runs_of_callers_who_hung_up_end_and_hold_up_no_reads(monkeypa
         assert (imagining, planned) == ([1], [0])
         assert (await pair.call("POST", "/v1/groups/apples/plan", json={})).status_code == 200
         assert (imagining, planned) == ([2], [1])
+
+
+async def test_decisions_that_wait_in_threads_hold_up_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many groups may wait for the solver as there are large ones."""
+    held = threading.Event()
+    async with paired(monkeypatch) as pair:
+        waiting = [asyncio.create_task(asyncio.to_thread(held.wait, 60)) for _ in range(60)]
+        try:
+            assert (await asyncio.wait_for(pair.call("GET", "/metrics"), 10)).status_code == 200
+        finally:
+            held.set()
+            await asyncio.gather(*waiting)
+
+
+async def test_a_decision_does_not_wait_for_the_solver_of_a_dry_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[SolverProcess] = []
+
+    def solve(solver: SolverProcess, *network: Ints) -> Ints:
+        asked.append(solver)
+        return minimum_flow(*network)
+
+    monkeypatch.setattr(SolverProcess, "solve", solve)
+    async with paired(monkeypatch) as pair:
+        topology = {"subtopologies": [{"id": "0", "partitions": 6}]}
+        await pair.call(
+            "PUT", "/v1/groups/a-1", json={"topology": topology, "config": {"initial_rebalance_delay_ms": 0}}
+        )
+        await pair.call("PUT", "/v1/groups/a-1/members/m1", json={})
+        await until(lambda: asked)
+        of_decisions = set(map(id, asked))
+        asked.clear()
+        assert (await pair.call("POST", "/v1/groups/a-1/plan", json={"join": [{"count": 1}]})).status_code == 200
+        assert asked
+        assert not of_decisions & set(map(id, asked))
 
 
 async def test_every_look_at_a_whole_group_may_be_done_aside(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
