@@ -235,7 +235,11 @@ class Settings(BaseSettings):
 
     # Limits
     body_bytes_max: int = Field(
-        default=8 * MIB, ge=1_024, le=256 * MIB, description="The largest body of a request, in bytes."
+        default=8 * MIB,
+        ge=1_024,
+        le=256 * MIB,
+        description="The largest body of a request, in bytes. One of nothing but names holds everybody up while it is read, "
+        "for 35 ms for each MiB.",
     )
     bodies_bytes_max: int = Field(
         default=64 * MIB,

@@ -21,7 +21,7 @@ from batonpass.api.limits import Limits
 from batonpass.api.problems import PROBLEM_JSON, BadHead, problem_headers
 from batonpass.codec.answers import problem_body, status_and_body, to_json
 from batonpass.codec.bodies import WaitMs
-from batonpass.codec.shape import TakesLong, may_take_long
+from batonpass.codec.shape import AtOnce, HasFaults
 from batonpass.core.state.errors import ProtocolError, TooLarge
 from batonpass.core.state.replies import Answer, DrainProgress
 from batonpass.runtime.access import Principal
@@ -170,13 +170,8 @@ class RequestContext:
     async def read_beside(self, read: Callable[[bytes], T], body: bytes) -> T:
         """Return what ``read`` makes of a body; of a large one, or one with faults, beside the event loop."""
         if len(body) <= UNCOUNTED_BYTES:
-            before = may_take_long.set(False)
-            try:
-                return read(body)
-            except TakesLong:
-                pass
-            finally:
-                may_take_long.reset(before)
+            with contextlib.suppress(HasFaults):
+                return read(AtOnce(body))
         return await self.coded(partial(read, body), is_large=True)
 
     async def coded(self, work: Callable[[], T], *, is_large: bool) -> T:

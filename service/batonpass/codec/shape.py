@@ -9,7 +9,6 @@ one (join, heartbeat) gets unknown fields named beside the value, and the faults
 import json
 import re
 from collections.abc import Mapping
-from contextvars import ContextVar
 from functools import cache
 from typing import Any, Final, Generic, NamedTuple, TypeVar, cast, get_args, get_origin
 
@@ -32,18 +31,15 @@ UNKNOWN_MAX: Final = 20
 
 DIGITS_MAX: Final = 100
 
-SHORT_BYTES: Final = 1_024
-"""The faults of so short a body are named in about the time in which others are read."""
-
-may_take_long: Final = ContextVar("may_take_long", default=True)
-"""Whether the faults of a longer one may be looked for here: that takes up to a microsecond for each byte."""
-
-
-class TakesLong(Exception):
-    """A body has to be read where it holds nobody up."""
-
-
 _PLACE: Final = re.compile(r" - at (?P<key>`key` in )?`\$(?P<path>[^`]*)`$")
+
+
+class AtOnce(bytes):
+    """A body that is read at once, or not at all: to look for its faults takes up to a microsecond for each byte."""
+
+
+class HasFaults(Exception):
+    """A body ``AtOnce`` may have faults, which are to be looked for where that holds nobody up."""
 
 
 class Parsed(NamedTuple, Generic[T]):
@@ -67,14 +63,14 @@ class Shape(Generic[T]):
 
         Raises:
             InvalidRequest: naming every fault by path and reason.
-            TakesLong: when there may be faults, and they may not be looked for here.
+            HasFaults: instead, of a body ``AtOnce``.
         """
         body = body or b"{}"
         try:
             return Parsed(self._decoder.decode(body), ())
         except (ValueError, RecursionError):
-            if len(body) > SHORT_BYTES and not may_take_long.get():
-                raise TakesLong from None
+            if isinstance(body, AtOnce):
+                raise HasFaults from None
             return self._explain(body)
 
     def read(self, values: Mapping[str, str], *, prefix: str) -> T:
