@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable
@@ -21,6 +22,7 @@ from batonpass.api.events import event_body
 from batonpass.bootstrap import Process, build
 from batonpass.codec.answers import to_json
 from batonpass.codec.requests import read_declaration
+from batonpass.codec.shape import Shape
 from batonpass.core.state.ids import GroupId, MemberId
 from batonpass.core.state.inputs import GroupDeclaration
 from batonpass.core.state.replies import Declared
@@ -197,6 +199,35 @@ async def test_what_was_read_before_the_clock_was_set_back_is_no_sign_that_heart
         exchange = Exchange(local.coordinator, KafkaConnection(bootstrap_servers="none:1"), holds=lambda _: True)
         exchange._consumer = Reader()
         assert exchange._reads() is reads
+
+
+async def test_faults_are_looked_for_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They take up to a microsecond for each byte, of which a record has a million."""
+    looked: list[int] = []
+    explain = Shape._explain
+
+    def noting(shape: Shape[Any], body: bytes) -> Any:
+        looked.append(threading.get_ident())
+        return explain(shape, body)
+
+    monkeypatch.setattr(Shape, "_explain", noting)
+
+    class Record:
+        key, topic, partition, offset = GROUP.encode(), "heartbeats", 0, 1
+        value = to_json({"member": "m", "kind": "heartbeat", "seq": "one"})
+
+    class Producer:
+        async def send_and_wait(self, _topic: str, value: bytes, key: bytes) -> None:  # noqa: ARG002 - one record
+            said.append(json.loads(value))
+
+    said: list[Any] = []
+    async with LocalCoordinator() as local:
+        await declare(local)
+        exchange = Exchange(local.coordinator, KafkaConnection(bootstrap_servers="none:1"), holds=lambda _: True)
+        await exchange._carry_out(Record(), Producer())
+    assert "seq" in json.dumps(said)
+    assert looked
+    assert threading.get_ident() not in looked
 
 
 async def test_acknowledgements_have_the_highest_seq_once_an_interval(

@@ -28,6 +28,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
@@ -36,7 +37,7 @@ from aiokafka.errors import KafkaError, MessageSizeTooLargeError
 from batonpass.codec.answers import answer_body, problem_body, to_json
 from batonpass.codec.bodies import DurationMs, LeaveQuery, ReasonBody
 from batonpass.codec.requests import checked_name, leave_of, read_heartbeat, read_join
-from batonpass.codec.shape import Shape, decode_json, refusal
+from batonpass.codec.shape import AtOnce, HasFaults, Shape, decode_json, refusal
 from batonpass.core.arrivals.answers import answer_to_poll
 from batonpass.core.state.errors import ProtocolError
 from batonpass.core.state.ids import GroupId, MemberId
@@ -157,14 +158,14 @@ def read_addressee(key: bytes | None, value: bytes | None) -> tuple[GroupId, Mem
         return None
 
 
-def read_item(member_id: MemberId, kind: str, said: dict[str, Any], *, tasks_max: int) -> tuple[Input, str]:
+def read_item(member_id: MemberId, kind: str, body: bytes, *, tasks_max: int) -> tuple[Input, str]:
     """Return the input that a record asks for, and the reason given for it.
 
     Raises:
         InvalidRequest: naming every fault by path and reason.
+        HasFaults: instead, of a body ``AtOnce``.
         TooLarge: when it reports more than ``tasks_max`` tasks.
     """
-    body = to_json(said)
     match kind:
         case "join":
             return read_join(member_id, body, tasks_max=tasks_max), ""
@@ -339,7 +340,11 @@ class Exchange(Observer):
                     f"group {group_id} takes nothing over Kafka; speak HTTP, or set kafka_heartbeats in its config"
                 )
             tasks_max = self._coordinator.policy.max_tasks_per_heartbeat
-            item, reason = read_item(member_id, kind, said, tasks_max=tasks_max)
+            read, body = partial(read_item, member_id, kind, tasks_max=tasks_max), to_json(said)
+            try:
+                item, reason = read(AtOnce(body))
+            except HasFaults:
+                item, reason = await asyncio.to_thread(read, body)
             asked = asked._replace(reason=reason, command=command_of(item))
             reply = await self._coordinator.ask(group_id, item, asked)
         except ProtocolError as error:
