@@ -21,7 +21,7 @@ def test_no_bad_luck_breaks_a_law_or_keeps_a_group_from_its_rest(seed: int, *, t
 
 
 @pytest.mark.no_cover
-@pytest.mark.parametrize("seed", [15, 16, 30])
+@pytest.mark.parametrize("seed", [2, 15, 30])
 def test_nor_does_load_that_is_measured_and_wanders(seed: int) -> None:
     luck = Luck(seed, together=bool(seed % 2), measured=True)
     for _ in range(250):

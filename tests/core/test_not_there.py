@@ -271,6 +271,19 @@ def test_members_that_are_heard_again_together_have_the_group_placed_once() -> N
     assert scene.soft.placed_without == frozenset()
 
 
+def test_a_message_that_was_under_way_is_no_return_of_a_suspected_member() -> None:
+    """It clears no suspicion, and what was placed without the member stays so."""
+    scene = group_of(3, topology(9), num_standby_replicas=1, suspect_timeout_ms=2_000)
+    live(scene, "m1", "m2")
+    scene.do(Leave(MemberId("m1")))
+    live(scene, "m2", ms=3_000)
+    suspect(scene, "m3")
+    m3 = MemberId("m3")
+    scene.do(Heartbeat(m3, scene.soft.of(m3).seq, scene.member("m3").epoch))
+    assert (scene.member("m3").suspected, m3 in scene.soft.placed_without) == (True, True)
+    assert scene.of(RebalanceScheduled) == []
+
+
 def test_a_member_that_is_heard_again_starts_no_placement_if_none_went_without_it() -> None:
     scene = group_of(3, topology(6))
     live(scene, "m1", "m2")

@@ -91,6 +91,21 @@ def test_a_pin_that_a_drain_suspends_makes_a_move_for_balance_no_other() -> None
     assert reasons(scene) == {Held.MEMBER_OVERDUE}
 
 
+def test_nobody_waits_for_a_silent_member_that_drains() -> None:
+    """It has no share of the balance, so that nothing is balanced anew when it expires."""
+    scene = overdue_scene()
+    scene.obey("m3")
+    scene.do(DrainRequest(MemberId("m3")))
+    live(scene, "m1", "m2", "m3", "m4", ms=60_000)
+    assert actives(scene.member("m3")) == []
+    live(scene, "m1", "m2", "m4", ms=3 * HEARTBEAT_MS)
+    scene.join("m5")
+    live(scene, "m1", "m2", "m4", "m5", ms=12_000)
+    assert MemberId("m3") in scene.group.members
+    assert len(actives(scene.member("m5"))) >= 1
+    assert reasons(scene) == set()
+
+
 def test_when_the_overdue_member_expires_everything_is_balanced_once() -> None:
     scene = overdue_scene()
     before = scene.owners()

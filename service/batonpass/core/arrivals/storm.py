@@ -42,7 +42,8 @@ def end_if_over(draft: DecisionDraft) -> None:
     if over_ms is None or draft.now_ms < max(over_ms, draft.soft.judge_from_ms):
         return
     view = draft.view()
-    if view.longest_silence is not None and not view.is_any_member_overdue:
+    here = [one.id for one in view.members.values() if one.away_until_ms is None and not one.suspected]
+    if here and all(map(view.is_heard, here)):
         _end(draft)
 
 

@@ -317,21 +317,23 @@ class View:
     def is_any_member_overdue(self) -> bool:
         """Whether a member has been silent for so long that it may be about to expire.
 
-        If it does, the balance has to be computed again. Suspected members do not count: placement leaves them out.
+        If it does, the balance has to be computed again. Suspected members and those that drain do not count: placement
+        leaves them out.
         """
-        return any(self.availability(member_id) is Availability.OVERDUE for member_id in self.members)
+        staying = (member_id for member_id, member in self.members.items() if member.drain is None)
+        return any(self.availability(member_id) is Availability.OVERDUE for member_id in staying)
 
     @cached_property
     def longest_silence(self) -> tuple[int, MemberId] | None:
         """Return since when a member has been silent, and which: the longest silence of all. None without members.
 
         A member that was never heard is silent since it joined, or since this coordinator started. Members that are
-        away or suspected do not count.
+        away, suspected, or drain do not count.
         """
         silences = [
             (self.heard_since_ms(member), member.id)
             for member in self.members.values()
-            if member.away_until_ms is None and not member.suspected
+            if member.away_until_ms is None and not member.suspected and member.drain is None
         ]
         return min(silences, default=None)
 
