@@ -24,13 +24,14 @@ from batonpass.api.limits import Limits, Rate
 from batonpass.api.service import Service
 from batonpass.background import Background
 from batonpass.codec.code import code_version
-from batonpass.connections import BoundedServer, Certificate, ConnectionLimits, bounded
+from batonpass.connections import BoundedServer, ConnectionLimits, bounded
 from batonpass.core.arrivals.answers import answer_to_poll
 from batonpass.core.decide import decide
 from batonpass.core.state.errors import ProtocolError
 from batonpass.core.state.evolve import evolve
 from batonpass.core.state.ids import GroupId
 from batonpass.core.state.policy import Policy
+from batonpass.http_clients import tls_context
 from batonpass.invariants import check_step
 from batonpass.metrics.audits import AuditGauges
 from batonpass.metrics.counts import Counts
@@ -383,17 +384,16 @@ class Server(BoundedServer):
         limits = ConnectionLimits(
             settings.request_head_bytes_max, settings.requests_ahead_max, settings.request_arrival_s, most
         )
-        files = None
+        tls = None
         if settings.tls_certfile is not None:
-            files = Certificate(settings.tls_certfile, settings.tls_keyfile, settings.tls_client_ca)
+            tls = tls_context(settings.tls_client_ca, settings.tls_certfile, settings.tls_keyfile, of_server=True)
         super().__init__(
             process.app(),
             bounded(limits, process.counts.connection_cut),
             listening,
             stop_s=settings.shutdown_s,
             unread_s=settings.answer_unread_s,
-            certificate=files,
-            also=[process.policy.forwarder.tls],
+            tls=tls,
         )
         connections.open = lambda: len(self.server_state.connections)
         process.counts.add_gauge("connections_open", "Connections that are open.", connections.open)

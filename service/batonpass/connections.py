@@ -11,10 +11,9 @@ import math
 import socket
 import ssl
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import httptools
@@ -22,7 +21,6 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from batonpass.background import Background
-from batonpass.http_clients import tls_context
 from batonpass.sockets import AHEAD_BYTES, UNREAD_S, bound_unread
 
 if TYPE_CHECKING:
@@ -41,9 +39,6 @@ HANDSHAKE_S = 10.0
 
 ACCEPT_AGAIN_S: Final = 0.1
 """How long no connection is accepted after one could not be."""
-
-CERTIFICATE_LOOK_S = 60.0
-"""How often it is looked whether the files of a certificate were replaced."""
 
 PIECE_BYTES: Final = 4_096
 """How much is parsed before the limits are looked at again: by so much a head may exceed its limit."""
@@ -194,7 +189,7 @@ class BoundedConnection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as in the class above
         """Expect a first request."""
         transport.set_write_buffer_limits(AHEAD_BYTES)
-        if self.config.ssl:
+        if transport.get_extra_info("sslcontext") is not None:
             self._pieces = _InPieces(transport)
             transport = cast("asyncio.Transport", self._pieces)
         super().connection_made(transport)
@@ -348,41 +343,10 @@ def bounded(limits: ConnectionLimits, cut: Callable[[str], None] = lambda _reaso
     return type("BoundedConnection", (BoundedConnection,), own)
 
 
-@dataclass(frozen=True, slots=True)
-class Certificate:
-    """The files, in PEM, of what a server shows, of its private key, and of the authorities of clients' certificates.
-
-    The first may hold the key too. Without authorities clients show none.
-    """
-
-    chain: Path
-    key: Path | None = None
-    client_ca: Path | None = None
-
-    def load(self, *contexts: ssl.SSLContext) -> None:
-        """Have it shown in these contexts from now on, if it can be.
-
-        Raises:
-            OSError, ValueError: when it is no certificate with its key, without a password; then they stay as they are.
-        """
-        tls_context(cert_file=self.chain, key_file=self.key)
-        for context in contexts:
-            context.load_cert_chain(self.chain, self.key)
-
-    def stamp(self) -> tuple[tuple[int, int], ...]:
-        """Return what differs once one of the files was replaced.
-
-        Raises:
-            OSError: when one is not there.
-        """
-        found = [file.stat() for file in (self.chain, self.key) if file is not None]
-        return tuple((one.st_ino, one.st_mtime_ns) for one in found)
-
-
 class BoundedServer(uvicorn.Server):
-    """A server that says when it listens, and shows a new certificate once that is in the files of the last one."""
+    """A server that says when it listens."""
 
-    def __init__(  # noqa: PLR0913 - each is another thing that its two users have their own way
+    def __init__(
         self,
         app: "ASGIApp",
         connections: type[BoundedConnection],
@@ -390,13 +354,9 @@ class BoundedServer(uvicorn.Server):
         *,
         stop_s: float,
         unread_s: float = UNREAD_S,
-        certificate: Certificate | None = None,
-        also: Sequence[ssl.SSLContext] = (),
+        tls: ssl.SSLContext | None = None,
     ) -> None:
-        """Serve an application. Connections of which nothing is read for ``unread_s`` end; a stop takes ``stop_s``.
-
-        The certificate is shown in the contexts of ``also`` too.
-        """
+        """Serve an application. Connections of which nothing is read for ``unread_s`` end; a stop takes ``stop_s``."""
         config = uvicorn.Config(
             app,
             http=connections,
@@ -411,17 +371,11 @@ class BoundedServer(uvicorn.Server):
             # Callers are known by their tokens; an address that the caller itself may write is not worth a layer.
             proxy_headers=False,
         )
-        if certificate is not None:
-            config.ssl_certfile, config.ssl_keyfile = certificate.chain, certificate.key
-            if certificate.client_ca is not None:
-                config.ssl_ca_certs, config.ssl_cert_reqs = str(certificate.client_ca), ssl.CERT_REQUIRED
-            self._taken = certificate.stamp()
         super().__init__(config)
         self._listening = listening
         self._unread_s = unread_s
         self._connections = connections
-        self._certificate = certificate
-        self._also = also
+        self._tls = tls
         self._background = Background()
         self._handshakes: dict[asyncio.Task[None], None] = {}
 
@@ -432,8 +386,6 @@ class BoundedServer(uvicorn.Server):
             listener.listen(self.config.backlog)
             listener.setblocking(False)
             self._background.begin("connections", partial(self._accept, listener))
-        if self._certificate is not None:
-            self._background.begin("certificate", partial(self._keep, self._certificate))
         if self.started:
             self._listening()
 
@@ -477,19 +429,8 @@ class BoundedServer(uvicorn.Server):
         made = partial(
             self._connections, config=self.config, server_state=self.server_state, app_state=self.lifespan.state
         )
-        limit_s = HANDSHAKE_S if self.config.ssl else None
+        limit_s = HANDSHAKE_S if self._tls else None
         with contextlib.suppress(OSError):
             await asyncio.get_running_loop().connect_accepted_socket(
-                made, accepted, ssl=self.config.ssl, ssl_handshake_timeout=limit_s
+                made, accepted, ssl=self._tls, ssl_handshake_timeout=limit_s
             )
-
-    async def _keep(self, certificate: Certificate) -> None:
-        while True:
-            await asyncio.sleep(CERTIFICATE_LOOK_S)
-            try:
-                found = certificate.stamp()
-                if found != self._taken:
-                    self._taken = found
-                    certificate.load(*filter(None, (self.config.ssl, *self._also)))
-            except (OSError, ValueError) as error:
-                log.warning("the certificate in %s cannot be used, the last one is shown: %s", certificate.chain, error)

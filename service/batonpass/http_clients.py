@@ -11,15 +11,17 @@ import logging
 import os
 import re
 import ssl
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from ipaddress import ip_address, ip_network
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 from urllib.request import getproxies, proxy_bypass
 
 import httpx2 as httpx
 
+log = logging.getLogger("batonpass.tls")
 LOG: Final = logging.getLogger("httpx2")
 PORT_MAX: Final = 65_535
 SCHEMES: Final = frozenset({"http", "https", "socks5", "socks5h"})
@@ -89,24 +91,68 @@ def _check_files(*files: str | os.PathLike[str] | None) -> None:
             raise OSError(errno.EINVAL, "it is not a file", str(file))
 
 
+class RenewedContext(ssl.SSLContext):
+    """A context of TLS that takes what its files hold again, before a connection, once one of them was replaced.
+
+    Certificates last for days, and processes longer. What cannot be used leaves the last in place. Authorities are only
+    added: one that is taken out of its file is trusted until the process ends.
+    """
+
+    _files: Sequence[Path]
+    _take: Callable[[ssl.SSLContext], None]
+    _taken: Sequence[tuple[int, int] | None]
+    _alone: threading.Lock
+
+    def keep(self, files: Sequence[Path], take: Callable[[ssl.SSLContext], None]) -> None:
+        """Have a context take what is in the files by ``take``, now and whenever they were replaced."""
+        self._files, self._take, self._taken, self._alone = files, take, _stamps(files), threading.Lock()
+        take(self)
+
+    def wrap_bio(self, *given: Any, **named: Any) -> ssl.SSLObject:
+        # What every library calls for a new connection: some in the event loop, others in a thread.
+        with self._alone:
+            if (found := _stamps(self._files)) != self._taken:
+                self._taken = found
+                try:
+                    self._take(ssl.SSLContext(self.protocol))  # A key of another certificate would spoil this one.
+                    self._take(self)
+                except (OSError, ValueError) as error:
+                    log.warning("%s cannot be used, the last is kept: %s", ", ".join(map(str, self._files)), error)
+            return super().wrap_bio(*given, **named)
+
+
+def _stamps(files: Sequence[Path]) -> Sequence[tuple[int, int] | None]:
+    """Return what differs once one of the files was replaced; None for one that is not there."""
+    found: list[tuple[int, int] | None] = []
+    for file in files:
+        try:
+            at = file.stat()
+        except OSError:
+            found.append(None)
+        else:
+            found.append((at.st_ino, at.st_mtime_ns))
+    return found
+
+
 def tls_context(
     ca_file: str | os.PathLike[str] | None = None,
     cert_file: str | os.PathLike[str] | None = None,
     key_file: str | os.PathLike[str] | None = None,
     key_password: str | None = None,
+    *,
+    of_server: bool = False,
 ) -> ssl.SSLContext:
     """Return a context that trusts the authorities of ``ca_file`` (this machine's own without one).
 
     With ``cert_file`` this side shows that certificate. ``key_file`` has its key, if that is in another file, and
-    ``key_password`` decrypts the key, if it is encrypted.
+    ``key_password`` decrypts the key, if it is encrypted. Files that are replaced count from the next connection on. A
+    server wants clients to show a certificate of these authorities; without ``ca_file``, none.
 
     Raises:
         OSError: when a file cannot be read, or is none: a pipe would be waited for without an end.
         ssl.SSLError: when one does not hold what it should, or the password is wrong.
         ValueError: when the key is encrypted and there is no password.
     """
-    _check_files(ca_file, cert_file, key_file)
-    context = ssl.create_default_context(cafile=ca_file)
 
     def password() -> str:
         # Without this the library would ask for a password at the terminal.
@@ -114,8 +160,19 @@ def tls_context(
             raise ValueError(f"the key in {key_file or cert_file} is encrypted, and there is no password for it")
         return key_password
 
-    if cert_file is not None:
-        context.load_cert_chain(cert_file, key_file, password)
+    def take(context: ssl.SSLContext) -> None:
+        _check_files(ca_file, cert_file, key_file)
+        if ca_file is not None:
+            context.load_verify_locations(ca_file)
+        if cert_file is not None:
+            context.load_cert_chain(cert_file, key_file, password)
+
+    _check_files(ca_file)
+    context = ssl.create_default_context(*([ssl.Purpose.CLIENT_AUTH] if of_server else []), cafile=ca_file)
+    if ca_file is not None:
+        context.verify_mode = ssl.CERT_REQUIRED
+    context.__class__ = RenewedContext
+    cast("RenewedContext", context).keep([Path(one) for one in (ca_file, cert_file, key_file) if one is not None], take)
     return context
 
 

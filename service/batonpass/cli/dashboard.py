@@ -2,6 +2,7 @@
 
 import json
 import re
+import ssl
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,10 +11,10 @@ import typer
 from batonpass.cli.client_context import Folder, check_token, failing_well, find, trusted
 from batonpass.cli.exits import Exit, Failure
 from batonpass.cli.listening import bound, end_in_order, require_room
-from batonpass.connections import Certificate
 from batonpass.dashboard.config import DEFAULT_HOST, DEFAULT_PORT, Config
 from batonpass.dashboard.serve import CONNECTIONS_MAX
 from batonpass.dashboard.serve import serve as run_server
+from batonpass.http_clients import tls_context
 from batonpass.terminal import say
 
 ENV = "BATONPASS_DASHBOARD_"
@@ -84,7 +85,7 @@ def dashboard(
         # A token is never taken from the folder of an `up`: that token is an admin's, and a page is open to all.
         url, _ = find(server, "none", folder)
         check_token(token or "")
-        certificate = _certificate(tls_cert, tls_key)
+        tls = _tls(tls_cert, tls_key)
         authorities = trusted()
         hosts, logs = _names(allowed_hosts), _log_url(log_url)
         require_room(CONNECTIONS_MAX)
@@ -93,7 +94,7 @@ def dashboard(
             url,
             token=token or None,
             trusted=authorities,
-            is_secure=behind_tls or certificate is not None,
+            is_secure=behind_tls or tls is not None,
             root_path=f"/{root_path.strip('/')}" if root_path.strip("/") else "",
             allowed_hosts=hosts,
             log_url=logs,
@@ -101,7 +102,7 @@ def dashboard(
         )
         end_in_order()
         try:
-            run_server(config, listeners, certificate=certificate, listening=lambda at: _say(at, url, as_json=as_json))
+            run_server(config, listeners, tls=tls, listening=lambda at: _say(at, url, as_json=as_json))
         except KeyboardInterrupt:
             return
 
@@ -128,18 +129,14 @@ def _log_url(given: str) -> str:
     return given
 
 
-def _certificate(cert: Path | None, key: Path | None) -> Certificate | None:
+def _tls(cert: Path | None, key: Path | None) -> ssl.SSLContext | None:
     if (cert is None) != (key is None):
         raise Failure(Exit.BAD_INPUT, "--tls-cert and --tls-key go together.", todo="Give both, or none.")
-    if cert is None:
-        return None
-    certificate = Certificate(cert, key)
     try:
-        certificate.load()
+        return None if cert is None else tls_context(cert_file=cert, key_file=key, of_server=True)
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
         raise Failure(Exit.BAD_INPUT, f"the certificate or its key cannot be used: {why}.") from None
-    return certificate
 
 
 def _say(at: str, url: str, *, as_json: bool) -> None:

@@ -2,10 +2,11 @@
 
 import asyncio
 import socket
+import ssl
 from collections.abc import Callable
 from typing import Final
 
-from batonpass.connections import BoundedServer, Certificate, ConnectionLimits, bounded
+from batonpass.connections import BoundedServer, ConnectionLimits, bounded
 from batonpass.dashboard.app import make_app
 from batonpass.dashboard.config import Config
 from batonpass.dashboard.request_context import Dashboard
@@ -19,10 +20,10 @@ STOP_S: Final = 3
 class _Server(BoundedServer):
     """A server that ends the streams of open pages when it is told to stop, instead of waiting for them."""
 
-    def __init__(self, config: Config, certificate: Certificate | None, listening: Callable[[], None]) -> None:
+    def __init__(self, config: Config, tls: ssl.SSLContext | None, listening: Callable[[], None]) -> None:
         app = make_app(config)
         limits = ConnectionLimits(open=room_for(CONNECTIONS_MAX))
-        super().__init__(app, bounded(limits), listening, stop_s=STOP_S, certificate=certificate)
+        super().__init__(app, bounded(limits), listening, stop_s=STOP_S, tls=tls)
         self._dashboard: Dashboard = app.state.dashboard
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -36,14 +37,14 @@ def serve(
     listeners: list[socket.socket],
     *,
     listening: Callable[[str], None],
-    certificate: Certificate | None = None,
+    tls: ssl.SSLContext | None = None,
 ) -> None:
     """Serve on sockets that are bound, until interrupted; ``listening`` is called with the base URL of the first.
 
     Raises:
-        OSError: when a file of the certificate cannot be read, or too few files may be open.
+        OSError: when too few files may be open.
     """
     log_to_stderr("WARNING", "%(levelname)s %(message)s")
-    base = url_of(listeners[0], is_tls=certificate is not None) + config.root_path
-    server = _Server(config, certificate, lambda: listening(base))
+    base = url_of(listeners[0], is_tls=tls is not None) + config.root_path
+    server = _Server(config, tls, lambda: listening(base))
     asyncio.run(server.serve(sockets=listeners))
