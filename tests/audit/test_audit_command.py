@@ -102,7 +102,7 @@ def test_a_database_that_is_not_there_is_said_without_its_password(monkeypatch: 
     assert (code, "could not be read" in err, "hush" in err) == (3, True, False)
     monkeypatch.delenv("BATONPASS_DATABASE_URL", raising=False)
     # Else it would be the database of whoever has `make run` open meanwhile.
-    monkeypatch.setattr("batonpass.cli.audit.running_here", list)
+    monkeypatch.setattr("batonpass.cli.client_context.running_here", list)
     code, _, err = audit("--day", str(DAY))
     assert (code, "BATONPASS_DATABASE_URL" in err) == (2, True)
 

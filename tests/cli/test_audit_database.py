@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from batonpass.cli import audit
+from batonpass.cli import audit, client_context
 from batonpass.cli.exits import Exit, Failure
 from batonpass.cli.folder import Running, UpFolder
 
@@ -14,7 +14,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Running]:
     """The `up`s that run on this machine, as the audit sees them; none is named by the environment."""
     running: list[Running] = []
     monkeypatch.delenv("BATONPASS_DATABASE_URL", raising=False)
-    monkeypatch.setattr(audit, "running_here", lambda: running)
+    monkeypatch.delenv("BATONPASS_DATA", raising=False)
+    monkeypatch.setattr(client_context, "running_here", lambda: running)
     return running
 
 
@@ -39,3 +40,17 @@ def test_without_exactly_one_running_up_a_database_has_to_be_named(here: list[Ru
                 audit._url(None)
             assert caught.value.code is Exit.BAD_INPUT
         here.append(started(tmp_path / str(number), "postgresql://here/one"))
+
+
+def test_a_folder_that_is_named_counts_and_no_other_up(
+    here: list[Running], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here += [started(tmp_path / "one", "postgresql://here/one"), started(tmp_path / "two", "postgresql://here/two")]
+    monkeypatch.setattr(
+        UpFolder, "running", lambda folder: next((one for one in here if one.folder == folder.path), None)
+    )
+    monkeypatch.setenv("BATONPASS_DATA", str(tmp_path / "two"))
+    assert audit._url(None) == "postgresql://here/two"
+    del here[1]
+    with pytest.raises(Failure, match=f"no `batonpass up` runs on {tmp_path}/two"):
+        audit._url(None)

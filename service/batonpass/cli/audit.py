@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from batonpass.cli.client_context import failing_well
+from batonpass.cli.client_context import failing_well, running_on
 from batonpass.cli.exits import Exit, Failure
-from batonpass.cli.folder import UpFolder, running_here
+from batonpass.cli.folder import UpFolder
 from batonpass.cli.spans import day_named
 from batonpass.database_url import DatabaseUrl
 from batonpass.variables import variable
@@ -155,8 +155,8 @@ def _url(given: str | None) -> str:
         raise Failure(
             Exit.BAD_INPUT,
             "no database is named.",
-            todo="Set BATONPASS_DATABASE_URL (postgresql://user:password@host:port/database), give --database-url, or run"
-            " exactly one `batonpass up` on this machine.",
+            todo="Set BATONPASS_DATABASE_URL (postgresql://user:password@host:port/database), give --database-url, or name in"
+            " BATONPASS_DATA the folder of a `batonpass up` that runs here.",
         )
     try:
         read = DatabaseUrl.read(url)
@@ -169,8 +169,8 @@ def _url(given: str | None) -> str:
 
 
 def _of_up() -> str:
-    """Return the database of the `up` that runs on this machine, if there is exactly one."""
-    found = running_here()
+    """Return the database of the `up` that is named, or runs on this machine, if there is exactly one."""
+    found = running_on()
     folder = UpFolder(found[0].folder) if len(found) == 1 else None
     return "" if folder is None else folder.kept(folder.database_file) or ""
 

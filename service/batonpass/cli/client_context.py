@@ -307,8 +307,6 @@ def find(url: str | None, token: str | None, folder: Path | None) -> tuple[str, 
         Failure: when several run and none is named, when the named one does not run, when what is named is no URL, or
             when there is a token and no coordinator that it is for.
     """
-    data = variable("BATONPASS_DATA")
-    folder = folder or (Path(data) if data else None)
     url = url or variable("BATONPASS_URL")
     token = (token or "").strip() or variable("BATONPASS_TOKEN")
     if token:
@@ -317,7 +315,7 @@ def find(url: str | None, token: str | None, folder: Path | None) -> tuple[str, 
         _check_urls(url)
     if url and token:
         return url, token
-    here = _named(folder) if folder else running_here()
+    here = running_on(folder)
     if url:
         fitting = [one for one in here if [one.url] == urls_in(url)]
         return url, _token_of(fitting[0]) if fitting else None
@@ -362,7 +360,16 @@ def _check_urls(text: str) -> None:
         raise Failure(Exit.BAD_INPUT, f"{error}.") from None
 
 
-def _named(folder: Path) -> list[Running]:
+def running_on(folder: Path | None = None) -> list[Running]:
+    """Return the `up` on a folder, or on that of BATONPASS_DATA; if neither is named, all that commands find here.
+
+    Raises:
+        Failure: when none runs on the named one.
+    """
+    data = variable("BATONPASS_DATA")
+    folder = folder or (Path(data) if data else None)
+    if folder is None:
+        return running_here()
     found = UpFolder(folder).running()
     if found is None or not found.url:
         raise Failure(
