@@ -16,7 +16,7 @@ from batonpass.core.state.ids import GroupId
 from batonpass.core.state.records import ProbeScheduled
 from batonpass.postgres import fleet
 from batonpass.postgres.fleet import Fleet, Registration, rank
-from batonpass.postgres.leases import LONGEST_MS, Leases
+from batonpass.postgres.leases import LONGEST_MS, Leases, Reading
 from batonpass.postgres.record_log import PostgresRecordLog
 from batonpass.postgres.tables import ms_of
 from batonpass.runtime.ports import Commit, NotOwner, StoreUnavailable, Superseded
@@ -497,6 +497,40 @@ async def test_groups_that_nobody_owns_are_made_known(start: Start) -> None:
     await until(lambda: changes == 2)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_nobody_waits_for_whoever_writes_the_clock_down(start: Start) -> None:
+    """On a slow disk the row is locked for as long as a commit takes: leases would wait for one another."""
+    alone = start("alone")
+    await alone.fleet.start()
+    async with alone.engine.execution_options(isolation_level="READ COMMITTED").begin() as holder:
+        await holder.execute(text("select from clock for update"))
+        alone.now_ms += 3_000
+        async with asyncio.timeout(3):
+            assert await alone.leases.renew(alone.fleet.id) is not None
+
+
+async def test_a_database_that_is_too_slow_for_the_lease_is_said_to_be(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone, takes_ms, noted = start("alone"), 0, list[str]()
+    renew = alone.leases.renew
+
+    async def slow(identity: str, **more: bool) -> Reading | None:
+        reading = await renew(identity, **more)
+        alone.now_ms += takes_ms
+        return reading and Reading(int(alone.now_ms))
+
+    monkeypatch.setattr(alone.leases, "renew", slow)
+    alone.fleet.noted = lambda event, more: noted.append(f"{event}: {more.get('reason')}")
+    await alone.fleet.start()
+    for each_ms, is_too_slow in ((1_000, False), (2_500, True), (10, False)):
+        takes_ms = each_ms
+        for _ in range(2):
+            pause_ms = await alone.fleet.renew_and_look()
+            alone.now_ms += pause_ms
+        assert ("take so long that the lease ends" in alone.fleet.trouble) is is_too_slow
+    assert [one for one in noted if one.startswith("lease-not-renewed: its answers take so long that the lease ends")]
 
 
 @asynccontextmanager

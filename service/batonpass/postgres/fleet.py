@@ -257,7 +257,12 @@ class Fleet(Ownership):
             off = f"{self.clock.uncertain_ms():.0f} ms, which is more than {UNCERTAIN_MAX_MS:.0f}"
             self._in_trouble(f"its answers take so long that its clock is known to within {off}")
             return
-        self.trouble = ""
+        if sent_ms < self._valid_until < self._boot_ms():
+            self._in_trouble(
+                "its answers take so long that the lease ends meanwhile (BATONPASS_LEASE_MS is too short for it)"
+            )
+        else:
+            self.trouble = ""
         # From before the request was sent: the database began to count later.
         self._valid_until = sent_ms + self._registration.lease_ms * (1 - MARGIN)
         self._steady_since = min(self._steady_since, sent_ms)

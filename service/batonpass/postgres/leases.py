@@ -7,7 +7,7 @@ Only groups whose owner has no row may be taken over.
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
@@ -24,10 +24,18 @@ _REGISTER: Final = text(
 )
 # With each renewal the clock's reading is kept. What a coordinator that starts reads should be soon after that.
 _IS_APART: Final = "(:is_first and excluded.read_at > clock.read_at + :apart_ms * interval '1 millisecond')"
-_RENEW: Final = text(
-    "with renewed as (update coordinators set expires_at = clock_timestamp() + :lease_ms * interval '1 millisecond'"  # noqa: S608 - constants
+_RENEWED: Final = (
+    "with renewed as (update coordinators set expires_at = clock_timestamp() + :lease_ms * interval '1 millisecond'"
     " where id = :id returning clock_timestamp() as at)"
-    " insert into clock (one, read_at) select true, at from renewed on conflict (one) do update set"
+)
+# Whoever is writing the reading down keeps the row until the disk has it. Others have the same to write, and go on.
+_RENEW: Final = text(
+    f"{_RENEWED}, free as (select one from clock for no key update skip locked),"  # noqa: S608 - constants
+    " noted as (update clock set read_at = at from renewed, free where clock.one = free.one)"
+    f" select {ms_of('at')} from renewed"
+)
+_RENEW_AND_TELL: Final = text(
+    f"{_RENEWED} insert into clock (one, read_at) select true, at from renewed on conflict (one) do update set"  # noqa: S608 - constants
     f" moved_at = case when :has_moved or {_IS_APART} then excluded.read_at else clock.moved_at end,"
     f" moved_from = case when {_IS_APART} then clock.read_at when :has_moved then null else clock.moved_from end,"
     f" read_at = excluded.read_at returning {ms_of('read_at')}, {ms_of('moved_at')}, {ms_of('moved_from')}"
@@ -110,8 +118,12 @@ class Leases:
 
         An expired lease can be renewed until another coordinator removes its row.
         """
-        of = {"id": identity, "lease_ms": self._lease_ms, "apart_ms": 2 * self._lease_ms}
-        rows = await fetch_rows(self._engine, _RENEW, **of, is_first=is_first, has_moved=has_moved)
+        of: dict[str, Any] = {"id": identity, "lease_ms": self._lease_ms}
+        statement = _RENEW
+        if is_first or has_moved:
+            statement = _RENEW_AND_TELL
+            of |= {"apart_ms": 2 * self._lease_ms, "is_first": is_first, "has_moved": has_moved}
+        rows = await fetch_rows(self._engine, statement, **of)
         return Reading(*rows[0]) if rows else None
 
     async def remove_expired(self, identity: str) -> int:
