@@ -22,8 +22,10 @@ DECLARATION = {
 
 
 async def declare(coordinator: CoordinatorProcess) -> None:
-    """Declare the group."""
-    declared = await coordinator.call("PUT", f"/v1/groups/{GROUP}", DECLARATION)
+    """Declare the group; a coordinator that has just come may be taking its share of the groups at that moment."""
+    async with asyncio.timeout(10):
+        while (declared := await coordinator.call("PUT", f"/v1/groups/{GROUP}", DECLARATION)).status_code == 503:
+            await asyncio.sleep(0.1)
     assert declared.status_code == 201, declared.text
 
 
