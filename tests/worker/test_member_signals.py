@@ -80,6 +80,25 @@ def test_sigterm_ends_a_worker_that_waits_for_its_join(
         assert ["waiting", *process.stdout.read().splitlines()][-1] == last_word
 
 
+@pytest.mark.parametrize(("how", "code"), [("block", 128 + signal.SIGHUP), ("run", 0), ("threads-run", 0)])
+def test_the_end_of_its_terminal_ends_a_worker_in_order(nowhere: str, how: str, code: int) -> None:
+    with running(sys.executable, "-m", "tests.worker.joining", nowhere, how) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "waiting\n"
+        process.send_signal(signal.SIGHUP)
+        assert process.wait(20) == code
+
+
+def test_a_worker_under_nohup_outlives_its_terminal(nowhere: str) -> None:
+    """And a handler of the application is left alone, as with the other signals."""
+    with running("nohup", sys.executable, "-m", "tests.worker.joining", nowhere, "run") as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "waiting\n"
+        process.send_signal(signal.SIGHUP)
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(1)
+
+
 @pytest.fixture
 def heard() -> Iterator[list[int]]:
     """The signals that a handler of the application has heard."""

@@ -7,7 +7,6 @@ are carried out in order.
 
 import asyncio
 import logging
-import signal
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -39,7 +38,7 @@ from batonpass.worker.protocol import (
     Stop,
     StopForGood,
 )
-from batonpass.worker.signals import ended_by_signals, handled
+from batonpass.worker.signals import ended_by_signals, ends, handled
 from batonpass.worker.task_runner import TaskRunner, Terms
 from batonpass.worker.tasks import Callbacks, Driver, Task
 
@@ -199,7 +198,7 @@ class Member:
         loop = asyncio.get_running_loop()
         meanings = {
             number: partial(loop.call_soon_threadsafe, self._signalled, asked, how or self.options.exit)
-            for number, how in ((signal.SIGTERM, on_sigterm), (signal.SIGINT, on_sigint))
+            for number, how in ends(on_sigterm, on_sigint).items()
         }
         with handled(meanings):
             asking = asyncio.ensure_future(asked.get())

@@ -6,10 +6,23 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
+from typing import TypeVar
 
 log = logging.getLogger("batonpass.worker")
 
-ENDS = (signal.SIGTERM, signal.SIGINT)
+T = TypeVar("T")
+
+
+def ends(on_sigterm: T, on_sigint: T) -> dict[signal.Signals, T]:
+    """Return the signals that ask a process to end, with what each means.
+
+    The end of its terminal means what SIGTERM does, unless something handles it, or ``nohup`` has it ignored.
+    """
+    meanings = {signal.SIGTERM: on_sigterm, signal.SIGINT: on_sigint}
+    hangup: signal.Signals | None = getattr(signal, "SIGHUP", None)
+    if hangup is not None and signal.getsignal(hangup) is signal.SIG_DFL:
+        meanings[hangup] = on_sigterm
+    return meanings
 
 
 @contextmanager
@@ -34,7 +47,7 @@ def handled(handlers: Mapping[signal.Signals, Callable[[], object]]) -> Iterator
 
 @contextmanager
 def ended_by_signals(wake: Callable[[], object]) -> Iterator[list[signal.Signals]]:
-    """Let SIGTERM and SIGINT end this block, and after it the process, unless they have a handler already.
+    """Let the signals that ask for it end this block, and after it the process, unless they have a handler already.
 
     Gives a list of the signals that came; ``wake`` is called at each, and the block has to end then. Without a handler
     the system would end the process by itself, but not process 1 of a container, where the kernel drops such a signal.
@@ -49,7 +62,7 @@ def ended_by_signals(wake: Callable[[], object]) -> Iterator[list[signal.Signals
         wake()
 
     is_main = threading.current_thread() is threading.main_thread()
-    free = [number for number in ENDS if is_main and signal.getsignal(number) is signal.SIG_DFL]
+    free = [number for number in ends(None, None) if is_main and signal.getsignal(number) is signal.SIG_DFL]
     with handled({number: partial(note, number) for number in free}):
         yield came
     if came:

@@ -10,7 +10,6 @@ import concurrent.futures
 import functools
 import logging
 import queue
-import signal
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
@@ -32,7 +31,7 @@ from batonpass.worker.protocol import (
     Role,
     Status,
 )
-from batonpass.worker.signals import ended_by_signals, handled
+from batonpass.worker.signals import ended_by_signals, ends, handled
 from batonpass.worker.tasks import Callbacks, Driver, Revocation, Task
 
 log = logging.getLogger("batonpass.worker")
@@ -267,7 +266,7 @@ class ThreadedMember:
         asked: queue.SimpleQueue[Exit | None] = queue.SimpleQueue()
         meanings = {
             number: functools.partial(self._signalled, asked, how or self._member.options.exit)
-            for number, how in ((signal.SIGTERM, on_sigterm), (signal.SIGINT, on_sigint))
+            for number, how in ends(on_sigterm, on_sigint).items()
         }
         with handled(meanings):
             ended = self._started.start_task_soon(self._member.ended)
