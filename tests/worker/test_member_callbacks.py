@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import pytest
 from tests.waiting import until
+from tests.worker.odd_errors import Frozen, Wordless
 from tests.worker.recording import END, Ownership, Recorder, Scene, on_virtual_time
 
 from batonpass.worker import Member, Offsets, Problem, Progress, Revocation, Role, Task
@@ -179,6 +180,40 @@ async def test_an_active_that_raises_is_reported_as_failed_and_tried_again() -> 
             assert member.holdings["0_0"].detail == "ConnectionError: the database is away"
             await scene.rest()
             assert asyncio.get_running_loop().time() >= 8
+            assert scene.ownership.tokens == {"0_0": [1]}
+
+
+def noted(error: Exception, cause: Exception | None) -> Exception:
+    """Return an error as the runtime on Kafka passes it on."""
+    error.__cause__ = cause
+    error.add_note("in orders-0 at offset 7, no key")
+    return error
+
+
+_OF_ITSELF = ValueError("no customer")
+
+
+@on_virtual_time
+@pytest.mark.parametrize(
+    "error",
+    [
+        Wordless("no customer"),
+        Frozen(1),
+        noted(ValueError("no customer"), cause=Frozen(1)),
+        noted(_OF_ITSELF, cause=_OF_ITSELF),  # raise error from error
+    ],
+    ids=["no words", "frozen", "of a frozen one", "of itself"],
+)
+async def test_whatever_error_a_task_fails_with_it_is_reported_and_tried_again(error: Exception) -> None:
+    async with LocalCoordinator() as coordinator:
+        scene = Scene(coordinator)
+        await scene.declare(partitions=1)
+        worker = Failing("a", scene.ownership)
+        worker.failures, worker.error = 1, error
+        async with scene.member(worker, retry_failed_ms=4_000) as member:
+            await until(lambda: member.holdings and member.holdings["0_0"].stage == "failed")
+            assert type(error).__name__ in member.holdings["0_0"].detail
+            await scene.rest()
             assert scene.ownership.tokens == {"0_0": [1]}
 
 

@@ -15,6 +15,7 @@ from typing import Any
 from batonpass.background import is_failure
 from batonpass.worker.protocol import Offsets, Role, Stop
 from batonpass.worker.protocol.types import checked_offsets
+from batonpass.worker.raised import words_of
 from batonpass.worker.tasks import Callbacks, Driver, Revocation, Task
 
 log = logging.getLogger("batonpass.worker")
@@ -37,11 +38,14 @@ class Terms:
 def _in_their_code(error: BaseException) -> BaseException:
     """Return an error that says where it comes from without the frames of this package that lead there."""
     each: BaseException | None = error if hasattr(error, "__notes__") else None
-    while each is not None:
+    # `raise error from error` makes an error its own cause.
+    seen = list[BaseException]()
+    while each is not None and not any(each is one for one in seen):
+        seen.append(each)
         frame = each.__traceback__
         while frame is not None and str(frame.tb_frame.f_globals.get("__name__")).startswith("batonpass."):
             frame = frame.tb_next
-        each.__traceback__ = frame
+        each.with_traceback(frame)
         each = each.__cause__
     return error
 
@@ -144,7 +148,7 @@ class TaskRunner:
             except BaseException as error:
                 if not is_failure(error):
                     raise
-                said = "; ".join((f"{type(error).__name__}: {error}", *getattr(error, "__notes__", ())))
+                said = "; ".join((f"{type(error).__name__}: {words_of(error)}", *getattr(error, "__notes__", ())))
                 log.exception("%r failed: %s", task, said, exc_info=_in_their_code(error))
                 if task.stopping:
                     return

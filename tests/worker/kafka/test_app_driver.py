@@ -4,6 +4,7 @@ import asyncio
 from typing import Any, cast
 
 import pytest
+from tests.worker.odd_errors import Frozen, Wordless
 
 from batonpass.worker.kafka import (
     BYTES,
@@ -213,6 +214,22 @@ async def test_a_topic_of_another_job_is_none_to_write_or_to_read() -> None:
     with pytest.raises(TypeError, match=r"what app\.topic returned, and not 'orders'"):
         await test.send(text, 1, key="a", timestamp_ms=1)
     assert test.records(orders) == []
+
+
+@pytest.mark.parametrize("error", [Wordless("no customer"), Frozen(1)], ids=["no words", "frozen"])
+async def test_whatever_a_function_raises_its_record_is_put_aside(error: Exception) -> None:
+    job = App("strict", options=ActiveOptions(on_error="dead-letter", dead_letter_topic="dead"))
+    source, dead = job.topic("source", key=TEXT, value=INT), job.topic("dead", key=TEXT, value=INT)
+
+    @job.process(source)
+    async def process(_record: Record[str, int], _context: Context) -> None:
+        raise error
+
+    test = job.test()
+    await test.send(source, 1, key="a", timestamp_ms=1)
+    (letter,) = test.records(dead)
+    assert letter.value == 1
+    assert error.__notes__ == ["in source-0 at offset 0, key b'a'"]
 
 
 async def test_no_record_is_passed_over_for_what_is_not_its_fault() -> None:

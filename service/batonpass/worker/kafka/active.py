@@ -44,6 +44,7 @@ from batonpass.worker.kafka.transaction import BatchRefused, Context, RecordTooL
 from batonpass.worker.kafka.wall_clock import WallClock
 from batonpass.worker.measured_load import BusyTime, LoadMeter
 from batonpass.worker.protocol import Offsets
+from batonpass.worker.raised import add_note
 from batonpass.worker.tasks import Task
 
 log = logging.getLogger("batonpass.worker.kafka")
@@ -615,7 +616,7 @@ class Active:
             await self._part.process(record, context)
         except Exception as error:
             clients.producer.raise_if_dead(error)
-            error.add_note(where(record))
+            add_note(error, where(record))
             if self._state.has_failed or context.calls_for_time or not is_of_the_record(error):
                 raise
             choice = self._options.what_becomes_of(record, error)

@@ -36,6 +36,7 @@ from batonpass.worker.kafka.typed import (
     pairs_of,
 )
 from batonpass.worker.kafka.wall_clock import WallClock
+from batonpass.worker.raised import add_note
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -149,7 +150,7 @@ class MemoryTask:
         try:
             await self._part.process(raw, context)
         except Exception as error:
-            error.add_note(where(raw))
+            add_note(error, where(raw))
             is_its_own = is_of_the_record(error) and not context.calls_for_time
             choice = self._options.what_becomes_of(raw, error) if is_its_own else "retry"
             if choice == "retry":

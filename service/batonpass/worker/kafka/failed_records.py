@@ -6,6 +6,7 @@ from aiokafka import ConsumerRecord
 from aiokafka.errors import KafkaError
 
 from batonpass.worker.kafka.stores import StoreFailed
+from batonpass.worker.raised import words_of
 
 MESSAGE_CHARS_MAX = 1_000
 
@@ -27,7 +28,7 @@ def where(record: ConsumerRecord) -> str:
 
 def cause(error: Exception) -> str:
     """Return an error in one line."""
-    return f"{type(error).__name__}: {error}"[:MESSAGE_CHARS_MAX]
+    return f"{type(error).__name__}: {words_of(error)}"[:MESSAGE_CHARS_MAX]
 
 
 def headers(record: ConsumerRecord, error: Exception) -> Sequence[tuple[str, bytes]]:
@@ -42,7 +43,7 @@ def headers(record: ConsumerRecord, error: Exception) -> Sequence[tuple[str, byt
         "offset": str(record.offset),
         "timestamp": str(record.timestamp),
         "exception": f"{type(error).__module__}.{type(error).__qualname__}",
-        "message": str(error)[:MESSAGE_CHARS_MAX],
+        "message": words_of(error)[:MESSAGE_CHARS_MAX],
     }
     return (
         *record.headers,

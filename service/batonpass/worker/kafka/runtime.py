@@ -22,6 +22,7 @@ from batonpass.worker.kafka.stores import OpenStore, ReadableStore, RocksStore, 
 from batonpass.worker.kafka.subtopology import Subtopology, check_job
 from batonpass.worker.kafka.topics import ChangelogRefused, MissingPartition
 from batonpass.worker.protocol import Offsets, Progress, Role
+from batonpass.worker.raised import words_of
 from batonpass.worker.tasks import Callbacks, Revocation, Task
 
 log = logging.getLogger("batonpass.worker.kafka")
@@ -150,7 +151,7 @@ class KafkaRuntime(Callbacks):
             await self._follow(task)
         except Exception as error:
             # Whatever it has reported before, it is not ready now.
-            task.progress(Progress(detail=str(error)))
+            task.progress(Progress(detail=words_of(error)))
             raise
 
     async def _follow(self, task: Task) -> None:

@@ -20,6 +20,7 @@ from batonpass.worker.kafka.metadata import adopt
 from batonpass.worker.kafka.stores import StoreInTransaction, TaskState
 from batonpass.worker.kafka.topics import MissingPartition, look_up
 from batonpass.worker.kafka.typed import Headers, KeyValueStore, Table, Topic, pairs_of
+from batonpass.worker.raised import add_note
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -240,7 +241,7 @@ class Context:
         try:
             yield
         except Exception as error:
-            error.add_note(what)
+            add_note(error, what)
             raise
         self.calls_for_time = False
 
