@@ -217,6 +217,39 @@ async def test_whatever_error_a_task_fails_with_it_is_reported_and_tried_again(e
             assert scene.ownership.tokens == {"0_0": [1]}
 
 
+class Ending(Recorder):
+    """A worker that ends its member from within what that ends."""
+
+    member: Member
+    end = "exit"
+    closed = 0
+
+    async def on_active(self, task: Task) -> None:
+        """Run for a minute, and end it all."""
+        task.running()
+        await asyncio.sleep(60)
+        await getattr(self.member, self.end)()
+
+    async def on_close(self) -> None:
+        """Count, and end what is at its end."""
+        await getattr(self.member, self.end)()
+        self.closed += 1
+
+
+@on_virtual_time
+@pytest.mark.parametrize(("end", "reason"), [("exit", "left"), ("close", "closed")])
+async def test_a_callback_may_end_its_member(end: str, reason: str) -> None:
+    """Whoever waits for the end would wait for ever."""
+    async with LocalCoordinator() as coordinator:
+        scene = Scene(coordinator)
+        await scene.declare(partitions=2)
+        worker = Ending("a", scene.ownership)
+        worker.end = end
+        async with scene.member(worker) as worker.member:
+            assert await asyncio.wait_for(worker.member.ended(), timeout=70) == reason
+        assert worker.closed == 1
+
+
 class Saying(Recorder):
     """A worker whose tasks cannot run, and say so in words of any kind."""
 

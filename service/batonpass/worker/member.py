@@ -115,6 +115,8 @@ class Member:
         # Why the member has ended; None before that.
         self._end: str | None = None
         self._is_closed = False
+        self._exiting: asyncio.Task[None] | None = None
+        self._closing: asyncio.Task[None] | None = None
         self._hurried = asyncio.Event()
         self._signals = 0
         self._disk_keeping: asyncio.Task[None] | None = None
@@ -230,10 +232,19 @@ class Member:
         return self._end
 
     async def exit(self, how: Exit | None = None) -> None:
-        """Stop every task in good order, tell the coordinator, and close. Only the first call does anything."""
+        """Stop every task in good order, tell the coordinator, and close. Only the first call does anything.
+
+        This goes on when nobody waits for it any more. So a callback may call it, and be cancelled as the task is that
+        it works on.
+        """
         if self._is_closed:
+            await self.close()
             return
-        how = how or self.options.exit
+        if self._exiting is None:
+            self._exiting = asyncio.Task(self._exit(how or self.options.exit), name="batonpass exit")
+        await asyncio.shield(self._exiting)
+
+    async def _exit(self, how: Exit) -> None:
         try:
             if how is Exit.DRAIN and self.phase is Phase.JOINED:
                 await self._drained()
@@ -267,6 +278,12 @@ class Member:
     async def close(self) -> None:
         """Stop at once without telling the coordinator: the lease runs out by itself. `exit` is the orderly way."""
         self._is_closed = True
+        if self._closing is None:
+            self._closing = asyncio.Task(self._close(), name="batonpass close")
+        if asyncio.current_task() is not self._closing:
+            await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
         keeping = [] if self._disk_keeping is None else [self._disk_keeping]
