@@ -217,6 +217,51 @@ async def test_whatever_error_a_task_fails_with_it_is_reported_and_tried_again(e
             assert scene.ownership.tokens == {"0_0": [1]}
 
 
+class Cancelling(Recorder):
+    """A worker whose first callback ends as one that was cancelled, though nobody has asked it to stop."""
+
+    first = True
+    how = "itself"
+
+    async def on_active(self, task: Task) -> None:
+        """Be cancelled, and run the next time."""
+        first, self.first = self.first, False
+        if first and self.how == "itself":
+            task.running()
+            cast("asyncio.Task[None]", asyncio.current_task()).cancel()
+            await asyncio.sleep(1)
+        if first:
+            task.running()
+            cancelled = asyncio.get_running_loop().create_future()
+            cancelled.cancel()
+            try:
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(self.fail())
+            except* OSError:
+                await cancelled
+        await super().on_active(task)
+
+    async def fail(self) -> None:
+        """Fail a while later."""
+        await asyncio.sleep(1)
+        raise OSError("away")
+
+
+@on_virtual_time
+@pytest.mark.parametrize("how", ["itself", "after a group of tasks"])
+async def test_a_callback_that_is_cancelled_by_its_own_code_is_tried_again(how: str) -> None:
+    """It would be reported as running, and nothing of it would run."""
+    async with LocalCoordinator() as coordinator:
+        scene = Scene(coordinator)
+        await scene.declare(partitions=1)
+        worker = Cancelling("a", scene.ownership)
+        worker.how = how
+        async with scene.member(worker) as member:
+            await until(lambda: member.holdings and member.holdings["0_0"].stage == "failed")
+            await scene.rest()
+            assert scene.ownership.owners == {"0_0": "a"}
+
+
 class Ending(Recorder):
     """A worker that ends its member from within what that ends."""
 

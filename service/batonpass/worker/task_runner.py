@@ -7,7 +7,7 @@ ended. A callback that hangs leaves it unconfirmed, is logged again and again, a
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from inspect import isawaitable
 from typing import Any
@@ -136,7 +136,7 @@ class TaskRunner:
     def _start(self, task: Task) -> None:
         log.info("%r begins", task)
         self.task = task
-        self._run = asyncio.Task(self._call(task), name=f"batonpass {task.role} {task.id}")
+        self._run = asyncio.Task(self._call(task), name=f"batonpass run of {task.id}")
         # As a callback of the asyncio task: a coroutine that is cancelled before its first step never runs.
         self._run.add_done_callback(lambda _run: task.callback_returned())
 
@@ -144,10 +144,12 @@ class TaskRunner:
         """Run the callback of the task's role, again if it raises."""
         while True:
             try:
-                await self._callback(task)
+                # In a task of its own: code that cancels the task it runs in does not end the tries. So does asyncio:
+                # a `TaskGroup` whose child fails may leave its task marked as cancelled (before Python 3.13).
+                await asyncio.Task(self._callback(task), name=f"batonpass {task.role} {task.id}")
             except BaseException as error:
                 if not is_failure(error):
-                    raise
+                    return
                 said = "; ".join((f"{type(error).__name__}: {words_of(error)}", *getattr(error, "__notes__", ())))
                 log.exception("%r failed: %s", task, said, exc_info=_in_their_code(error))
                 if task.stopping:
@@ -162,14 +164,14 @@ class TaskRunner:
             if task.role is Role.ACTIVE:
                 self._turn(lambda now: self._machine.task_restoring(task.id, now_ms=now))
 
-    def _callback(self, task: Task) -> Coroutine[Any, Any, None]:
+    async def _callback(self, task: Task) -> None:
         match task.role:
             case Role.ACTIVE:
-                return self._terms.callbacks.on_active(task)
+                await self._terms.callbacks.on_active(task)
             case Role.WARMUP:
-                return self._terms.callbacks.on_warmup(task)
+                await self._terms.callbacks.on_warmup(task)
             case _:
-                return self._terms.callbacks.on_standby(task)
+                await self._terms.callbacks.on_standby(task)
 
     # --- ending -----------------------------------------------------------------------------------------------------
 
