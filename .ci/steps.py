@@ -51,6 +51,13 @@ CORE = Step(
     ("pytest", "-qq", "-n", "auto", "--cov", "--cov-report=term", *PURE),
     (("PYTHONHASHSEED", "1"),),
 )
+SIMULATED: Final = tuple(f"tests/{name}" for name in ("codec", "explorer", "simulate"))
+"""Tests that start no processes and wait for nothing either."""
+SIMULATOR = Step(
+    "simulator, explorer and codec, hash seed 2",
+    ("pytest", "-qq", "-n", "auto", *SIMULATED),
+    (("PYTHONHASHSEED", "2"),),
+)
 ALL_ELSE = Step(
     "all else, hash seed 2",
     (
@@ -60,7 +67,7 @@ ALL_ELSE = Step(
         "--dist",
         "loadfile",
         "--durations=20",
-        *(f"--ignore={folder}" for folder in PURE),
+        *(f"--ignore={folder}" for folder in (*PURE, *SIMULATED)),
     ),
     (("PYTHONHASHSEED", "2"),),
 )
@@ -108,7 +115,7 @@ def run(step: Step, *, beside: bool = False) -> Outcome:
 def test() -> list[Outcome]:
     """Run every test, and what is checked without tests beside them."""
     with ThreadPoolExecutor(1) as thread:
-        others = thread.submit(lambda: [run(step, beside=True) for step in (*CHECK, CORE)])
+        others = thread.submit(lambda: [run(step, beside=True) for step in (*CHECK, CORE, SIMULATOR)])
         last = run(ALL_ELSE)
         for one in others.result():
             print(f"\n--- {one.step.name}: {' '.join(one.step.command)}\n{one.output}", flush=True)
