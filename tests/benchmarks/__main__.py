@@ -78,9 +78,10 @@ def _show(lines: Iterable[str]) -> None:
 
 def _kafka(shape: Shape) -> Calls | None:
     """Return what Kafka's own class takes; None where it cannot be run, which is said."""
+    _show([f"{shape}: Kafka's own class, up to two minutes ..."])
     try:
         return time_kafka(shape)
-    except (AssertionError, subprocess.CalledProcessError) as error:
+    except (AssertionError, subprocess.SubprocessError) as error:
         _show([f"{shape}: Kafka's own class is not run: {error}"])
         return None
 

@@ -26,6 +26,7 @@ END = 1_000_000
 
 SECONDS = 10
 """How long Kafka's own class is called for each shape, at least three times: a JVM warms up."""
+PATIENCE_S = 900
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,11 +108,14 @@ def time_kafka(shape: Shape, seconds: int = SECONDS) -> Calls:
 
     Raises:
         AssertionError: when there is no Maven or Java to fetch and run it.
+        SubprocessError: when either fails, or the calls take longer than `PATIENCE_S`.
     """
     size = (shape.tasks, shape.members, shape.standbys, shape.capacity, SUBTOPOLOGIES, ZONES, seconds)
     java = [program("java"), "-XX:+UseSerialGC", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp", _libraries()]
     command = [*java, str(Path(__file__).with_name("KafkaAssignor.java"))]
-    done = subprocess.run([*command, *map(str, size)], stdout=subprocess.PIPE, text=True, check=True)
+    done = subprocess.run(
+        [*command, *map(str, size)], stdout=subprocess.PIPE, text=True, check=True, timeout=PATIENCE_S
+    )
     calls: dict[str, list[float]] = {}
     for line in done.stdout.splitlines():
         name, spent = line.split()
