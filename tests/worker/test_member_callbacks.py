@@ -295,6 +295,38 @@ async def test_a_callback_may_end_its_member(end: str, reason: str) -> None:
         assert worker.closed == 1
 
 
+class Unclosed(Recorder):
+    """A worker whose last callback does as the test says."""
+
+    hangs = True
+
+    async def on_close(self) -> None:
+        """Misbehave."""
+        if self.hangs:
+            await asyncio.Event().wait()
+        raise asyncio.CancelledError
+
+
+@on_virtual_time
+@pytest.mark.parametrize(
+    ("hangs", "said"),
+    [(True, "on_close, which has not returned after 20000 ms"), (False, "on_close raised")],
+)
+async def test_an_exit_ends_whatever_the_last_callback_does(
+    *, hangs: bool, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A process that does not end holds up a rollout, without a word."""
+    async with LocalCoordinator() as coordinator:
+        scene = Scene(coordinator)
+        await scene.declare(partitions=2)
+        worker = Unclosed("a", scene.ownership)
+        worker.hangs = hangs
+        async with asyncio.timeout(60), scene.member(worker, exit_timeout_ms=20_000) as member:
+            pass
+        assert await member.ended() == "left"
+    assert said in caplog.text
+
+
 class Saying(Recorder):
     """A worker whose tasks cannot run, and say so in words of any kind."""
 

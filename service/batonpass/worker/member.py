@@ -281,7 +281,10 @@ class Member:
         if self._closing is None:
             self._closing = asyncio.Task(self._close(), name="batonpass close")
         if asyncio.current_task() is not self._closing:
-            await asyncio.shield(self._closing)
+            limit_ms = self.options.exit_timeout_ms
+            _, late = await asyncio.wait([self._closing], timeout=limit_ms / 1_000)
+            if late:
+                log.error("closed, but for on_close, which has not returned after %s ms: it is left behind", limit_ms)
 
     async def _close(self) -> None:
         if self._timer is not None:
@@ -297,7 +300,7 @@ class Member:
         self._wake()
         try:
             await self._callbacks.on_close()
-        except Exception:
+        except (Exception, asyncio.CancelledError):
             log.exception("on_close raised")
 
     # --- what the worker says ----------------------------------------------------------------------------------------

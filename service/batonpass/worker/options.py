@@ -101,7 +101,7 @@ class Options(MemberSettings):
     How it stops: ``on_exit`` applies when the ``async with`` block ends (by default restart with an instance id, else
     leave). An `on_revoke` may take ``stop_deadline_ms``; after that the commit is given up. An `on_active` that raised
     is called again after ``retry_failed_ms``. A drain lasts ``drain_deadline_ms`` at most, and the rest of an exit
-    ``exit_timeout_ms``.
+    ``exit_timeout_ms``, with as long again for an `on_close`.
 
     What a test may want to be the same each time: its ``clock``, the ids of its runs (``new_member_id``), and the
     spread of its retries (``jitter_seed``).
