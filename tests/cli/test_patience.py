@@ -98,6 +98,9 @@ def test_a_coordinator_that_is_not_there_is_waited_for_only_with_patience(server
     assert CliRunner().invoke(app, ["groups", "--url", url]).exit_code == Exit.UNREACHABLE
     at_once_s, began = time.monotonic() - began, time.monotonic()
     assert CliRunner().invoke(app, ["groups", "--url", url, "--patience", "1.2s"]).exit_code == Exit.UNREACHABLE
+    # The time that a watch lasts begins with the first look: without one it would end in silence, as if all were well.
+    watch = ["watch", "orders", "--for", "0.3s", "--url", url, "--patience", "0.6s"]
+    assert CliRunner().invoke(app, watch).exit_code == Exit.UNREACHABLE
     assert time.monotonic() - began > at_once_s + AGAIN_S
 
 

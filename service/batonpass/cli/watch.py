@@ -63,7 +63,9 @@ async def watch(
     context: ClientContext,
     group: GroupName,
     every: Annotated[str, typer.Option("--every", metavar="SPAN", help="How often to look, at least.")] = "1s",
-    lasting: Annotated[str | None, typer.Option("--for", metavar="SPAN", help="End after this long.")] = None,
+    lasting: Annotated[
+        str | None, typer.Option("--for", metavar="SPAN", help="End so long after the first look.")
+    ] = None,
     zone: Annotated[
         str, typer.Option(metavar="ZONE", envvar="BATONPASS_ZONE", help="The zone of times, as in Europe/Vienna.")
     ] = UTC_ZONE.name,
@@ -81,20 +83,20 @@ async def watch(
     lasting_s = None if lasting is None else span_ms(lasting) / 1_000
     # A timeout and Ctrl-C are how watching ends.
     with suppress(TimeoutError, asyncio.CancelledError):
+        seen, names = await look(context, group), await names_of(context, group)
+        # From here on this command, not the client, waits for a coordinator that is away, and reports the outage.
+        context.client.patience_s = 0
         async with asyncio.timeout(lasting_s):
             if context.as_json or not context.console.is_terminal:
-                await _follow(context, group, chosen)
+                await _follow(context, seen, names, chosen)
             else:
-                await _draw(context, group, pause_s, chosen)
+                await _draw(context, seen, names, pause_s, chosen)
 
 
-async def _follow(context: ClientContext, group: str, zone: Zone) -> None:
+async def _follow(context: ClientContext, seen: Seen, names: Names, zone: Zone) -> None:
     """Print every event from now on. It waits until an outage is over: no event is missed or printed twice."""
-    names = await names_of(context, group)
-    now = standing(await context.client.get(path("groups", group)))
+    group, now = seen.group["group"], standing(seen.group)
     context.note("watching", f"{now[0]} Its events follow, a line each; times are {zone.name}.")
-    # From here on this function, not the client, waits for a coordinator that is away, and reports the outage.
-    context.client.patience_s = 0
     lost_s: float | None = None
     async for heard in context.client.follow(path("groups", group, "events")):
         if isinstance(heard, ApiError):
@@ -126,11 +128,9 @@ def back(lost_s: float) -> dict[str, Any]:
     return {"type": "coordinator-back", "at": datetime.now(UTC).isoformat(), "body": {"took_ms": gone_ms}}
 
 
-async def _draw(context: ClientContext, group: str, pause_s: float, zone: Zone) -> None:
+async def _draw(context: ClientContext, seen: Seen, names: Names, pause_s: float, zone: Zone) -> None:
     """Redraw on every event, and every now and then; during an outage the last look stays."""
-    seen = await look(context, group)
-    names = await names_of(context, group)
-    context.client.patience_s = 0
+    group = seen.group["group"]
     recent = deque[dict[str, Any]](maxlen=EVENTS_SHOWN)
     news = asyncio.Event()
     lost: ApiError | None = None
