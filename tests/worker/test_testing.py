@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import time
+from typing import Any, cast
 
 import httpx2 as httpx
 import pytest
@@ -48,6 +49,18 @@ def test_no_time_passes_while_a_thread_works() -> None:
         assert loop.time() == pytest.approx(60)
 
     run(scenario())
+
+
+def test_a_thread_that_is_left_at_the_end_is_waited_for() -> None:
+    """From Python 3.12 on a loop ends with a limit on that, which must not be over while nothing else is to be done."""
+
+    async def leave() -> float:
+        loop = asyncio.get_running_loop()
+        loop.run_in_executor(None, time.sleep, 0.05)
+        await cast("Any", loop).shutdown_default_executor(300)
+        return loop.time()
+
+    assert run(leave()) == 0
 
 
 @on_virtual_time

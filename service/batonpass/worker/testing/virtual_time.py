@@ -54,6 +54,10 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         future.add_done_callback(self._thread_is_done)
         return future
 
+    async def shutdown_default_executor(self, *_limit: float | None) -> None:
+        """Wait for the threads that are left. A limit on that (from Python 3.12 on) would be over at once."""
+        await super().shutdown_default_executor()
+
     def _thread_is_done(self, _future: asyncio.Future[Any]) -> None:
         self._jump.waits_for_threads -= 1
 
