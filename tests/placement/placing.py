@@ -52,6 +52,14 @@ def seats(count: int, capacity: float = 1.0) -> tuple[PlacementMember, ...]:
     return tuple(seat(f"m{index:02}", capacity) for index in range(count))
 
 
+def zoned(*zones: str, clusters: tuple[str, ...] = (), capacity: float = 1.0) -> tuple[PlacementMember, ...]:
+    """Return one member for each zone named, in a cluster each where these are given."""
+    tags = [{"zone": zone} for zone in zones]
+    for tag, cluster in zip(tags, clusters, strict=False):
+        tag["cluster"] = cluster
+    return tuple(seat(f"m{index:02}", capacity, tags=tag) for index, tag in enumerate(tags))
+
+
 @dataclass(frozen=True)
 class Group:
     """Who is there and who has what, by name. Everything is None or empty until it is placed."""

@@ -5,7 +5,7 @@ from itertools import cycle
 from random import Random
 
 import pytest
-from tests.placement.placing import Group, faults, seats, tasks
+from tests.placement.placing import Group, faults, seats, tasks, together, zoned
 
 from batonpass.placement import exchange, quotas, standbys
 from batonpass.placement.place import place
@@ -31,6 +31,16 @@ def test_a_first_placement_spreads_the_standbys_of_every_owner() -> None:
     check(placed, MEMBERS)
     pairs = Counter((owner, held[0]) for owner, held in zip(placed.owner, placed.standbys, strict=True))
     assert max(pairs.values()) <= 2
+
+
+@pytest.mark.parametrize(("of_each", "most"), [(40, 1), (60, 2)])
+def test_an_owners_standbys_are_spread_over_all_racks_but_its_own(of_each: int, most: int) -> None:
+    """Forty copies may go to 44 members in two racks of 22: none gets two of them."""
+    group = Group(tasks(66 * of_each), zoned(*"abc" * 22), replicas=1, tags=("zone",))
+    placed = group.place()
+    check(placed, 66)
+    assert together(group, placed, "zone") == 0
+    assert max(Counter(zip(placed.owner, [held[0] for held in placed.standbys], strict=True)).values()) == most
 
 
 def test_what_is_placed_stays_and_a_join_moves_to_the_joiner_only() -> None:

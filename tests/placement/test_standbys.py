@@ -20,20 +20,13 @@ from tests.placement.placing import (
     tasks,
     together,
     unlevel_standbys,
+    zoned,
 )
 
 from batonpass.placement import standbys
 from batonpass.placement.types import PlacementMember, Readiness, Warmth
 
 CAUGHT_UP = Warmth(Readiness.CAUGHT_UP, 0)
-
-
-def zoned(*zones: str, clusters: tuple[str, ...] = (), capacity: float = 1.0) -> tuple[PlacementMember, ...]:
-    """Return one member for each zone named, in a cluster each where these are given."""
-    tags = [{"zone": zone} for zone in zones]
-    for tag, cluster in zip(tags, clusters, strict=False):
-        tag["cluster"] = cluster
-    return tuple(seat(f"m{index:02}", capacity, tags=tag) for index, tag in enumerate(tags))
 
 
 def changed_world(seed: int, kind: str) -> Group:

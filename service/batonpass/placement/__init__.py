@@ -36,6 +36,7 @@ Costs are levels (``flow``): no sum of lower costs outweighs a higher one. For a
 | newcomer | ceiling of a member that has something: 1 | a newcomer gets the tasks that become free |
 | stateless | ceiling: rank of running stateless tasks per capacity | saves a stateless task from moving |
 | even | (member, subtopology): rings around the even part | even subtopologies, as far as the rules above allow |
+| even | class to a block, beyond each member's share of an owner's copies: 1 | an owner's standbys go to many members |
 | load | ceiling: rank of floor / capacity, then of the load now | of equal heights the lowest load first |
 | size | member to class: size of state by powers of four | tasks with little state are given away first |
 | order | ceiling: the member's place | of members equal in everything the first by id |
@@ -58,11 +59,12 @@ loads per capacity. Then the quotas of the flow are these numbers. A weight that
 
 **Standbys** (``standbys``) are placed in the same way as actives, with these differences. The other copies of a task
 are part of its class, because no member may have two. Blocks are what ``rack_aware_tags`` distinguish; a worse block
-costs a level (``apart``) right below waiting. Balance means the lowest number of copies per capacity, actives included;
-the ceiling goes to the lowest (at the level ``part``). A copy that exists, or that an active leaves behind, costs no
-move. Each pair of owner and member has its even part (``even``), which spreads an owner's copies; in groups with too
-many members for that, dealing spreads them, with members in turn. In a small group every member gives and takes. In
-larger groups the members that have to exchange do so first. Exchanges follow until one leads to where copies were.
+costs a level (``apart``) right below waiting. Balance means the lowest number of copies per capacity, actives
+included; the ceiling goes to the lowest (at the level ``part``). A copy that exists, or that an active leaves behind,
+costs no move. Each pair of owner and member has its even part (``even``), which spreads an owner's copies; in groups
+with too many members for that, each block takes its share, and dealing spreads that, with members in turn. In a small
+group every member gives and takes. In larger groups the members that have to exchange do so first. Exchanges follow
+until one leads to where copies were.
 
 For example, a member joins ten with 100 equal tasks. Its quota is 9.09, so it must have 9. The others have 10 each,
 which is their ceiling, so nothing else has to move: the bound is nine moves, one each from nine of the ten members.

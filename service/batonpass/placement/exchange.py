@@ -50,6 +50,7 @@ class TaskClass(NamedTuple):
         turn: keeps classes apart that are dealt one after the other.
         wishes: the members that differ from the others for them.
         excluded: members that may not have them, or only as a wish.
+        apiece: how many of them a member that is like any other should get at most.
     """
 
     home: int
@@ -61,6 +62,7 @@ class TaskClass(NamedTuple):
     turn: int = 0
     wishes: tuple[Wish, ...] = ()
     excluded: frozenset[int] = frozenset()
+    apiece: int = PLENTY
 
 
 Classes = Mapping[TaskClass, list[int]]
@@ -320,8 +322,12 @@ class Exchange:
         first = network.arcs(nodes[place], tables[0][2], amounts[place], apart=each[row, column], **self.cold)
         place, block = np.nonzero((price != BARRED) & ~single[:, None])
         head, size = hubs[block, part[place]], np.array([len(some) for some in self.blocks.members], np.int64)
-        tables.append(np.stack([place, np.full(len(place), UNASSIGNED), head]))
-        network.arcs(nodes[place], head, amounts[place] * size[block], apart=price[place, block], **self.cold)
+        should = np.minimum(amounts, [row.apiece for row in rows])
+        for each, more in ((should, 0), (amounts - should, 1)):
+            some = np.flatnonzero(each[place])
+            tables.append(np.stack([place, np.full(len(place), UNASSIGNED), head])[:, some])
+            capacity, apart = (each[place] * size[block])[some], price[place, block][some]
+            network.arcs(nodes[place[some]], head[some], capacity, apart=apart, even=more, **self.cold)
         wishes = [(place, wish) for place, task_class in enumerate(rows) for wish in task_class.wishes]
         place = np.array([place for place, _ in wishes], np.int64)
         member, *costs = np.array([wish for _, wish in wishes], np.int64).reshape(-1, len(Wish._fields)).T

@@ -15,7 +15,7 @@ import numpy as np
 
 from batonpass.placement.blocks import BARRED, Blocks, grouped, numbered, per_class
 from batonpass.placement.exchange import HAS_PLACE, Exchange, Move, TaskClass
-from batonpass.placement.flow import Floats, Ints, Marks
+from batonpass.placement.flow import PLENTY, Floats, Ints, Marks
 from batonpass.placement.quotas import PLACES, Quotas, in_parts, level_quotas, ranks
 from batonpass.placement.state import PlacementState
 from batonpass.placement.tags import Tags
@@ -432,7 +432,8 @@ class _Standbys:
         excluded = frozenset(here | barred) if excludes else frozenset[int]()
         part, turn = (owner, 0) if self._weighs_pairs else (0, owner if source == UNASSIGNED else 0)
         give = wishes.chill(task, source) if wait != HAS_PLACE and source != UNASSIGNED else 0
-        alike = TaskClass(source, part, reach, amount, give, wait, turn, tuple(member_wishes), excluded)
+        apiece = PLENTY if self._weighs_pairs or source != UNASSIGNED else self._part[owner]
+        alike = TaskClass(source, part, reach, amount, give, wait, turn, tuple(member_wishes), excluded, apiece)
         self._classes.setdefault(alike, []).extend(tasks)
 
     def _reach_of_copies(self, tasks: Ints, holders: Ints) -> Ints:
