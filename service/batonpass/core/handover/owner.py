@@ -281,7 +281,7 @@ def _choose_for_ownerless(view: View, task: Task, *, is_stateful: bool) -> Choic
     if next_owner is not None and (choice := _instead_of(view, task, next_owner, better)) is not None:
         return choice
     if not is_stateful:
-        return _first_heard(view, task, [better])
+        return _first_heard(view, task, better)
     if ready is not None and ready.active is not None and view.is_heard(ready.active):
         return ready
     if view.group.storm_since_ms is not None:
@@ -291,7 +291,7 @@ def _choose_for_ownerless(view: View, task: Task, *, is_stateful: bool) -> Choic
     if (rejoins_until_ms := view.rejoins_until_ms(task)) is not None:
         return stay(view, task, Hold(Held.REJOIN_GRACE, rejoins_until_ms))
     behind = _most_caught_up(view, task) if has_copies else None
-    return _first_heard(view, task, [ready, behind, _cold(view, task)])
+    return _first_heard(view, task, ready, behind, _cold(view, task))
 
 
 def _under_way(view: View, task: Task, next_owner: Member) -> Choice:
@@ -320,16 +320,16 @@ def _instead_of(view: View, task: Task, next_owner: Member, ready: Choice | None
     return None if view.copy(task, next_owner.id).readiness is Readiness.COLD else under_way
 
 
-def _first_heard(view: View, task: Task, choices: list[Choice | None]) -> Choice:
+def _first_heard(view: View, task: Task, *choices: Choice | None) -> Choice:
     """Return the first of these choices whose member would begin at once, or else another such member.
 
     A placement that is due chooses that other member. A member that is not there gets the task only if no other may
     have it: it would begin once it is heard, and nobody else could before its lease is over.
     """
-    possible = [choice for choice in choices if choice is not None]
-    for choice in possible:
-        if choice.active is not None and view.is_heard(choice.active):
+    for choice in choices:
+        if choice is not None and choice.active is not None and view.is_heard(choice.active):
             return choice
+    possible = [choice for choice in choices if choice is not None]
     if possible[-1].active is not None:
         if view.group.placement_due_ms is not None:
             return stay(view, task, Hold(Held.INITIAL_DELAY, view.group.placement_due_ms))

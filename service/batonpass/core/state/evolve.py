@@ -644,7 +644,8 @@ def _assignment_changed(builder: GroupBuilder, record: r.AssignmentChanged) -> N
             builder.tasks[task_id] = task.with_handover(previous_owner=member.id)
     assignment.update(record.granted)
     for task, grant in zip(builder.tasks_as_they_stand(record.granted), record.granted.values(), strict=True):
-        before = _passed_over(builder, task, member.id, record.at_ms) if grant.role is ACTIVE else task
+        is_given_over = grant.role is ACTIVE and task.handover is not NO_HANDOVER
+        before = _passed_over(builder, task, member.id, record.at_ms) if is_given_over else task
         builder.tasks[task.id] = _taken_up(before, member.id, grant, ready=task.id in ready)
     builder.change_member(
         member.id,
@@ -673,7 +674,8 @@ def _give_up(builder: GroupBuilder, member: Member, task_id: TaskId, record: r.A
 def _taken_up(task: Task, member_id: MemberId, grant: Grant, *, ready: bool) -> Task:
     """Return the task once the member holds it in the role of the grant."""
     _, owner, state, ready_grant, since_ms, token, ran_ms, well_ms, standbys, warmups, target, handover, marks = task
-    standbys, warmups = _removed(standbys, member_id), _removed(warmups, member_id)
+    if standbys or warmups:
+        standbys, warmups = _removed(standbys, member_id), _removed(warmups, member_id)
     if grant.role is STANDBY:
         standbys = _added(standbys, member_id)
     elif grant.role is WARMUP:

@@ -260,6 +260,11 @@ class Handover(NamedTuple):
     away_owner: MemberId | None = None
     stop: Stop | None = None
 
+    @property
+    def is_under_way(self) -> bool:
+        """Whether the task has still to change hands, or may yet go back."""
+        return bool(self.unreleased) or self.next_owner is not None or self.previous_owner is not None
+
 
 class Marks(NamedTuple):
     """What is held against a task or its hosts, and an operator's word. Most tasks have none of it (``UNMARKED``)."""
@@ -394,9 +399,8 @@ def pending(task: Task, *, replicas: int | None) -> Pending | None:
     marks two kinds of tasks ``MOVING`` by itself: those of a suspected owner, and queued ones whose owner's drain has a
     deadline.
     """
-    owner, state, standbys, handover = task.owner, task.state, task.standbys, task.handover
-    target, target_standbys, _ = task.target
-    if handover.unreleased or handover.next_owner is not None or handover.previous_owner is not None or task.warmups:
+    _, owner, state, _, _, _, _, _, standbys, warmups, (target, target_standbys, _), handover, marks = task
+    if warmups or (handover is not NO_HANDOVER and handover.is_under_way):
         return MOVING
     if owner is None:
         is_to_go = target is not None or standbys or target_standbys
@@ -405,7 +409,7 @@ def pending(task: Task, *, replicas: int | None) -> Pending | None:
         if state is RUNNING:
             return None
         return AWAITING_NEWS if state in (GRANTED, RESTORING) else MOVING
-    runs_on = state is RUNNING and target is not None and not task.marks.parked and not task.marks.stalls
+    runs_on = state is RUNNING and target is not None and not marks.parked and not marks.stalls
     is_complete = len(standbys) == len(target_standbys) == replicas
     is_queued = runs_on and is_complete and target not in standbys and owner not in standbys
     return QUEUED if is_queued else MOVING
