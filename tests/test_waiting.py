@@ -1,6 +1,7 @@
 """Waiting ends with what was waited for, or says what was seen instead."""
 
 import asyncio
+import time
 
 import pytest
 from tests.waiting import until, wait_until
@@ -53,3 +54,21 @@ async def test_a_coroutine_function_is_awaited() -> None:
     assert await until(ask) == 7
     with pytest.raises(AssertionError, match="last seen: 0, answers = "):
         await until(ask, within_s=0)
+
+
+async def test_what_takes_long_to_ask_for_is_asked_for_rarely() -> None:
+    """Asking takes processor time from what is waited for."""
+    asked: list[float] = []
+
+    def ask() -> bool:
+        asked.append(time.monotonic())
+        time.sleep(0.02)
+        return False
+
+    with pytest.raises(AssertionError):
+        wait_until(ask, within_s=0.5, every_s=0)
+    assert len(asked) <= 6
+    asked.clear()
+    with pytest.raises(AssertionError):
+        await until(ask, within_s=0.5, every_s=0)
+    assert len(asked) <= 6

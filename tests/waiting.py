@@ -9,6 +9,12 @@ from typing import Any, Final
 PATIENCE_S: Final = 120.0
 """Machines that are busy with other things are slow."""
 
+PAUSES: Final = 4
+"""A fact is asked for again after so many times as long as asking took: that takes from what is waited for."""
+
+PAUSE_MOST_S: Final = 1.0
+"""But no later than that: asking may take long because who is asked waits, too."""
+
 
 def wait_until(
     fact: Callable[[], Any],
@@ -23,7 +29,7 @@ def wait_until(
     Args:
         fact: asked again and again.
         within_s: how long.
-        every_s: how long between.
+        every_s: how long between, at least.
         seen: returns what a failure is to show; by default the last answer, with the variables that ``fact`` looks at.
         despite: errors that mean no more than "not yet", such as of a server that has only just started.
 
@@ -32,6 +38,7 @@ def wait_until(
     """
     ends_at = time.monotonic() + within_s
     while True:
+        asked_at = time.monotonic()
         try:
             if found := fact():
                 return found
@@ -39,7 +46,7 @@ def wait_until(
             found = error
         if time.monotonic() > ends_at:
             raise _not_within(within_s, fact, found, seen)
-        time.sleep(every_s)
+        time.sleep(_pause(every_s, time.monotonic() - asked_at))
 
 
 async def until(
@@ -57,6 +64,7 @@ async def until(
     loop = asyncio.get_running_loop()
     ends_at = loop.time() + within_s
     while True:
+        asked_at = loop.time()
         found = fact()
         if inspect.isawaitable(found):
             found = await found
@@ -64,7 +72,11 @@ async def until(
             return found
         if loop.time() > ends_at:
             raise _not_within(within_s, fact, found, seen)
-        await asyncio.sleep(every_s)
+        await asyncio.sleep(_pause(every_s, loop.time() - asked_at))
+
+
+def _pause(every_s: float, took_s: float) -> float:
+    return max(every_s, min(PAUSES * took_s, PAUSE_MOST_S))
 
 
 def _not_within(
