@@ -136,7 +136,7 @@ def test_states_and_outputs_are_read_as_they_were_written() -> None:
 def test_the_time_of_restores_is_that_of_their_union() -> None:
     """What goes on counts up to the end; a restore of nothing does not count."""
     job = Job(bootstrap="", group="demo", tasks=1, customers=1, rate=1)
-    workers = Workers(job, infrastructure=None, caught_up=1)  # type: ignore[arg-type]
+    workers = Workers(job, infrastructure=None, commit_interval_ms=100)  # type: ignore[arg-type]
     workers.restores = [
         Restore("demo-4", "0_0", 1_000, 3_000, 10),
         Restore("demo-4", "0_1", 2_000, 4_000, 10),

@@ -16,7 +16,7 @@ from batonpass.demo.ledger import Account, Window, needed, quiet_for, silences
 from batonpass.demo.outputs import Outputs
 from batonpass.demo.processes import Child
 from batonpass.demo.reader import Reader, Reads
-from batonpass.demo.sizes import ACCEPTABLE_LAG, HandoverMode, Sizes, config
+from batonpass.demo.sizes import HandoverMode, Sizes, config
 from batonpass.demo.topics import make_topics, preload, throttle
 from batonpass.demo.workers import Workers
 from batonpass.worker import Exit
@@ -74,7 +74,7 @@ class Experiment:
         self.tell = tell
         self.standbys = 0
         self.group = DemoGroup(infrastructure.url, infrastructure.token, job.group)
-        self.workers = Workers(job, infrastructure, ACCEPTABLE_LAG)
+        self.workers = Workers(job, infrastructure, sizes.commit_interval_ms)
         self.outputs = Outputs(job)
         self.reader = Reader(job, self.group)
         self.quiet: list[Window] = []

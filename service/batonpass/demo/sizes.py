@@ -24,15 +24,17 @@ class HandoverMode(StrEnum):
 class Sizes:
     """The sizes of one form of the demonstration. ``rate`` is records a second of each task, sizes are those of a task.
 
-    ``restore_bytes_per_s`` is the broker's quota for each client that restores a task on a worker. ``tail_s`` is how
-    long a phase is still observed once the group rests, ``quiet_s`` how long nothing is done before each phase.
-    ``warm_moves`` is how many moves the phase of warm handovers has at least; 0: no such phase.
+    A worker commits every ``commit_interval_ms``. ``restore_bytes_per_s`` is the broker's quota for each client that
+    restores a task on a worker. ``tail_s`` is how long a phase is still observed once the group rests, ``quiet_s`` how
+    long nothing is done before each phase. ``warm_moves`` is how many moves the phase of warm handovers has at least;
+    0: no such phase.
     """
 
     tasks: int = 12
     workers: int = 3
     small_tasks: int = 6
     rate: int = 100
+    commit_interval_ms: int = 100
     customers: int
     restore_bytes_per_s: int
     first_quiet_s: float
@@ -56,9 +58,10 @@ LONG: Final = Sizes(
 """A cold restore takes some 20 seconds."""
 
 QUICK: Final = Sizes(
-    tasks=8,
+    tasks=6,
     small_tasks=3,
-    rate=40,
+    rate=25,
+    commit_interval_ms=250,
     customers=1_500,
     restore_bytes_per_s=400_000,
     first_quiet_s=4,

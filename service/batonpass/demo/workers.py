@@ -12,6 +12,7 @@ from batonpass.demo.infrastructure import Infrastructure
 from batonpass.demo.job import Job
 from batonpass.demo.ledger import Window
 from batonpass.demo.processes import Child
+from batonpass.demo.sizes import ACCEPTABLE_LAG
 from batonpass.demo.worker import Order
 from batonpass.worker import Exit
 
@@ -29,11 +30,11 @@ class Restore:
 
 @dataclass(slots=True)
 class Workers:
-    """The workers of one group. With at most ``caught_up`` of lag a copy counts as restored."""
+    """The workers of one group."""
 
     job: Job
     infrastructure: Infrastructure
-    caught_up: int
+    commit_interval_ms: int
     running: dict[str, Child] = field(default_factory=dict)
     restores: list[Restore] = field(default_factory=list)
 
@@ -46,7 +47,8 @@ class Workers:
             folder=str(self._folder(name)),
             token_file=str(self.infrastructure.token_file),
             on_exit=on_exit,
-            caught_up=self.caught_up,
+            caught_up=ACCEPTABLE_LAG,
+            commit_interval_ms=self.commit_interval_ms,
         )
         log = self.infrastructure.logs / f"{name}.log"
         self.running[name] = await Child.start(
