@@ -46,6 +46,7 @@ async def test_a_hot_task_is_noticed_shown_in_shadow_and_ends_alone_without_a_re
     open_folder: Path, tmp_path: Path, kafka_here: dict[str, str]
 ) -> None:
     with running(open_folder / "hot", "--hot", home=tmp_path, broker=kafka_here) as up:
+        assert "12 tasks with state, on Kafka at 127.0.0.1:" in up.greeting
         assert f"echo '{MEASURED}' | " in up.greeting
         job = Job.from_words((up.folder / "job.json").read_text())
         outputs = Outputs(job)

@@ -13,10 +13,11 @@ import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
+import httpx2 as httpx
 import pytest
-from tests.e2e.running import PATIENCE_S, PROGRAM, environment
+from tests.e2e.running import PATIENCE_S, PROGRAM, environment, is_alive
+from tests.e2e.test_up import descendants
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.needs("kafka")
@@ -103,10 +104,25 @@ def test_everything_runs_there(name: str, open_folder: Path, tmp_path: Path, kaf
             assert line, errors.read_text(errors="replace")
             said = json.loads(line)
             assert said["kafka"], errors.read_text(errors="replace")
+            authorization = {"authorization": f"Bearer {said['token']}"}
+            with httpx.Client(base_url=f"{said['url']}/v1/groups/totals", headers=authorization, timeout=30) as totals:
+                wait_until(lambda: running_tasks(totals) == {"totals-1": 12}, within_s=PATIENCE_S)
+                joins = [*PROGRAM, "worker", "--data", str(folder)]
+                with subprocess.Popen(joins, stdout=subprocess.PIPE, env=around, umask=odd.umask) as worker:
+                    assert worker.stdout is not None
+                    assert worker.stdout.readline().startswith(b"Worker totals-2 joins group totals")
+                    wait_until(lambda: running_tasks(totals) == {"totals-1": 6, "totals-2": 6})
+                    worker.send_signal(signal.SIGTERM)
+                    assert worker.wait(30) == 0
+                before = totalled(totals)
+                wait_until(lambda: totalled(totals) > before > 0)
             asked = [*PROGRAM, "members", "totals", "--json", "--data", str(folder)]
-            wait_until(lambda: running_tasks(asked, around) == 12, within_s=PATIENCE_S)
+            done = subprocess.run(asked, env=around, capture_output=True, text=True, check=True)
+            assert "totals-1" in {one["instance_id"] for one in json.loads(done.stdout)["members"]}
+            started = descendants(up.pid)
             up.send_signal(signal.SIGINT)
             up.wait(PATIENCE_S)
+            assert not [pid for pid in started if is_alive(pid)]
         finally:
             up.kill()
     written_there = errors.read_text(errors="replace")
@@ -114,13 +130,21 @@ def test_everything_runs_there(name: str, open_folder: Path, tmp_path: Path, kaf
         written_there
     )
     assert [path.name for path in parent.iterdir()] == [odd.folder]
+    assert not (folder / "job.json").exists()
 
 
-def running_tasks(command: list[str], around: Mapping[str, str]) -> int:
-    """Return how many tasks run, by the word of a command in the same environment."""
-    done = subprocess.run(command, env=around, capture_output=True, text=True, check=True)
-    members: list[dict[str, Any]] = json.loads(done.stdout)["members"]
-    return sum(report.get("state") == "running" for one in members for report in one["reports"].values())
+def running_tasks(totals: httpx.Client) -> dict[str, int]:
+    """Return how many tasks run on each worker, by its own word."""
+    members = totals.get("/members").json()["members"]
+    states = {one["instance_id"]: [report.get("state") for report in one["reports"].values()] for one in members}
+    return {name: found.count("running") for name, found in states.items() if found.count("running")}
+
+
+def totalled(totals: httpx.Client) -> int:
+    """Return how many amounts the totals of ten customers hold, by the word of the task's owner."""
+    active = totals.get("/tasks/0_1/route").json()["active"]
+    answers = [httpx.get(f"{active['endpoint']}/0_1/{number}") for number in range(10)]
+    return sum(answer.json()["count"] for answer in answers)
 
 
 def with_files(most: int | None) -> Callable[[], None]:

@@ -94,41 +94,6 @@ def test_up_ends_with_all_that_it_started_and_the_next_start_finds_everything_ag
         assert up.process.returncode == 0
 
 
-@pytest.mark.needs("kafka")
-def test_the_real_job_runs_and_is_found_again(open_folder: Path, tmp_path: Path, kafka_here: dict[str, str]) -> None:
-    folder = open_folder / "real"
-    with running(folder, "--workers", "1", home=tmp_path, broker=kafka_here) as up:
-        assert "12 tasks with state, on Kafka at 127.0.0.1:" in up.greeting
-        wait_until(lambda: _running_tasks(up) == {"totals-1": 12})
-        with subprocess.Popen([*PROGRAM, "worker"], stdout=subprocess.PIPE, text=True, env=up.environment) as worker:
-            assert worker.stdout is not None
-            assert worker.stdout.readline().startswith("Worker totals-2 joins group totals")
-            wait_until(lambda: _running_tasks(up) == {"totals-1": 6, "totals-2": 6})
-            worker.send_signal(signal.SIGTERM)
-            assert worker.wait(30) == 0
-        before = _totals(up)
-        wait_until(lambda: _totals(up) > before > 0)
-        started = descendants(up.process.pid)
-        up.stop(signal.SIGINT)
-        assert up.process.returncode == 0
-        assert not [pid for pid in started if is_alive(pid)]
-        assert not (folder / "job.json").exists()
-
-
-def _running_tasks(up: Up) -> dict[str, int]:
-    members = up.ask("members", "totals")["members"]
-    states = {one["instance_id"]: [report.get("state") for report in one["reports"].values()] for one in members}
-    return {name: found.count("running") for name, found in states.items() if found.count("running")}
-
-
-def _totals(up: Up) -> int:
-    """Return how many amounts the totals of ten customers hold, by the word of the task's owner."""
-    with up.client() as client:
-        active = client.get("/groups/totals/tasks/0_1/route").json()["active"]
-    answers = [httpx.get(f"{active['endpoint']}/0_1/{number}") for number in range(10)]
-    return sum(answer.json()["count"] for answer in answers)
-
-
 def test_every_night_is_audited_where_spark_is(open_folder: Path, tmp_path: Path) -> None:
     """A process of its own waits for the day to be over."""
     folder = open_folder / "audited"
