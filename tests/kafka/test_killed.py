@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient
-from tests.kafka.test_away import make_job
+from tests.kafka.cluster import known_to_broker, topics_of_a_job
 from tests.waiting import until
 from tests.worker.kafka.test_group import (
     ALL_TASKS,
+    PARTITIONS,
     Load,
     accounted,
     actives_of,
@@ -31,11 +32,24 @@ from batonpass.kafka.exchange import Exchange
 from batonpass.kafka.topics import TopicReader
 from batonpass.kafka.watch import ClusterWatch
 from batonpass.sockets import free_port
+from batonpass.worker.kafka import KafkaConnection
 from batonpass.worker.kafka.transport import KafkaTransport
 from batonpass.worker.testing import LocalCoordinator
 
 pytestmark = pytest.mark.needs("kafka")
 SESSION_MS = 6_000
+
+
+async def make_job(bootstrap: str) -> Job:
+    """Make the topics of a job on a broker of its own."""
+    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+    await admin.start()
+    names = ["orders", "totals", "store"]
+    await admin.create_topics(topics_of_a_job(names, PARTITIONS))
+    for name in names:
+        await known_to_broker(admin, name, PARTITIONS)
+    await admin.close()
+    return Job(KafkaConnection(bootstrap_servers=bootstrap), "orders", *names)
 
 
 async def kill(broker: LocalBroker) -> None:
@@ -45,10 +59,10 @@ async def kill(broker: LocalBroker) -> None:
 
 
 @asynccontextmanager
-async def kafka_side(coordinator: LocalCoordinator, job: Job) -> AsyncIterator[Exchange]:
-    """Read ends, and carry the protocol, for a coordinator."""
+async def kafka_side(coordinator: LocalCoordinator, job: Job, away: list[str | None]) -> AsyncIterator[Exchange]:
+    """Read ends, and carry the protocol, for a coordinator; ``away`` gets why the broker cannot be asked."""
     exchange = Exchange(coordinator.coordinator, job.connection, holds=lambda _: True)
-    watch = ClusterWatch(coordinator.coordinator, TopicReader(job.connection), interval_ms=200)
+    watch = ClusterWatch(coordinator.coordinator, TopicReader(job.connection), interval_ms=200, away=away.append)
     running = [asyncio.create_task(exchange.run()), asyncio.create_task(watch.run())]
     await until(lambda: exchange.is_connected)
     yield exchange
@@ -71,8 +85,12 @@ async def test_a_broker_that_is_killed_twice_costs_no_owner_a_task(
     caplog.set_level(logging.CRITICAL, "aiokafka")
     caplog.set_level(logging.WARNING, "batonpass")
     with LocalBroker(tmp_path / "broker", port=free_port(), heap_mb=256) as broker:
-        job = await make_job(broker.bootstrap_servers)
-        async with LocalCoordinator() as coordinator, kafka_side(coordinator, job), Load(job, every_s=0.05) as load:
+        job, away = await make_job(broker.bootstrap_servers), list[str | None]()
+        async with (
+            LocalCoordinator() as coordinator,
+            kafka_side(coordinator, job, away),
+            Load(job, every_s=0.05) as load,
+        ):
             await declare(
                 coordinator, job, num_standby_replicas=1, session_timeout_ms=SESSION_MS, kafka_heartbeats=True
             )
@@ -88,11 +106,14 @@ async def test_a_broker_that_is_killed_twice_costs_no_owner_a_task(
                 generation = (await coordinator.describe(job.group))["generation"]
                 for away_s in (0.0, SESSION_MS / 1_000 + 1.5):
                     await until(lambda: min(load.counts) > 20)
+                    away.clear()
                     await kill(broker)
+                    await until(lambda: away)
                     await asyncio.sleep(away_s)
                     assert await owners(coordinator, job) == before
                     await asyncio.to_thread(broker.start)
                     await answers(broker.bootstrap_servers)
+                    await until(lambda: away[-1] is None)
                     await until(functools.partial(has_grown, load, list(load.counts)))
                 await load.stop()
                 await processed(job, load, [a, b])
