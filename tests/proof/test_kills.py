@@ -12,7 +12,7 @@ from tests.proof.inquest import Inquest
 from tests.proof.witness import Witness
 from tests.proof.workers import Workers
 
-KILLS = int(os.environ.get("BATONPASS_KILLS", "12"))
+KILLS = int(os.environ.get("BATONPASS_KILLS", "6"))
 """`make soak` asks for 500."""
 
 
