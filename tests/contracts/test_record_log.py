@@ -80,6 +80,7 @@ async def test_a_group_that_is_not_there_is_at_version_0(log: RecordLog, count: 
 async def test_an_append_of_nothing_makes_no_group(log: RecordLog) -> None:
     await append(log, ORDERS, [], 0)
     assert await log.group_ids() == []
+    assert not await log.knows(ORDERS)
 
 
 async def test_of_writers_at_once_one_wins(log: RecordLog) -> None:
@@ -98,6 +99,7 @@ async def test_groups_do_not_see_one_another(log: RecordLog) -> None:
     await append(log, CLICKS, [ProbeScheduled(2)], 0)
     assert await log.read(CLICKS) == Loaded(1, (ProbeScheduled(2),))
     assert await log.group_ids() == [CLICKS, ORDERS]
+    assert [await log.knows(name) for name in (CLICKS, ORDERS, GroupId("unknown"))] == [True, True, False]
     assert await log.read(GroupId("unknown")) == Loaded(0, ())
     assert await log.group_ids() == [CLICKS, ORDERS]
 

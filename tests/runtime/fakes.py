@@ -75,6 +75,10 @@ class BreakableLog(MemoryRecordLog):
         """Return every group that holds records, and those of which the test says that they exist without any."""
         return sorted({*await super().group_ids(), *self.empty})
 
+    async def knows(self, group_id: GroupId) -> bool:
+        """Whether it is one of these."""
+        return group_id in self.empty or await super().knows(group_id)
+
     async def take_over(self, group_id: GroupId) -> int:
         """Take the group over, unless the test says that another one owns it."""
         if self.owner is not None:

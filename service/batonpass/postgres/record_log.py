@@ -58,6 +58,7 @@ _READ: Final = text(
     " where h.group_id = :of_group order by r.seq"
 )
 _GROUPS: Final = text("select group_id from group_heads where version > 0")
+_KNOWS: Final = text("select 1 from group_heads where group_id = :of_group and version > 0")
 
 
 class Tenure(Protocol):
@@ -174,6 +175,9 @@ class PostgresRecordLog(RecordLog):
 
     async def group_ids(self) -> Sequence[GroupId]:
         return sorted(GroupId(name) for (name,) in await fetch_rows(self._engine, _GROUPS))
+
+    async def knows(self, group_id: GroupId) -> bool:
+        return bool(await fetch_rows(self._engine, _KNOWS, of_group=group_id))
 
     async def keep_snapshot(self, group: Group) -> None:
         if self._tenure.writes_up_to().get(snapshots.KIND, GROUP_VERSION) >= GROUP_VERSION:

@@ -37,7 +37,6 @@ class Coordinator:
     ) -> None:
         self.feed = Feed(ports.archive, followers_max=streams_max, followers_each_max=streams_each_max)
         self._feeding: asyncio.Task[None] | None = None
-        self._known: set[GroupId] = set()
         self._ports = ports
         self._requests_waiting_max = requests_waiting_max
         self._groups_max = groups_max
@@ -155,9 +154,7 @@ class Coordinator:
         Raises:
             StoreUnavailable: when the log cannot be reached.
         """
-        if group_id not in self._known and group_id not in self._runtimes:
-            self._known = set(await self._ports.log.group_ids())
-        return group_id in self._known or group_id in self._runtimes
+        return group_id in self._runtimes or await self._ports.log.knows(group_id)
 
     def now_ms(self) -> int:
         return self._ports.clock.now_ms()

@@ -74,6 +74,9 @@ class MemoryRecordLog(RecordLog, Archive):
     async def group_ids(self) -> Sequence[GroupId]:
         return sorted(self._stored)
 
+    async def knows(self, group_id: GroupId) -> bool:
+        return group_id in self._stored
+
     async def keep_snapshot(self, group: Group) -> None:
         pass
 

@@ -135,6 +135,13 @@ class RecordLog(Protocol):
             StoreUnavailable: when the log cannot be reached.
         """
 
+    async def knows(self, group_id: GroupId) -> bool:
+        """Return whether a group holds records, without reading the names of all that ever did.
+
+        Raises:
+            StoreUnavailable: when the log cannot be reached.
+        """
+
     async def keep_snapshot(self, group: Group) -> None:
         """Store a snapshot of the group at its version, so that later reads need not begin before it.
 
