@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic, RecordsToDelete
-from aiokafka.errors import KafkaTimeoutError
+from aiokafka.errors import KafkaTimeoutError, RequestTimedOutError
 from aiokafka.protocol.metadata import MetadataRequest
 from aiokafka.structs import TopicPartition
 from tests.kafka.cluster import known_to_broker
@@ -88,6 +88,7 @@ async def test_an_open_transaction_is_no_end_for_readers_of_committed_records(
     await producer.begin_transaction()
     await producer.send_and_wait(topic, b"2", partition=0)
     key = (topic, 0)
+    assert await reader.partition_counts([topic]) == {topic: 1}
     # One record and the marker of its transaction; the second record is there, and not committed.
     assert await reader.ends([key], IsolationLevel.READ_COMMITTED) == {key: 2}
     assert await reader.ends([key], IsolationLevel.READ_UNCOMMITTED) == {key: 3}
@@ -107,6 +108,7 @@ async def test_an_emptied_changelog_keeps_its_end(bootstrap: str, new_topic: New
             await producer.send_and_wait(topic, b"x", partition=0)
     async with admin_of(bootstrap) as admin:
         await admin.delete_records({TopicPartition(topic, 0): RecordsToDelete(before_offset=5)})
+    assert await reader.partition_counts([topic]) == {topic: 1}
     assert await reader.ends([(topic, 0)], IsolationLevel.READ_COMMITTED) == {(topic, 0): 5}
 
 
@@ -174,6 +176,44 @@ async def test_a_changelog_without_a_leader_holds_up_nobody_else(
         assert watch.reason is None
         _, soft = await coordinator.look(GROUP)
         assert dict(soft.begin_offsets.items()) == {(changelog, 1): 0}
+
+
+async def test_a_broker_that_does_not_answer_holds_up_only_what_it_leads(
+    bootstrap: str,
+    new_topic: NewTopics,
+    reader: TopicReader,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """One that a firewall keeps away, for example: it is asked once, and not for each group and question."""
+    source, changelog = await new_topic("orders", partitions=2), await new_topic("store", partitions=2)
+    send, asked = MetadataClient.send, list[object]()
+
+    async def with_a_silent_one(client: MetadataClient, node: Any, request: Any, **more: Any) -> Any:
+        if node == 77:
+            asked.append(request)
+            await asyncio.sleep(0.02)
+            raise RequestTimedOutError
+        answer = await send(client, node, request, **more)
+        if isinstance(request, MetadataRequest):
+            answer.brokers.append((77, "127.0.0.1", 1, None))
+            for _, topic, _, partitions in answer.topics:
+                if topic == changelog:
+                    partitions[:] = [
+                        (0, n, 77, *rest) if n == 0 else (e, n, at, *rest) for e, n, at, *rest in partitions
+                    ]
+        return answer
+
+    monkeypatch.setattr(topics, "SILENT_FROM_S", 0.01)
+    monkeypatch.setattr(MetadataClient, "send", with_a_silent_one)
+    async with LocalCoordinator() as local:
+        coordinator = await declare(local, source, changelog, 2)
+        watch = ClusterWatch(coordinator, reader)
+        for _ in range(3):
+            assert set(await watch_ends(watch, coordinator)) == {(changelog, 1)}
+        assert watch.reason is None
+    assert len(asked) == 1
+    assert caplog.text.count("broker 77 does not say where the partitions end that it leads") == 1
 
 
 async def test_a_partition_added_while_running_becomes_a_task(
@@ -454,16 +494,19 @@ async def test_a_cluster_that_is_away_is_reported_once_and_found_again(
         assert caplog.text.count('Unable connect to "127.0.0.1:1"') <= 1
         assert (await coordinator.look(GROUP))[0] == before
         watch._reader = TopicReader(KafkaConnection(bootstrap_servers=bootstrap))
-        await watch.look()
+
+        async def all_ends() -> int:
+            return len(await watch_ends(watch, coordinator))
+
+        await equals(all_ends, 2)
         assert reasons[1:] == [None]
-        assert len((await coordinator.look(GROUP))[1].end_offsets) == 2
         await watch._reader.close()
 
 
 async def test_a_cluster_that_goes_away_is_noticed_though_no_group_asks_for_anything(
     bootstrap: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def unanswered(_client: object, _topics: object) -> None:
+    async def unanswered(*_: object) -> None:
         raise KafkaTimeoutError
 
     reasons: list[str | None] = []
@@ -472,7 +515,7 @@ async def test_a_cluster_that_goes_away_is_noticed_though_no_group_asks_for_anyt
         watch = ClusterWatch(local.coordinator, reader, away=reasons.append)
         await watch.look()
         assert reasons == []
-        monkeypatch.setattr(topics, "partition_leaders", unanswered)
+        monkeypatch.setattr(MetadataClient, "send", unanswered)
         await watch.look()
         await reader.close()
     assert len(reasons) == 1

@@ -1,39 +1,66 @@
 """Asks Kafka how many partitions topics have and where these begin and end; makes the coordinator's own topics."""
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping
-from typing import Any, Final
+import contextlib
+import logging
+import random
+import time
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any, Final, NamedTuple
 
-from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-from aiokafka.errors import KafkaConnectionError, TopicAlreadyExistsError, for_code
+from aiokafka.client import AIOKafkaClient
+from aiokafka.errors import (
+    IncompatibleBrokerVersion,
+    KafkaConnectionError,
+    KafkaError,
+    TopicAlreadyExistsError,
+    for_code,
+)
+from aiokafka.protocol.metadata import MetadataRequest
+from aiokafka.protocol.offset import OffsetRequest, OffsetResetStrategy
 
 from batonpass.core.state.policy import IsolationLevel
 from batonpass.worker.kafka.connection import KafkaConnection, in_words
-from batonpass.worker.kafka.metadata import adopt, partition_counts, partition_leaders, topic_ids
-from batonpass.worker.kafka.said import write_once
+from batonpass.worker.kafka.metadata import TopicIds, adopt, ids_in, partition_counts
+from batonpass.worker.kafka.said import Said, write_once
+
+log = logging.getLogger("batonpass.kafka")
 
 Partition = tuple[str, int]
 REQUEST_TIMEOUT_MS = 10_000
+SILENT_FROM_S: Final = 1.0
+SILENT_S: Final = 30.0
+"""A broker that has let a question wait for longer than the first, and failed, is not asked again for the second."""
+
+ISOLATION: Final = {IsolationLevel.READ_UNCOMMITTED: 0, IsolationLevel.READ_COMMITTED: 1}
 
 PARTITIONS: Final = 8
 COPIES: Final = 3
 """How many copies a topic that is made here has, if there are so many brokers."""
 
 
+class _Silence(NamedTuple):
+    until: float
+    why: KafkaError
+
+
 class TopicReader:
     """Asks a cluster about topics, over connections that are made when they are first needed.
 
-    It joins no consumer group (manual assignment), so no rebalance can hold it up.
+    Each broker is asked about the partitions that it leads. Those of one that does not answer are left out, as are
+    partitions without a leader, so that they hold up nobody else.
     """
 
     def __init__(self, connection: KafkaConnection) -> None:
         write_once(self)
         self._connection = connection
-        self._options = connection.client_options() | {"request_timeout_ms": REQUEST_TIMEOUT_MS, "retry_backoff_ms": 50}
-        self._consumers: dict[IsolationLevel, AIOKafkaConsumer] = {}
-        self._leaderless: frozenset[Partition] = frozenset()
-        """Partitions that nobody could be asked about, as of the last call of ``partition_counts``."""
+        self._client: AIOKafkaClient | None = None
+        self._leaders: dict[Partition, int] = {}
+        """Which broker leads each partition (-1: none), as of the last call of ``partition_counts``."""
+        self._silent: dict[Any, _Silence] = {}
+        self._said = Said()
 
     async def partition_counts(self, topics: Collection[str]) -> dict[str, int]:
         """Return the partition count of each topic that exists.
@@ -41,64 +68,129 @@ class TopicReader:
         It asks even if ``topics`` is empty, so that a refused login shows at once, and a cluster that goes away.
 
         Raises:
-            KafkaError: when the cluster cannot be asked.
+            KafkaError: when no broker answers.
         """
-        client = (await self._consumer())._client  # noqa: SLF001 - one connection less
-        try:
-            found = await partition_leaders(client, topics)
-        except KafkaConnectionError:
-            # A broker closes a connection when its login expires, as tokens do. The next call makes a new one.
-            found = await partition_leaders(client, topics)
-        self._leaderless = frozenset(
-            (topic, number) for topic, leaders in found.items() for number, leader in leaders.items() if leader < 0
-        )
-        return {topic: len(leaders) for topic, leaders in found.items()}
+        client = await self._connected()
+        answer = await self._ask_any(client, MetadataRequest(sorted(topics), allow_auto_topic_creation=False))
+        client.cluster.update_metadata(answer)
+        found = {topic: partitions for error_code, topic, _, partitions in answer.topics if not error_code}
+        self._leaders = {
+            (topic, number): leader for topic, partitions in found.items() for _, number, leader, *_ in partitions
+        }
+        return {topic: len(partitions) for topic, partitions in found.items()}
 
     async def ends(self, partitions: Iterable[Partition], isolation: IsolationLevel) -> dict[Partition, int]:
-        """Return where each partition ends for a reader of that isolation level; the partitions must exist.
+        """Return where each partition ends for a reader of that isolation level.
 
         For readers of committed records that is the last stable offset: what an open transaction wrote lies beyond it.
-        Offsets also count transaction markers and compacted records, as positions of readers do. Partitions without a
-        leader are left out: aiokafka would wait for one, and so would all other groups.
+        Offsets also count transaction markers and compacted records, as positions of readers do.
 
         Raises:
             KafkaError: when the cluster cannot be asked.
         """
-        wanted = self._led(partitions)
-        return _by_partition(await (await self._consumer(isolation)).end_offsets(wanted)) if wanted else {}
+        return await self._offsets(partitions, OffsetResetStrategy.LATEST, isolation)
 
     async def begins(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
         """Return where each partition begins, the same for every reader: records before that were deleted.
 
-        Compaction moves no beginning. The partitions must exist; those without a leader are left out.
+        Compaction moves no beginning.
 
         Raises:
             KafkaError: when the cluster cannot be asked.
         """
-        wanted = self._led(partitions)
-        return _by_partition(await (await self._consumer()).beginning_offsets(wanted)) if wanted else {}
+        return await self._offsets(partitions, OffsetResetStrategy.EARLIEST, IsolationLevel.READ_UNCOMMITTED)
 
     async def ids(self, partitions: Iterable[Partition]) -> dict[str, str]:
         """Return the id of each topic (KIP-516), which another topic of the same name does not have.
 
-        Topics whose leader is not known are left out, and all of them where the brokers are older than Kafka 2.8.
+        Leaders are asked, since they have the records: others may not have heard of a topic that was made anew. All are
+        left out where the brokers are older than Kafka 2.8.
 
         Raises:
             KafkaError: when the cluster cannot be asked.
         """
-        client = (await self._consumer())._client  # noqa: SLF001 - one connection less
-        return await topic_ids(client, _listed(partitions))
+        return ids_in(await self._ask_leaders(partitions, TopicIds))
 
-    async def _consumer(self, isolation: IsolationLevel = IsolationLevel.READ_COMMITTED) -> AIOKafkaConsumer:
-        consumer = self._consumers.get(isolation)
-        if consumer is None:
-            made = AIOKafkaConsumer(**self._options, group_id=None, isolation_level=isolation.value)
-            adopt(made._client)  # noqa: SLF001 - aiokafka makes its client itself
-            consumer = self._consumers[isolation] = await _started(made)
-        return consumer
+    async def _offsets(
+        self, partitions: Iterable[Partition], at: int, isolation: IsolationLevel
+    ) -> dict[Partition, int]:
+        def question(topics: Mapping[str, list[int]]) -> OffsetRequest:
+            wanted = [(topic, [(number, at) for number in numbers]) for topic, numbers in topics.items()]
+            return OffsetRequest(-1, ISOLATION[isolation], wanted)
 
-    def _led(self, partitions: Iterable[Partition]) -> list[TopicPartition]:
-        return _listed(set(partitions) - self._leaderless)
+        # An error is that of one partition, for example of another leader by now: it is asked again with the next look.
+        return {
+            (topic, number): offset
+            for answer in await self._ask_leaders(partitions, question)
+            for topic, answered in answer.topics
+            for number, error_code, *_, offset in answered
+            if not error_code
+        }
+
+    async def _ask_leaders(
+        self, partitions: Iterable[Partition], question: Callable[[Mapping[str, list[int]]], Any]
+    ) -> list[Any]:
+        """Ask each leader about its partitions; return the answers of those that give one."""
+        led: dict[int, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+        for topic, number in sorted(partitions):
+            led[self._leaders.get((topic, number), -1)][topic].append(number)
+        led.pop(-1, None)
+        client = await self._connected()
+        asked = (self._ask_leader(client, leader, question(topics)) for leader, topics in led.items())
+        return [answer for answer in await asyncio.gather(*asked) if answer is not None]
+
+    async def _ask_leader(self, client: AIOKafkaClient, leader: int, question: Any) -> Any:
+        try:
+            if self._is_silent(leader):
+                raise self._silent[leader].why
+            return await self._ask(client, leader, question)
+        except IncompatibleBrokerVersion:
+            return None  # The broker has no such version of the request.
+        except KafkaError as error:
+            if self._said.is_news(f"{leader}"):
+                log.warning("broker %s does not say where the partitions end that it leads: %r", leader, error)
+            return None
+
+    async def _ask_any(self, client: AIOKafkaClient, question: Any) -> Any:
+        """Ask one broker, and if that does not answer the next one; those that were silent lately come last."""
+        nodes: list[Any] = [broker.nodeId for broker in client.cluster.brokers()] or ["bootstrap"]
+        random.shuffle(nodes)
+        *others, last = sorted(nodes, key=self._is_silent)
+        for node in others:
+            with contextlib.suppress(KafkaError):
+                return await self._ask(client, node, question)
+        return await self._ask(client, last, question)
+
+    async def _ask(self, client: AIOKafkaClient, node: Any, question: Any) -> Any:
+        began = time.monotonic()
+        try:
+            try:
+                answer = await client.send(node, question)
+            except KafkaConnectionError:
+                # A broker closes a connection when its login expires, as tokens do. The next call makes a new one.
+                answer = await client.send(node, question)
+        except KafkaError as error:
+            if time.monotonic() - began > SILENT_FROM_S:
+                self._silent[node] = _Silence(time.monotonic() + SILENT_S, error)
+            raise
+        self._silent.pop(node, None)
+        return answer
+
+    def _is_silent(self, node: Any) -> bool:
+        return node in self._silent and time.monotonic() < self._silent[node].until
+
+    async def _connected(self) -> AIOKafkaClient:
+        if self._client is None:
+            options = self._connection.client_options() | {"request_timeout_ms": REQUEST_TIMEOUT_MS}
+            made = AIOKafkaClient(**options, retry_backoff_ms=50)
+            adopt(made)
+            try:
+                await made.bootstrap()
+            except BaseException:
+                await made.close()
+                raise
+            self._client = made
+        return self._client
 
     async def why(self, error: Exception) -> str:
         """Return an error in words, with what the brokers say when they refuse the login."""
@@ -106,26 +198,9 @@ class TopicReader:
 
     async def close(self) -> None:
         """Disconnect; the next call connects anew."""
-        consumers, self._consumers = self._consumers, {}
-        await asyncio.gather(*(consumer.stop() for consumer in consumers.values()))
-
-
-def _listed(partitions: Iterable[Partition]) -> list[TopicPartition]:
-    return [TopicPartition(*partition) for partition in sorted(partitions)]
-
-
-def _by_partition(offsets: Mapping[TopicPartition, int]) -> dict[Partition, int]:
-    return {(partition.topic, partition.partition): offset for partition, offset in offsets.items()}
-
-
-async def _started(consumer: AIOKafkaConsumer) -> AIOKafkaConsumer:
-    """Start a consumer; one that does not start is stopped, so that nothing of it stays."""
-    try:
-        await consumer.start()
-    except BaseException:
-        await consumer.stop()
-        raise
-    return consumer
+        client, self._client = self._client, None
+        if client is not None:
+            await client.close()
 
 
 async def make_topics(options: dict[str, Any], settings: Mapping[str, dict[str, str]]) -> None:

@@ -142,7 +142,7 @@ class ClusterWatch:
         news = {
             key: end
             for key, end in ends.items()
-            if is_all or _is_news(known.get(key), end, log_ends[key], ids.get(key[0], ""))
+            if key in log_ends and (is_all or _is_news(known.get(key), end, log_ends[key], ids.get(key[0], "")))
         }
         if news:
             moved = {key: begin for key, begin in begins.items() if begin != soft.begin_offsets.get(key)}

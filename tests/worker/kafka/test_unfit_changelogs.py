@@ -111,6 +111,7 @@ async def test_no_topic_is_made_by_asking_about_it(making_broker: str, tmp_path:
     await write(job, 20)
     active.hold(TASK, Role.ACTIVE)
     await until(lambda: active.totals() == standby.totals() == expected(20))
+    await reader.partition_counts(names)
     assert (await reader.ends([(job.changelog, 0)], IsolationLevel.READ_COMMITTED))[(job.changelog, 0)] > 0
     # A topic that is deleted under clients that use it is not made anew by them either.
     await admin.delete_topics(names)

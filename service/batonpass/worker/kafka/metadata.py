@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import contextlib
 import random
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
@@ -92,22 +93,9 @@ async def partition_counts(client: AIOKafkaClient, topics: Iterable[str]) -> dic
     Raises:
         KafkaError: when the cluster cannot be asked.
     """
-    return {topic: len(leaders) for topic, leaders in (await partition_leaders(client, topics)).items()}
-
-
-async def partition_leaders(client: AIOKafkaClient, topics: Iterable[str]) -> dict[str, dict[int, int]]:
-    """Return the broker that leads each partition of each topic that exists, by number; -1: none does.
-
-    Raises:
-        KafkaError: when the cluster cannot be asked.
-    """
     request = MetadataRequest(sorted(set(topics)), allow_auto_topic_creation=False)
     answer = await client.send(client.get_random_node(), request)
-    return {
-        topic: {number: leader for _, number, leader, *_ in partitions}
-        for error_code, topic, _, partitions in answer.topics
-        if not error_code
-    }
+    return {topic: len(partitions) for error_code, topic, _, partitions in answer.topics if not error_code}
 
 
 async def raise_if_repartitioned(consumer: AIOKafkaConsumer) -> None:
@@ -189,7 +177,9 @@ class _Question(RequestStruct):  # type: ignore[misc]
     )
 
 
-class _TopicIds(Request[_Question]):  # type: ignore[misc]
+class TopicIds(Request[_Question]):  # type: ignore[misc]
+    """Asks for the ids of topics."""
+
     API_KEY = 3
 
     def __init__(self, topics: Iterable[str]) -> None:
@@ -213,12 +203,16 @@ async def topic_ids(client: AIOKafkaClient, partitions: Iterable[TopicPartition]
         leader = client.cluster.leader_for_partition(partition)
         if leader is not None and leader >= 0:
             asked[leader].add(partition.topic)
-    ids: dict[str, str] = {}
+    answers = []
     for leader, topics in asked.items():
-        try:
-            answer = await client.send(leader, _TopicIds(topics))
-        except (IncompatibleBrokerVersion, RuntimeError):
-            # The broker has no such version of the request.
-            continue
-        ids |= {topic: topic_id for error_code, topic, topic_id, *_ in answer.topics if not error_code}
-    return ids
+        # The broker may have no such version of the request.
+        with contextlib.suppress(IncompatibleBrokerVersion, RuntimeError):
+            answers.append(await client.send(leader, TopicIds(topics)))
+    return ids_in(answers)
+
+
+def ids_in(answers: Iterable[Any]) -> dict[str, str]:
+    """Return the ids of topics that brokers have answered with."""
+    return {
+        topic: topic_id for answer in answers for error_code, topic, topic_id, *_ in answer.topics if not error_code
+    }
