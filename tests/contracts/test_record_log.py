@@ -14,6 +14,7 @@ from batonpass.core.state.model import ActiveState, Group, Member, Target
 from batonpass.core.state.records import (
     ActiveReported,
     EpochsRaised,
+    GroupDeleted,
     MemberJoined,
     ProbeScheduled,
     Record,
@@ -102,6 +103,14 @@ async def test_groups_do_not_see_one_another(log: RecordLog) -> None:
     assert [await log.knows(name) for name in (CLICKS, ORDERS, GroupId("unknown"))] == [True, True, False]
     assert await log.read(GroupId("unknown")) == Loaded(0, ())
     assert await log.group_ids() == [CLICKS, ORDERS]
+
+
+async def test_groups_that_were_deleted_are_not_listed(log: RecordLog) -> None:
+    """A coordinator that starts reads all that are listed, before it is ready: it need not read what is no more."""
+    await append(log, ORDERS, [ProbeScheduled(1), GroupDeleted(2, 2)], 0)
+    await append(log, CLICKS, [GroupDeleted(1, 1), ProbeScheduled(2)], 0)
+    assert await log.group_ids() == [CLICKS]
+    assert await log.knows(ORDERS)
 
 
 async def test_groups_are_listed_in_one_order(log: RecordLog) -> None:

@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from tests.waiting import until
 
 from batonpass.core.state.ids import GroupId
-from batonpass.core.state.records import ProbeScheduled
+from batonpass.core.state.records import GroupDeleted, ProbeScheduled
 from batonpass.postgres import fleet
 from batonpass.postgres.fleet import Fleet, Registration, rank
 from batonpass.postgres.leases import LONGEST_MS, Leases, Reading
@@ -497,6 +497,19 @@ async def test_groups_that_nobody_owns_are_made_known(start: Start) -> None:
     await until(lambda: changes == 2)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_nobody_has_to_own_a_group_that_was_deleted(start: Start) -> None:
+    alone = start("alone")
+    await alone.fleet.start()
+    epoch = await alone.log.take_over(ORDERS)
+    await alone.log.append(Commit(ORDERS, epoch, 0, [ProbeScheduled(1)]))
+    await alone.leases.release(alone.fleet.id, [ORDERS])
+    assert await alone.leases.orphans() == [ORDERS]
+    epoch = await alone.log.take_over(ORDERS)
+    await alone.log.append(Commit(ORDERS, epoch, 1, [GroupDeleted(2, 2)]))
+    await alone.leases.release(alone.fleet.id, [ORDERS])
+    assert await alone.leases.orphans() == []
 
 
 async def test_nobody_waits_for_whoever_writes_the_clock_down(start: Start) -> None:

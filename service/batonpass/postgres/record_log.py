@@ -17,6 +17,7 @@ from batonpass.core.state.model import Group
 from batonpass.postgres import snapshots
 from batonpass.postgres.append import PLANNED, Prepared, parameters, prepare, statement
 from batonpass.postgres.connect import STATEMENT_TIMEOUT_S, DedicatedConnection, Server, fetch_rows, reaching
+from batonpass.postgres.leases import IS_LIVING
 from batonpass.postgres.writer import Outcome, Writer
 from batonpass.runtime.ports import Commit, Loaded, NotOwner, RecordLog, StoreUnavailable, Superseded, VersionConflict
 
@@ -57,7 +58,7 @@ _READ: Final = text(
     " from group_heads h left join record_log r on r.group_id = h.group_id and r.seq > :after"
     " where h.group_id = :of_group order by r.seq"
 )
-_GROUPS: Final = text("select group_id from group_heads where version > 0")
+_GROUPS: Final = text(f"select group_id from group_heads h where {IS_LIVING}")  # noqa: S608 - constants
 _KNOWS: Final = text("select 1 from group_heads where group_id = :of_group and version > 0")
 
 

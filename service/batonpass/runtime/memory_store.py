@@ -72,7 +72,7 @@ class MemoryRecordLog(RecordLog, Archive):
         return Loaded(len(stored), decode_records(stored[after_version or 0 :]))
 
     async def group_ids(self) -> Sequence[GroupId]:
-        return sorted(self._stored)
+        return sorted(name for name, stored in self._stored.items() if stored[-1].kind != "group-deleted")
 
     async def knows(self, group_id: GroupId) -> bool:
         return group_id in self._stored

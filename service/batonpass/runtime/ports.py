@@ -129,7 +129,7 @@ class RecordLog(Protocol):
         """
 
     async def group_ids(self) -> Sequence[GroupId]:
-        """Return every group that holds records, sorted.
+        """Return every group that holds records, sorted, but for those whose last one says that they were deleted.
 
         Raises:
             StoreUnavailable: when the log cannot be reached.
