@@ -25,6 +25,7 @@ from batonpass.codec.requests import read_declaration
 from batonpass.codec.shape import Shape
 from batonpass.core.state.ids import GroupId, MemberId
 from batonpass.core.state.inputs import GroupDeclaration
+from batonpass.core.state.policy import GroupConfig
 from batonpass.core.state.replies import Declared
 from batonpass.kafka import exchange as exchanges
 from batonpass.kafka.events import EventPublisher
@@ -868,3 +869,32 @@ async def test_a_refusal_that_is_too_large_for_a_record_keeps_nobody_else_from_a
         await until(lambda: bool(of(assignments(), f"{GROUP}/m")))
     assert of(assignments(), f"{GROUP}/odd") == []
     assert [one.getMessage() for one in caplog.records if "too large" in one.getMessage()]
+
+
+async def test_whoever_carries_the_protocol_gives_a_broker_up_long_before_a_lease_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One of two brokers that stood still stopped all members over Kafka for over a minute: aiokafka waits 40 s."""
+    waits: list[int] = []
+
+    def made(**options: Any) -> None:
+        waits.append(options.get("request_timeout_ms", 40_000))
+        raise KafkaConnectionError
+
+    async def topics_are_there(options: dict[str, Any], _settings: object) -> None:
+        waits.append(options.get("request_timeout_ms", 40_000))
+
+    monkeypatch.setattr(exchanges, "make_topics", topics_are_there)
+    for module in (exchanges, transports):
+        monkeypatch.setattr(module, "AIOKafkaConsumer", made)
+        monkeypatch.setattr(module, "AIOKafkaProducer", made)
+    connection = KafkaConnection(bootstrap_servers="none:1")
+    async with LocalCoordinator() as local:
+        exchange = Exchange(local.coordinator, connection, holds=lambda _: True)
+        with pytest.raises(KafkaConnectionError):
+            async with exchange._connected():
+                pass
+    with pytest.raises(KafkaConnectionError):
+        await KafkaTransport(connection)._start()
+    assert len(waits) == 3
+    assert max(waits) * 4 < GroupConfig().session_timeout_ms

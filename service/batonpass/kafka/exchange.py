@@ -52,7 +52,7 @@ from batonpass.runtime.history import Asked, command_of
 from batonpass.runtime.mailbox import LATE_SEQ
 from batonpass.runtime.ports import Commit, CoordinatorLoading, NotOwner, Observer, StoreUnavailable
 from batonpass.worker.kafka.connection import KafkaConnection, TopicNames, in_words
-from batonpass.worker.kafka.metadata import PARTITIONS_LOOK_S, adopt, raise_if_repartitioned
+from batonpass.worker.kafka.metadata import PARTITIONS_LOOK_S, PROTOCOL_TIMEOUT_MS, adopt, raise_if_repartitioned
 from batonpass.worker.kafka.reading import raise_if_silent
 from batonpass.worker.kafka.said import Said, UnreadableRecords
 
@@ -273,7 +273,7 @@ class Exchange(Observer):
 
     @contextlib.asynccontextmanager
     async def _connected(self) -> Any:
-        options = self._connection.client_options()
+        options = self._connection.client_options() | {"request_timeout_ms": PROTOCOL_TIMEOUT_MS}
         await make_topics(options, settings_of(self._topics))
         consumer = AIOKafkaConsumer(**options, group_id=None, enable_auto_commit=False, fetch_max_wait_ms=100)
         producer = AIOKafkaProducer(**options, enable_idempotence=True, linger_ms=0)

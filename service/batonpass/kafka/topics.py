@@ -1,13 +1,10 @@
 """Asks Kafka how many partitions topics have and where these begin and end; makes the coordinator's own topics."""
 
 import asyncio
-import contextlib
 import logging
-import random
-import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.client import AIOKafkaClient
@@ -15,35 +12,32 @@ from aiokafka.errors import (
     IncompatibleBrokerVersion,
     KafkaConnectionError,
     KafkaError,
+    RequestTimedOutError,
     TopicAlreadyExistsError,
     for_code,
 )
-from aiokafka.protocol.metadata import MetadataRequest
 from aiokafka.protocol.offset import OffsetRequest, OffsetResetStrategy
 
 from batonpass.core.state.policy import IsolationLevel
 from batonpass.worker.kafka.connection import KafkaConnection, in_words
-from batonpass.worker.kafka.metadata import TopicIds, adopt, ids_in, partition_counts
+from batonpass.worker.kafka.metadata import (
+    PROTOCOL_TIMEOUT_MS,
+    TopicIds,
+    adopt,
+    described,
+    ids_in,
+    partition_counts,
+)
 from batonpass.worker.kafka.said import Said, write_once
 
 log = logging.getLogger("batonpass.kafka")
 
 Partition = tuple[str, int]
-REQUEST_TIMEOUT_MS = 10_000
-SILENT_FROM_S: Final = 1.0
-SILENT_S: Final = 30.0
-"""A broker that has let a question wait for longer than the first, and failed, is not asked again for the second."""
-
 ISOLATION: Final = {IsolationLevel.READ_UNCOMMITTED: 0, IsolationLevel.READ_COMMITTED: 1}
 
 PARTITIONS: Final = 8
 COPIES: Final = 3
 """How many copies a topic that is made here has, if there are so many brokers."""
-
-
-class _Silence(NamedTuple):
-    until: float
-    why: KafkaError
 
 
 class TopicReader:
@@ -59,7 +53,6 @@ class TopicReader:
         self._client: AIOKafkaClient | None = None
         self._leaders: dict[Partition, int] = {}
         """Which broker leads each partition (-1: none), as of the last call of ``partition_counts``."""
-        self._silent: dict[Any, _Silence] = {}
         self._said = Said()
 
     async def partition_counts(self, topics: Collection[str]) -> dict[str, int]:
@@ -71,7 +64,11 @@ class TopicReader:
             KafkaError: when no broker answers.
         """
         client = await self._connected()
-        answer = await self._ask_any(client, MetadataRequest(sorted(topics), allow_auto_topic_creation=False))
+        try:
+            answer = await described(client, topics)
+        except KafkaConnectionError:
+            # A broker closes a connection when its login expires, as tokens do. The next call makes a new one.
+            answer = await described(client, topics)
         client.cluster.update_metadata(answer)
         found = {topic: partitions for error_code, topic, _, partitions in answer.topics if not error_code}
         self._leaders = {
@@ -141,9 +138,9 @@ class TopicReader:
 
     async def _ask_leader(self, client: AIOKafkaClient, leader: int, question: Any) -> Any:
         try:
-            if self._is_silent(leader):
-                raise self._silent[leader].why
-            return await self._ask(client, leader, question)
+            if client.is_silent(leader):
+                raise RequestTimedOutError
+            return await client.send(leader, question)
         except IncompatibleBrokerVersion:
             return None  # The broker has no such version of the request.
         except KafkaError as error:
@@ -151,37 +148,9 @@ class TopicReader:
                 log.warning("broker %s does not say where the partitions end that it leads: %r", leader, error)
             return None
 
-    async def _ask_any(self, client: AIOKafkaClient, question: Any) -> Any:
-        """Ask one broker, and if that does not answer the next one; those that were silent lately come last."""
-        nodes: list[Any] = [broker.nodeId for broker in client.cluster.brokers()] or ["bootstrap"]
-        random.shuffle(nodes)
-        *others, last = sorted(nodes, key=self._is_silent)
-        for node in others:
-            with contextlib.suppress(KafkaError):
-                return await self._ask(client, node, question)
-        return await self._ask(client, last, question)
-
-    async def _ask(self, client: AIOKafkaClient, node: Any, question: Any) -> Any:
-        began = time.monotonic()
-        try:
-            try:
-                answer = await client.send(node, question)
-            except KafkaConnectionError:
-                # A broker closes a connection when its login expires, as tokens do. The next call makes a new one.
-                answer = await client.send(node, question)
-        except KafkaError as error:
-            if time.monotonic() - began > SILENT_FROM_S:
-                self._silent[node] = _Silence(time.monotonic() + SILENT_S, error)
-            raise
-        self._silent.pop(node, None)
-        return answer
-
-    def _is_silent(self, node: Any) -> bool:
-        return node in self._silent and time.monotonic() < self._silent[node].until
-
     async def _connected(self) -> AIOKafkaClient:
         if self._client is None:
-            options = self._connection.client_options() | {"request_timeout_ms": REQUEST_TIMEOUT_MS}
+            options = self._connection.client_options() | {"request_timeout_ms": PROTOCOL_TIMEOUT_MS}
             made = AIOKafkaClient(**options, retry_backoff_ms=50)
             adopt(made)
             try:
@@ -210,6 +179,7 @@ async def make_topics(options: dict[str, Any], settings: Mapping[str, dict[str, 
         KafkaError: when one is missing and cannot be made.
     """
     admin = AIOKafkaAdminClient(**options)
+    adopt(admin._client)  # noqa: SLF001 - it does not show it
     try:
         await admin.start()
         # Not asked of the admin client, whose question would make them, with other settings.

@@ -44,6 +44,7 @@ from batonpass.worker.kafka import (
     msgpack_of,
     optional,
 )
+from batonpass.worker.kafka.metadata import adopt
 from batonpass.worker.kafka.stores import TaskState
 from batonpass.worker.kafka.topics import MissingPartition, settings_of
 from batonpass.worker.testing import HttpServer, LocalCoordinator
@@ -381,6 +382,7 @@ async def test_a_job_makes_its_topics_declares_its_group_and_counts(world: World
     assert (part["id"], part["partitions"], part["source_topics"]) == ("0", 1, [orders])
     assert part["changelog_topics"] == [f"{world.name}-sums-changelog"]
     admin = AIOKafkaAdminClient(**world.connection.client_options())
+    adopt(admin._client)
     await admin.start()
     changelog = part["changelog_topics"][0]
     settings = await settings_of(admin._client, [changelog], ["cleanup.policy"])

@@ -403,6 +403,7 @@ class App:
         """Return how many partitions each topic has, once those that the job makes are there."""
         changelogs = {topic for part in parts.values() for topic in part.changelog_topics}
         admin = AIOKafkaAdminClient(**connection.client_options())
+        adopt(admin._client)  # noqa: SLF001 - it does not show it
         try:
             await admin.start()
             known = await partition_counts(admin._client, changelogs | self._topics.keys())  # noqa: SLF001 - makes none

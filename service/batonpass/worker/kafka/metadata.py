@@ -4,6 +4,7 @@ import asyncio
 import base64
 import contextlib
 import random
+import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from io import BytesIO
@@ -12,7 +13,7 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.client import AIOKafkaClient, ConnectionGroup
 from aiokafka.cluster import ClusterMetadata
-from aiokafka.errors import IncompatibleBrokerVersion, KafkaConnectionError, KafkaError
+from aiokafka.errors import IncompatibleBrokerVersion, KafkaError
 from aiokafka.protocol.abstract import AbstractType
 from aiokafka.protocol.api import Request, RequestStruct, Response
 from aiokafka.protocol.metadata import MetadataRequest
@@ -31,9 +32,18 @@ PARTITIONS_LOOK_S = 5.0
 """How often whoever reads all partitions of a topic looks whether these are all."""
 
 
-class MetadataClient(AIOKafkaClient):  # type: ignore[misc]  # aiokafka has no types
-    """aiokafka's client, but for three things about metadata.
+PROTOCOL_TIMEOUT_MS = 10_000
+"""How long whoever carries the protocol waits for a broker; aiokafka would wait 40 s, and leases end meanwhile."""
 
+SILENT_FROM_S = 1.0
+SILENT_S = 30.0
+"""A broker that has let a request wait for longer than the first, and failed, is asked last for the second."""
+
+
+class MetadataClient(AIOKafkaClient):  # type: ignore[misc]  # aiokafka has no types
+    """aiokafka's client, but for four things about metadata.
+
+    - Brokers that were silent lately are asked last, and where one does not answer the next one is asked.
     - A broker makes no topic because it is asked about one (`auto.create.topics.enable`).
     - Where none of the known brokers answers, it begins anew with the addresses that it was given (KIP-1102): brokers
       may have moved, all at once.
@@ -42,13 +52,15 @@ class MetadataClient(AIOKafkaClient):  # type: ignore[misc]  # aiokafka has no t
 
     async def _metadata_update(self, cluster_metadata: ClusterMetadata, topics: Iterable[str] | None) -> bool:
         request = MetadataRequest(list(topics) if topics else None, allow_auto_topic_creation=False)
-        answer = await self._ask_any(request)
-        if answer is None:
+        answer = None
+        try:
             try:
+                answer = await self.ask_any(request)
+            except KafkaError:
                 await self.bootstrap()
-                answer = await self._ask_any(request)
-            except KafkaConnectionError:
-                await asyncio.sleep(AWAY_PAUSE_S)
+                answer = await self.ask_any(request)
+        except KafkaError:
+            await asyncio.sleep(AWAY_PAUSE_S)
         if answer is None or not answer.brokers:
             cluster_metadata.failed_update(None)
             return False
@@ -57,18 +69,38 @@ class MetadataClient(AIOKafkaClient):  # type: ignore[misc]  # aiokafka has no t
             await asyncio.sleep(GONE_PAUSE_S)
         return True
 
-    async def _ask_any(self, request: MetadataRequest) -> Any:
+    async def ask_any(self, request: Any) -> Any:
+        """Return the answer of the first broker that gives one.
+
+        Raises:
+            KafkaError: when none does.
+        """
         nodes: list[Any] = [broker.nodeId for broker in self.cluster.brokers()]
         random.shuffle(nodes)
-        if ("bootstrap", ConnectionGroup.DEFAULT) in self._conns:
+        if ("bootstrap", ConnectionGroup.DEFAULT) in self._conns or not nodes:
             # A cluster without any topic names no brokers; aiokafka keeps its first connection then.
             nodes.append("bootstrap")
-        for node in nodes:
-            try:
+        *others, last = sorted(nodes, key=self.is_silent)
+        for node in others:
+            with contextlib.suppress(KafkaError):
                 return await self.send(node, request)
-            except KafkaError:
-                continue
-        return None
+        return await self.send(last, request)
+
+    async def send(self, node_id: Any, request: Any, **more: Any) -> Any:
+        """Send a request as aiokafka does, and note whether that broker is silent."""
+        began = time.monotonic()
+        try:
+            answer = await super().send(node_id, request, **more)
+        except KafkaError:
+            if time.monotonic() - began > SILENT_FROM_S:
+                self.silent_until[node_id] = time.monotonic() + SILENT_S
+            raise
+        self.silent_until.pop(node_id, None)
+        return answer
+
+    def is_silent(self, node: Any) -> bool:
+        """Whether a broker has not answered lately."""
+        return bool(time.monotonic() < self.silent_until.get(node, 0.0))
 
 
 def adopt(client: AIOKafkaClient) -> None:
@@ -77,6 +109,7 @@ def adopt(client: AIOKafkaClient) -> None:
     It is a `MetadataClient`, and its connections are closed in children that this process forks.
     """
     client.__class__ = MetadataClient
+    client.silent_until = {}
     close_in_children(client, _descriptors)
 
 
@@ -87,15 +120,24 @@ def _descriptors(client: AIOKafkaClient) -> Iterator[int]:
             yield writer.get_extra_info("socket").fileno()
 
 
-async def partition_counts(client: AIOKafkaClient, topics: Iterable[str]) -> dict[str, int]:
+async def partition_counts(client: MetadataClient, topics: Iterable[str]) -> dict[str, int]:
     """Return how many partitions each topic has; one that does not exist is left out, and not made.
 
     Raises:
         KafkaError: when the cluster cannot be asked.
     """
-    request = MetadataRequest(sorted(set(topics)), allow_auto_topic_creation=False)
-    answer = await client.send(client.get_random_node(), request)
+    answer = await described(client, topics)
     return {topic: len(partitions) for error_code, topic, _, partitions in answer.topics if not error_code}
+
+
+async def described(client: MetadataClient, topics: Iterable[str]) -> Any:
+    """Return what a broker says of topics, and of the cluster.
+
+    Raises:
+        KafkaError: when the cluster cannot be asked.
+    """
+    request = MetadataRequest(sorted(set(topics)), allow_auto_topic_creation=False)
+    return await client.ask_any(request)
 
 
 async def raise_if_repartitioned(consumer: AIOKafkaConsumer) -> None:

@@ -104,7 +104,7 @@ async def settings_of(
         KafkaError: when the cluster cannot be asked.
     """
     asked = DescribeConfigsRequest([(ConfigResourceType.TOPIC, topic, names) for topic in sorted(set(topics))])
-    answer = await client.send(client.get_random_node(), asked)
+    answer = await client.ask_any(asked)
     return {
         topic: for_code(code)(message) if code else {name: value for name, value, *_ in entries}
         for code, message, _, topic, entries in answer.resources

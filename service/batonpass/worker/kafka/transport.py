@@ -21,7 +21,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPa
 from aiokafka.errors import KafkaConnectionError, KafkaError
 
 from batonpass.worker.kafka.connection import KafkaConnection, TopicNames, disconnect, in_words, to_its_end
-from batonpass.worker.kafka.metadata import PARTITIONS_LOOK_S, adopt, raise_if_repartitioned
+from batonpass.worker.kafka.metadata import PARTITIONS_LOOK_S, PROTOCOL_TIMEOUT_MS, adopt, raise_if_repartitioned
 from batonpass.worker.kafka.reading import raise_if_silent
 from batonpass.worker.kafka.said import UnreadableRecords, write_once
 from batonpass.worker.protocol.messages import parse_answer
@@ -180,7 +180,7 @@ class KafkaTransport(httpx.AsyncBaseTransport):
                 return
             # Listening has failed, but its clients are still connected.
             await self._disconnect()
-            options = self._connection.client_options()
+            options = self._connection.client_options() | {"request_timeout_ms": PROTOCOL_TIMEOUT_MS}
             producer = AIOKafkaProducer(**options, enable_idempotence=True, linger_ms=0)
             consumer = AIOKafkaConsumer(**options, group_id=None, enable_auto_commit=False, fetch_max_wait_ms=100)
             adopt(producer.client)
