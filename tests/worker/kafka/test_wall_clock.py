@@ -10,6 +10,7 @@ from tests.waiting import until
 from tests.worker.kafka.totals import NewTopics, Owner, expected, new_job, read, write
 
 from batonpass.worker.kafka import INT, TEXT, ActiveOptions, App, Context, KafkaRuntime, Record, State, Subtopology
+from batonpass.worker.kafka.wall_clock import WallClock
 from batonpass.worker.protocol import Role
 
 TASK = "0_0"
@@ -92,6 +93,18 @@ async def test_the_clock_of_a_test_goes_where_it_is_told() -> None:
     await test.advance_wall_clock(190_000)
     assert called == [60_000, 240_000]
     assert test.changelog(sums.changelog) == {}
+
+
+async def test_a_clock_that_is_set_back_goes_on_from_there() -> None:
+    app, _, _, called = by_clock()
+    test = app.test()
+    await test.advance_wall_clock(3_600_000)
+    await test.advance_wall_clock(-3_500_001)
+    assert called == [3_600_000]
+    await test.advance_wall_clock(20_001)
+    assert called == [3_600_000, 120_000]
+    clock = WallClock(app.test()._parts["0"].by_clock, 3_600_000)
+    assert [clock.left_ms(at_ms) for at_ms in (3_600_000, 100_000, 120_000)] == [60_000, 20_000, 0]
 
 
 async def test_what_is_called_by_the_clock_and_raises_is_called_again() -> None:

@@ -25,15 +25,21 @@ class WallClock:
 
     def __init__(self, by_clock: ByClock, now_ms: int) -> None:
         self._by_clock = by_clock
-        self._due_ms = {name: next_multiple(now_ms, every_ms) for name, (every_ms, _) in by_clock.items()}
+        self._passed_ms = now_ms
+
+    def _due_ms(self, now_ms: int) -> dict[str, int]:
+        # Once the clock is set back, it counts from there: nothing waits until it is again where it was.
+        self._passed_ms = min(self._passed_ms, now_ms)
+        return {name: next_multiple(self._passed_ms, every_ms) for name, (every_ms, _) in self._by_clock.items()}
 
     def left_ms(self, now_ms: int) -> int | None:
         """Return how long it is until one is due, 0 if one is; None if there are none."""
-        return max(0, min(self._due_ms.values()) - now_ms) if self._due_ms else None
+        due_ms = self._due_ms(now_ms).values()
+        return max(0, min(due_ms) - now_ms) if due_ms else None
 
     async def call(self, now_ms: int, context: Context) -> bool:
         """Call what is due; return whether anything was. It stays due until `passed`: a transaction may be dropped."""
-        due = [name for name, due_ms in self._due_ms.items() if due_ms <= now_ms]
+        due = [name for name, due_ms in self._due_ms(now_ms).items() if due_ms <= now_ms]
         for name in due:
             every_ms, function = self._by_clock[name]
             with context.calling_for_time(f"while it called {name}, every {every_ms} ms"):
@@ -42,6 +48,4 @@ class WallClock:
 
     def passed(self, now_ms: int) -> None:
         """Note that what was due by then is done."""
-        for name, (every_ms, _) in self._by_clock.items():
-            if self._due_ms[name] <= now_ms:
-                self._due_ms[name] = next_multiple(now_ms, every_ms)
+        self._passed_ms = now_ms
