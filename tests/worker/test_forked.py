@@ -1,9 +1,10 @@
-"""Sockets of the SDK and the children that a worker forks: a copy in a child keeps no connection open."""
+"""Members and the children that a worker forks: a copy in a child keeps no connection open, and says nothing."""
 
 import asyncio
 import gc
 import os
 import select
+import signal
 import socket
 import stat
 import weakref
@@ -15,10 +16,11 @@ import pytest
 from tests.waiting import until
 from tests.worker.children import forked
 
-from batonpass.worker import Options
+from batonpass.worker import Callbacks, Member, Options, Phase, Revocation, Task, ThreadedMember
 from batonpass.worker.forked import close_in_children
 from batonpass.worker.http_calls import HttpCalls
 from batonpass.worker.protocol import Request, RequestKind
+from batonpass.worker.testing import Line, LocalCoordinator
 
 POLL = Request(kind=RequestKind.POLL, member_id="m1", seq=1, first_sent_ms=0, sent_ms=0, timeout_ms=60_000, body=None)
 
@@ -153,3 +155,57 @@ def test_all_that_an_owner_has_at_the_fork_is_closed_and_the_owner_is_not_kept_a
         del owner
         gc.collect()
         assert gone() is None
+
+
+class Goodbye(Callbacks):
+    """Writes down what is asked of a worker at its end."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    async def on_active(self, task: Task) -> None:
+        """Run."""
+        task.running()
+        await task.stop_requested()
+
+    async def on_revoke(self, task: Task, revocation: Revocation) -> None:  # noqa: ARG002 - any way alike
+        """Stop."""
+        self.asked.append(f"revoke {task.id}")
+
+    async def on_close(self) -> None:
+        """Close."""
+        self.asked.append("close")
+
+
+async def test_a_child_that_ends_in_the_block_of_a_member_says_and_stops_nothing() -> None:
+    async with LocalCoordinator() as coordinator:
+        await coordinator.declare("orders", partitions=2)
+        worker, line = Goodbye(), Line()
+        transport = coordinator.transport(line)
+        async with Member("http://x", "orders", worker, transport=transport, exit_timeout_ms=1_000) as member:
+            await until(lambda: len(member.tasks) == 2)
+
+            def ended() -> int:
+                before = len(line.calls)
+                # As the runner does when the child calls `sys.exit`.
+                asyncio.new_event_loop().run_until_complete(member.exit())
+                return len(line.calls) - before + len(worker.asked)
+
+            with forked(ended) as end:
+                assert end() == 0
+            assert member.phase is Phase.JOINED
+        assert worker.asked == ["revoke 0_0", "revoke 0_1", "close"]
+
+
+def test_a_child_does_not_wait_for_the_threads_of_a_member() -> None:
+    member = ThreadedMember("http://127.0.0.1:9", "orders")
+    member.start()
+
+    def ended() -> int:
+        signal.alarm(3)
+        member.exit()
+        return 0
+
+    with forked(ended) as end:
+        assert end() == 0
+    member.close()

@@ -27,6 +27,7 @@ def close_in_children(owner: Owner, descriptors: Callable[[Owner], Iterable[int]
     """Have all sockets closed that an owner has when a child is forked. The owner is not kept alive by this.
 
     ``descriptors`` is called in the child, and has to return at once; a socket that is closed has the number -1.
+    An owner that must do nothing more in the child can see to that there, too.
     """
     _owners[owner] = descriptors
 

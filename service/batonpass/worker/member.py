@@ -15,6 +15,7 @@ from typing import Any, Self, TypeVar, Unpack
 
 from batonpass.background import is_failure
 from batonpass.worker.disk import Disk
+from batonpass.worker.forked import close_in_children
 from batonpass.worker.http_calls import HttpCalls
 from batonpass.worker.options import Exit, MemberOptions, Options
 from batonpass.worker.protocol import (
@@ -127,6 +128,7 @@ class Member:
         self._turned = asyncio.Event()
         self._instructions: deque[Instruction] = deque()
         self._is_in_turn = False
+        close_in_children(self, Member._end_in_child)
 
     # --- life -------------------------------------------------------------------------------------------------------
 
@@ -302,6 +304,11 @@ class Member:
             await self._callbacks.on_close()
         except (Exception, asyncio.CancelledError):
             log.exception("on_close raised")
+
+    def _end_in_child(self) -> Iterable[int]:
+        # A child may pass through the end of this member's block. The tasks are its parent's, which runs them.
+        self._is_closed, self._end, self._callbacks = True, "forked", Callbacks()
+        return ()
 
     # --- what the worker says ----------------------------------------------------------------------------------------
 

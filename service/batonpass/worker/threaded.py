@@ -17,6 +17,7 @@ from typing import Any, ParamSpec, Self, TypeVar, Unpack, cast
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
+from batonpass.worker.forked import close_in_children
 from batonpass.worker.measured_load import ThreadTime, tell_load
 from batonpass.worker.member import Member
 from batonpass.worker.options import Exit, MemberOptions
@@ -211,6 +212,14 @@ class ThreadedMember:
         self._portal: BlockingPortal | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_going = False
+        close_in_children(self, ThreadedMember._end_in_child)
+
+    def _end_in_child(self) -> Iterable[int]:
+        # A child has no thread but the one that forked it, and would wait for the loop's for ever.
+        if self._portal is not None:
+            self._portal._event_loop_thread_id = None  # noqa: SLF001 - nothing public says that it is gone
+            self._portal = None
+        return ()
 
     def __enter__(self) -> Self:
         """Join, and wait until the group knows this member.
