@@ -258,6 +258,16 @@ def test_a_topology_has_so_many_subtopologies_at_most() -> None:
     assert read_declaration(GroupId("g"), whole, if_match=None)[0].topology is not None
 
 
+@pytest.mark.parametrize("length", [1, 248, 249, 255])
+def test_a_subtopology_whose_tasks_no_heartbeat_could_name_is_refused(length: int) -> None:
+    """Nobody could run them: the member that does would not be heard, nor the next one."""
+    name = "s" * length
+    declared = json.dumps({"topology": {"subtopologies": [{"id": name, "partitions": 1_000_000}]}})
+    heartbeat = json.dumps({"seq": 1, "member_epoch": 0, "tasks": {f"{name}_999999": {"role": "none"}}})
+    faults = [error_of("declaration", declared.encode()), error_of("heartbeat", heartbeat.encode())]
+    assert [fault is None for fault in faults] == [length <= 248] * 2
+
+
 @pytest.mark.parametrize("report", ["{}", '{"role": 1}', '{"role": "none", "lag": -1}', "7"])
 def test_a_body_with_too_many_faults_is_not_read_to_its_end(report: str) -> None:
     """Those that a member is spared count too."""

@@ -20,6 +20,9 @@ DURATION_MS_MAX: Final = 7 * 86_400_000
 WAIT_MS_MAX: Final = 300_000
 TOKEN_MS_MAX: Final = 10 * 366 * 86_400_000
 NAME_CHARS_MAX: Final = 255
+PARTITIONS_MAX: Final = 1_000_000
+SUBTOPOLOGY_CHARS_MAX: Final = NAME_CHARS_MAX - len(f"_{PARTITIONS_MAX - 1}")
+"""The id of a task is a name, too, and ends with the number of its partition."""
 TEXT_CHARS_MAX: Final = 2_000
 TAGS_MAX: Final = 5
 """KIP-708 allows a client at most five tags."""
@@ -117,8 +120,8 @@ class HeartbeatBody(Struct, forbid_unknown_fields=True):
 class SubtopologyBody(Struct, forbid_unknown_fields=True):
     """A part of the topology whose partitions become tasks."""
 
-    id: Name
-    partitions: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None
+    id: Annotated[str, Meta(min_length=1, max_length=SUBTOPOLOGY_CHARS_MAX, pattern=NAME_PATTERN)]
+    partitions: Annotated[int, Meta(ge=1, le=PARTITIONS_MAX)] | None = None
     stateful: bool | None = None
     weight: Share = 1.0
     source_topics: tuple[Name, ...] = ()
