@@ -139,3 +139,19 @@ async def test_after_the_join_and_after_the_run_the_former_handlers_are_there(he
                 assert await member.run() == "left"
             assert signal.getsignal(signal.SIGTERM) is former
     assert heard == []
+
+
+async def test_a_signal_ends_all_members_of_a_process_whichever_ends_first(heard: list[int]) -> None:
+    former = signal.getsignal(signal.SIGTERM)
+    async with LocalCoordinator() as coordinator, HttpServer(coordinator.answer) as server:
+        members = [Member(server.url, group, Callbacks()) for group in ("first", "second", "third")]
+        for member in members:
+            await coordinator.declare(member.group, partitions=1)
+        running = [asyncio.ensure_future(member.run()) for member in members]
+        await asyncio.gather(*(member.joined() for member in members))
+        await members[0].exit()
+        assert await running[0] == "left"
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert await asyncio.wait_for(asyncio.gather(*running), 5) == ["left"] * 3
+    assert signal.getsignal(signal.SIGTERM) is former
+    assert heard == []

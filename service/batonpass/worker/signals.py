@@ -1,16 +1,29 @@
-"""Handlers of signals that stay for as long as somebody waits; then the former ones are back."""
+"""Handlers of signals that stay for as long as somebody waits; then the former ones are back.
+
+Several members of a process may wait at the same time, and end in any order: each of them hears of each signal.
+"""
 
 import logging
 import signal
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
+from types import FrameType
 from typing import TypeVar
 
 log = logging.getLogger("batonpass.worker")
 
 T = TypeVar("T")
+
+_waiting: defaultdict[int, list[Callable[[], object]]] = defaultdict(list)
+_former: dict[int, Callable[[int, FrameType | None], object] | int | None] = {}
+
+
+def _tell(number: int, _frame: FrameType | None) -> None:
+    for call in tuple(_waiting[number]):
+        call()
 
 
 def ends(on_sigterm: T, on_sigint: T) -> dict[signal.Signals, T]:
@@ -20,7 +33,7 @@ def ends(on_sigterm: T, on_sigint: T) -> dict[signal.Signals, T]:
     """
     meanings = {signal.SIGTERM: on_sigterm, signal.SIGINT: on_sigint}
     hangup: signal.Signals | None = getattr(signal, "SIGHUP", None)
-    if hangup is not None and signal.getsignal(hangup) is signal.SIG_DFL:
+    if hangup is not None and signal.getsignal(hangup) in (signal.SIG_DFL, _tell):
         meanings[hangup] = on_sigterm
     return meanings
 
@@ -32,17 +45,20 @@ def handled(handlers: Mapping[signal.Signals, Callable[[], object]]) -> Iterator
     Raises:
         ValueError: outside the main thread.
     """
-    ours = {number: lambda *_, call=call: call() for number, call in handlers.items()}
-    former = {number: signal.getsignal(number) for number in handlers}
     try:
-        for number, handler in ours.items():
-            signal.signal(number, handler)
+        for number, call in handlers.items():
+            _waiting[number].append(call)
+            former = signal.signal(number, _tell)
+            if former is not _tell:
+                _former[number] = former
         yield
     finally:
-        for number, handler in ours.items():
-            if signal.getsignal(number) is handler:
+        for number, call in handlers.items():
+            with suppress(ValueError):
+                _waiting[number].remove(call)
+            if not _waiting[number] and signal.getsignal(number) is _tell:
                 # None is a handler that was not set from Python, and cannot be set from there again.
-                signal.signal(number, former[number] or signal.SIG_DFL)
+                signal.signal(number, _former[number] or signal.SIG_DFL)
 
 
 @contextmanager
