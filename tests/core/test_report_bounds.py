@@ -168,3 +168,25 @@ def test_room_that_a_member_leaves_is_there_for_others() -> None:
     scene.ok(Heartbeat(MemberId("m2"), 9_000, scene.member("m2").epoch, {}), Answer)
     scene.ok(Heartbeat(MemberId("m3"), 9_000, scene.member("m3").epoch, on_disk(20)), Answer)
     assert kept_of(scene, "m3") == 20
+
+
+def test_a_task_that_the_group_has_no_more_is_given_up_once_its_member_no_longer_runs_it() -> None:
+    """Nothing else is kept of such a report. The heartbeats meanwhile count, and the task may come back."""
+    old = Topology(1, (Subtopology("0", 2), Subtopology("1", 1)))
+    scene = Scene()
+    scene.declare(old)
+    scene.join("m1")
+    scene.settle()
+    scene.change(Topology(1, old.subtopologies[:1]))
+    still = {"0_0": running(), "0_1": running(), "1_0": running(final_position=STORE)}
+    for _ in range(2):
+        reply = scene.beat("m1", still)
+        assert isinstance(reply, Answer)
+        assert ("unknown-task", "1_0 is not a task of this group") in reply.status
+    scene.change(old)
+    scene.join("m2")
+    scene.wait(3_000)
+    scene.beat("m2", {})
+    assert "m1" in {entry.member_id for entry in scene.task("1_0").handover.unreleased}
+    scene.beat("m1", {"0_0": running(), "0_1": running()})
+    assert not scene.task("1_0").handover.unreleased

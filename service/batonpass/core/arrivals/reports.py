@@ -290,17 +290,20 @@ def _what_decides(group: Group, measured: MeasuredReport | None) -> tuple[bool, 
 def _confirmed_releases(
     member: Member, item: Heartbeat, tasks: Mapping[TaskId, TaskReport], now_ms: int
 ) -> Iterator[r.TaskReleased]:
-    """Yield the releases that the heartbeat confirms: those announced at an epoch that it echoes."""
+    """Yield the releases that the heartbeat confirms: those announced at an epoch that it echoes.
+
+    ``tasks`` is what is kept of its reports. A task that it runs counts as held though the group has it no more.
+    """
     for task_id, revocation in sorted(member.revoking.items()):
         if revocation.epoch > item.member_epoch:
             # The member reported this before it saw the revocation, so it may still start what it does not run yet.
             continue
-        report = tasks.get(task_id)
+        report = (item.tasks or tasks).get(task_id)
         held = report is not None and (report.role == "active" if revocation.active else report.role != "none")
         if not held:
             # A copy that is given up later may still carry the final position from its member's time as owner. It is
             # outdated, because other members have written since.
-            final_position = report.final_position if report is not None and revocation.active else ()
+            final_position = tasks[task_id].final_position if task_id in tasks and revocation.active else ()
             yield r.TaskReleased(task_id, member.id, final_position, now_ms)
 
 
