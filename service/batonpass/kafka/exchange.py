@@ -51,7 +51,7 @@ from batonpass.runtime.coordinator import Coordinator
 from batonpass.runtime.history import Asked, command_of
 from batonpass.runtime.mailbox import LATE_SEQ
 from batonpass.runtime.ports import Commit, CoordinatorLoading, NotOwner, Observer, StoreUnavailable
-from batonpass.worker.kafka.connection import KafkaConnection, TopicNames, in_words
+from batonpass.worker.kafka.connection import KafkaConnection, TopicNames, disconnect, hang_up, in_words
 from batonpass.worker.kafka.metadata import PARTITIONS_LOOK_S, PROTOCOL_TIMEOUT_MS, adopt, raise_if_repartitioned
 from batonpass.worker.kafka.reading import raise_if_silent
 from batonpass.worker.kafka.said import Said, UnreadableRecords
@@ -293,7 +293,7 @@ class Exchange(Observer):
                 consumer.seek(partition, end)
             yield consumer, producer
         finally:
-            await asyncio.gather(consumer.stop(), producer.stop(), return_exceptions=True)
+            await asyncio.gather(disconnect(consumer), hang_up(producer), return_exceptions=True)
 
     async def _count_as_heard_while_silent(self) -> None:
         """Keep members from expiring for heartbeats that could not be read."""

@@ -6,7 +6,10 @@ import logging
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import httpx2 as httpx
 import pytest
 from aiokafka.errors import ProducerFenced
 from tests.proof.proxy import Proxy
@@ -14,9 +17,14 @@ from tests.waiting import until
 from tests.worker.kafka.test_late_requests import run
 from tests.worker.kafka.totals import Job, NewTopics, Owner, new_job
 
+from batonpass.kafka.events import EventPublisher
+from batonpass.kafka.exchange import settings_of
+from batonpass.kafka.topics import make_topics
 from batonpass.worker.kafka import ActiveOptions, KafkaConnection
 from batonpass.worker.kafka.clients import Clients, Closing, Terms
+from batonpass.worker.kafka.connection import TopicNames
 from batonpass.worker.kafka.stores import MemoryStore
+from batonpass.worker.kafka.transport import KafkaTransport
 from batonpass.worker.protocol import Role
 
 pytestmark = pytest.mark.needs("kafka")
@@ -105,3 +113,44 @@ async def test_a_fenced_producer_s_errors_are_not_reported_again(bootstrap: str,
         await written
     await former.close()
     await present.close()
+
+
+class Outbox:
+    """Has an event after each that was passed on."""
+
+    def __init__(self) -> None:
+        self.passed_on = 0
+
+    async def next(self, _limit: int) -> list[Any]:
+        """Return the next one."""
+        return [SimpleNamespace(group="g", position=self.passed_on + 1)]
+
+    async def passed(self, position: int) -> None:
+        """Note that it was passed on."""
+        self.passed_on = position
+
+
+async def test_events_that_cannot_be_passed_on_keep_no_coordinator(servers: str, tmp_path: Path) -> None:
+    async with run(servers, tmp_path, lambda _: None) as met:
+        outbox, connection = Outbox(), behind(met.proxy, met.job).connection
+        publisher = EventPublisher(outbox, connection, body=lambda event: {"n": event.position}, prefix=met.job.group)
+        publishing = asyncio.ensure_future(publisher.run())
+        await until(lambda: outbox.passed_on)
+        await go_away(met.proxy)
+        publishing.cancel()
+        assert await asyncio.wait([publishing], timeout=4) == ({publishing}, set())
+
+
+async def test_a_heartbeat_that_cannot_be_written_keeps_no_member(servers: str, tmp_path: Path) -> None:
+    async with run(servers, tmp_path, lambda _: None) as met:
+        connection, topics = behind(met.proxy, met.job).connection, TopicNames(met.job.group)
+        await make_topics(connection.client_options(), settings_of(topics))
+        transport = KafkaTransport(connection, prefix=met.job.group)
+        beat = httpx.Request("POST", "http://kafka/v1/groups/g/members/m/heartbeat", json={"seq": 1, "member_epoch": 1})
+        for is_away in (False, True):
+            if is_away:
+                await go_away(met.proxy)
+            beating = asyncio.ensure_future(transport.handle_async_request(beat))
+            await asyncio.wait([beating], timeout=1)
+            beating.cancel()
+        await asyncio.wait_for(transport.aclose(), 4)

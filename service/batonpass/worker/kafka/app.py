@@ -31,7 +31,7 @@ from prometheus_client import REGISTRY, start_http_server
 from batonpass.variables import variable
 from batonpass.worker.declaring import declare
 from batonpass.worker.kafka.app_driver import AppTest
-from batonpass.worker.kafka.connection import KafkaConnection, in_words
+from batonpass.worker.kafka.connection import KafkaConnection, hang_up, in_words
 from batonpass.worker.kafka.metadata import adopt, partition_counts
 from batonpass.worker.kafka.options import ActiveOptions
 from batonpass.worker.kafka.outside import AppProducer, records_of
@@ -319,8 +319,11 @@ class App:
         await self._have_topics(self.subtopologies(), connection)
         producer = AIOKafkaProducer(**connection.client_options(), enable_idempotence=True)
         adopt(producer.client)
-        async with producer:
+        try:
+            await producer.start()
             yield AppProducer(producer, self._topics)
+        finally:
+            await hang_up(producer)
 
     async def records(self, topic: Topic[K, V]) -> list[Record[K, V]]:
         """Return the committed records that a topic has now, those of each partition in their order.

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
-from aiokafka import AIOKafkaConsumer
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.abc import AbstractTokenProvider
 from aiokafka.conn import AIOKafkaConnection, OAuthAuthenticator, collect_hosts, create_conn
 from aiokafka.errors import (
@@ -34,6 +34,8 @@ ANSWER_TIMEOUT_S: Final = 15.0
 """How long a try waits for each thing that it asks the cluster for; then it begins anew, and says what is lacking."""
 
 PATIENCE_S: Final = 5.0
+STOP_S: Final = 1.0
+"""How long a producer that stops waits for answers before it gives up a request that it waits for."""
 """How long a client that ends, or a caller that was cancelled, waits for a cluster that does not answer."""
 
 KNOCK_S: Final = 5.0
@@ -205,6 +207,28 @@ async def disconnect(consumer: AIOKafkaConsumer) -> None:
         raise KafkaTimeoutError(f"a consumer did not stop within {PATIENCE_S:.0f} s")
     if not stopping.cancelled():
         stopping.result()
+
+
+async def forget_lingering(producer: AIOKafkaProducer) -> None:
+    """Have a producer stop without sending what lingers.
+
+    While it knows a sender, aiokafka (0.14) waits until that is written: for ever if the broker stays away.
+    """
+    sender = producer._sender.sender_task  # noqa: SLF001 - nothing public ends it
+    try:
+        while sender is not None and not sender.done():
+            sender.cancel()
+            await asyncio.wait((sender,), timeout=STOP_S)
+    finally:
+        producer._sender._sender_task = None  # noqa: SLF001
+
+
+async def hang_up(producer: AIOKafkaProducer) -> None:
+    """Stop a producer at once, even while its broker is away. What lingers is not sent."""
+    try:
+        await forget_lingering(producer)
+    finally:
+        await producer.stop()
 
 
 # --- why a cluster refuses a login ------------------------------------------------------------------------------------

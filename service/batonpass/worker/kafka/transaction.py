@@ -15,7 +15,7 @@ from aiokafka.errors import (
     UnknownTopicOrPartitionError,
 )
 
-from batonpass.worker.kafka.connection import in_time, to_its_end
+from batonpass.worker.kafka.connection import forget_lingering, in_time, to_its_end
 from batonpass.worker.kafka.metadata import adopt
 from batonpass.worker.kafka.stores import StoreInTransaction, TaskState
 from batonpass.worker.kafka.topics import MissingPartition, look_up
@@ -24,9 +24,6 @@ from batonpass.worker.raised import add_note
 
 K = TypeVar("K")
 V = TypeVar("V")
-
-STOP_S = 1.0
-"""How long a producer that stops waits for answers before it gives up a request that it waits for."""
 
 FENCE_AGAIN_S = 0.01
 """How soon a producer asks again while its predecessor's transaction is being ended: that takes milliseconds."""
@@ -146,15 +143,11 @@ class Producer(AIOKafkaProducer):  # type: ignore[misc]  # aiokafka has no types
 
         If an error has ended the producer, the call that met the error raised it.
         """
-        sender, manager = self._sender.sender_task, self._txn_manager
+        manager = self._txn_manager
         futures = [future for _, _, future in manager._pending_txn_offsets]  # noqa: SLF001
         try:
-            while sender is not None and not sender.done():
-                sender.cancel()
-                await asyncio.wait((sender,), timeout=STOP_S)
+            await forget_lingering(self)
         finally:
-            # While it knows a sender, aiokafka waits until what lingers is written: for ever if the broker stays away.
-            self._sender._sender_task = None  # noqa: SLF001
             await super().stop()
         if manager._transaction_waiter is not None:  # noqa: SLF001
             futures.append(manager._transaction_waiter)  # noqa: SLF001

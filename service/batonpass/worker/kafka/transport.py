@@ -20,7 +20,7 @@ import msgspec
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaConnectionError, KafkaError
 
-from batonpass.worker.kafka.connection import KafkaConnection, TopicNames, disconnect, in_words, to_its_end
+from batonpass.worker.kafka.connection import KafkaConnection, TopicNames, disconnect, hang_up, in_words, to_its_end
 from batonpass.worker.kafka.metadata import PARTITIONS_LOOK_S, PROTOCOL_TIMEOUT_MS, adopt, raise_if_repartitioned
 from batonpass.worker.kafka.reading import raise_if_silent
 from batonpass.worker.kafka.said import UnreadableRecords, write_once
@@ -198,7 +198,7 @@ class KafkaTransport(httpx.AsyncBaseTransport):
                     # partition that was added meanwhile was written meanwhile.
                     consumer.seek(part, self._read_to.setdefault(part, end if is_first else 0))
             except BaseException:
-                await asyncio.gather(producer.stop(), disconnect(consumer), return_exceptions=True)
+                await asyncio.gather(hang_up(producer), disconnect(consumer), return_exceptions=True)
                 raise
             self._producer, self._consumer = producer, consumer
             self._listening = asyncio.create_task(self._listen(consumer), name="batonpass kafka transport")
@@ -213,7 +213,7 @@ class KafkaTransport(httpx.AsyncBaseTransport):
             listening.cancel()
             await asyncio.wait([listening])
         if consumer is not None and producer is not None:
-            await asyncio.gather(disconnect(consumer), producer.stop(), return_exceptions=True)
+            await asyncio.gather(disconnect(consumer), hang_up(producer), return_exceptions=True)
 
     async def _listen(self, consumer: AIOKafkaConsumer) -> None:
         looked_at = time.monotonic()
