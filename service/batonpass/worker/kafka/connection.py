@@ -34,9 +34,10 @@ ANSWER_TIMEOUT_S: Final = 15.0
 """How long a try waits for each thing that it asks the cluster for; then it begins anew, and says what is lacking."""
 
 PATIENCE_S: Final = 5.0
+"""How long a client that ends, or a caller that was cancelled, waits for a cluster that does not answer."""
+
 STOP_S: Final = 1.0
 """How long a producer that stops waits for answers before it gives up a request that it waits for."""
-"""How long a client that ends, or a caller that was cancelled, waits for a cluster that does not answer."""
 
 KNOCK_S: Final = 5.0
 LOGIN: Final = ("client_id", "security_protocol", "ssl_context")
