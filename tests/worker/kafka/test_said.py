@@ -1,6 +1,7 @@
 """A client whose broker is away says so many times a second; the log says it now and then."""
 
 import logging
+from weakref import WeakSet
 
 import pytest
 
@@ -12,8 +13,9 @@ class _User:
 
 
 @pytest.fixture
-def written() -> list[str]:
-    """Return what one of aiokafka's loggers lets through."""
+def written(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return what one of aiokafka's loggers lets through, while nobody else of this process uses it."""
+    monkeypatch.setattr(said, "_users", WeakSet())
     lines: list[str] = []
     logger = logging.getLogger("aiokafka.of-this-test")
     logger.propagate = False
