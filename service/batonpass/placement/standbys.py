@@ -478,10 +478,11 @@ class _Standbys:
         if source == target:
             return  # It goes on waiting.
         self._busy.add(task)
-        pairs = self._pairs_of(self._state.owner[task])
-        pairs[source] -= 1
-        pairs[target] += 1
-        copies = [*self.copies[task], target] if target != UNASSIGNED else [*self.copies[task]]
+        pairs, copies = self._pairs_of(self._state.owner[task]), self.copies[task]
         if source != UNASSIGNED:
-            copies.remove(source)
-        self.copies[task] = tuple(sorted(copies))
+            pairs[source] -= 1
+            copies = tuple([member for member in copies if member != source])
+        if target != UNASSIGNED:
+            pairs[target] = pairs.get(target, 0) + 1
+            copies = tuple(sorted((*copies, target)))
+        self.copies[task] = copies
