@@ -95,7 +95,7 @@ def test_a_worker_that_is_killed_is_replaced_by_a_warm_copy_at_once(port: int, t
     url = f"http://127.0.0.1:{port}"
     fenced = ("--on-lease-lost", "continue")
     with coordinator(port, tmp_path / "log"):
-        declare(url, num_standby_replicas=1, session_timeout_ms=60_000, suspect_timeout_ms=2_000)
+        declare(url, num_standby_replicas=1, session_timeout_ms=60_000)
         with worker(url, tmp_path, "w0", *fenced) as first, worker(url, tmp_path, "w1", *fenced) as second:
             wait_until(lambda: len(first.running()) == len(second.running()) == 1 and state_of(url)["at_rest"])
             first.process.kill()
@@ -107,7 +107,7 @@ def test_a_child_that_outlives_its_killed_worker_does_not_hide_the_death(port: i
     """The child does not keep the long-poll's connection open."""
     url = f"http://127.0.0.1:{port}"
     with coordinator(port, tmp_path / "log"):
-        declare(url, num_standby_replicas=1, session_timeout_ms=60_000, suspect_timeout_ms=2_000)
+        declare(url, num_standby_replicas=1, session_timeout_ms=60_000)
         fenced = ("--on-lease-lost", "continue")
         with (
             program("tests.worker.forking", tmp_path, "w0", url, GROUP, how) as first,
