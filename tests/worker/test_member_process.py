@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx2 as httpx
 import pytest
 from tests.waiting import wait_until
 from tests.worker.processes import GROUP, coordinator, declare, program, state_of, worker
@@ -115,7 +116,10 @@ def test_a_child_that_outlives_its_killed_worker_does_not_hide_the_death(port: i
         ):
             child = wait_until(lambda: [each["pid"] for each in first.events if each["event"] == "child"])[0]
             try:
-                wait_until(lambda: len(first.running()) == len(second.running()) == 1 and state_of(url)["at_rest"])
+                wait_until(
+                    lambda: len(first.running()) == len(second.running()) == 1 and state_of(url)["at_rest"],
+                    seen=lambda: (first.events, second.events, httpx.get(f"{url}/v1/groups/{GROUP}/explain").json()),
+                )
                 first.process.kill()
                 wait_until(lambda: second.running() == {"0_0", "0_1"}, within_s=20)
                 os.kill(child, 0)
