@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx2 as httpx
 import pytest
 from tests.waiting import wait_until
 from tests.worker.processes import GROUP, coordinator, declare, program, state_of, worker
@@ -118,7 +117,7 @@ def test_a_child_that_outlives_its_killed_worker_does_not_hide_the_death(port: i
             try:
                 wait_until(
                     lambda: len(first.running()) == len(second.running()) == 1 and state_of(url)["at_rest"],
-                    seen=lambda: (first.events, second.events, httpx.get(f"{url}/v1/groups/{GROUP}/explain").json()),
+                    seen=lambda: (first.events, second.events, state_of(url)),
                 )
                 first.process.kill()
                 wait_until(lambda: second.running() == {"0_0", "0_1"}, within_s=20)
