@@ -58,7 +58,7 @@ LONG: Final = Sizes(
 """A cold restore takes some 20 seconds."""
 
 QUICK: Final = Sizes(
-    tasks=6,
+    tasks=8,
     small_tasks=3,
     rate=25,
     commit_interval_ms=250,
