@@ -24,11 +24,11 @@ class HandoverMode(StrEnum):
 class Sizes:
     """The sizes of one form of the demonstration. ``rate`` is records a second of each task, sizes are those of a task.
 
-    One worker more than ``workers`` shares ``tasks`` evenly, so that after its end balance has no wish where the standbys
-    that take over are. A worker commits every ``commit_interval_ms``. ``restore_bytes_per_s`` is the broker's quota for each client that
-    restores a task on a worker. ``tail_s`` is how long a phase is still observed once the group rests, ``quiet_s`` how
-    long nothing is done before each phase. ``warm_moves`` is how many moves the phase of warm handovers has at least;
-    0: no such phase.
+    One worker more than ``workers`` shares ``tasks`` evenly: wherever the standbys of one that is killed take over, no
+    further move is needed. A worker commits every ``commit_interval_ms``. ``restore_bytes_per_s`` is the broker's quota
+    for each client that restores a task on a worker. ``tail_s`` is how long a phase is still observed once the group
+    rests, ``quiet_s`` how long nothing is done before each phase. ``warm_moves`` is how many moves the phase of warm
+    handovers has at least; 0: no such phase.
     """
 
     tasks: int = 12
