@@ -37,8 +37,7 @@ from batonpass.core.state.records import (
     TasksEnded,
 )
 from batonpass.core.state.soft import Soft, TaskReport
-from batonpass.core.target.load import _choose, by_measured, due_ms, imbalance, loads_by_member
-from batonpass.core.target.targets import build_request
+from batonpass.core.target.load import TRIES, _without, by_measured, due_ms, imbalance, loads_by_member
 from batonpass.dry_run.load import load_status, moves_for_load
 from batonpass.explain.group import explain_group
 from batonpass.placement.flow import PlacementError, minimum_flow
@@ -439,16 +438,31 @@ def test_a_task_that_has_rested_may_move_again() -> None:
     assert at_ms - before_ms >= 10 * MINUTE
 
 
-def test_a_move_that_only_another_one_makes_room_for_waits_for_that() -> None:
-    scene = begin(partitions=4, load_imbalance=0.01)
-    of = {name: scene.held(name, Role.ACTIVE) for name in ("m0", "m1")}
-    loads = dict(zip([*of["m0"], *of["m1"]], (1.0, 0.5, 0.7, 0.7), strict=True))
-    run(scene, loads, 3 * HALF_LIFE)
-    request = build_request(scene.view())
-    swapped = [scene.group.table.index_of[TaskId(of[name][0])] for name in ("m0", "m1")]
-    assert _choose(request, {task: 1 - request.home[task] for task in swapped}, 0.01) == {}
-    alone = swapped[0]
-    assert _choose(request, {alone: 1 - request.home[alone]}, 0.01) == {}
+def test_a_member_that_keeps_what_it_was_to_give_away_gets_nothing() -> None:
+    home = [0, 1, 2, 1]
+    moves = {0: 1, 1: 2, 2: 0, 3: 3}
+    assert _without(moves, set(), home) == moves
+    # Task 1 stays where task 0 would go; so that stays where task 2 would go.
+    assert _without(moves, {1}, home) == {3: 3}
+
+
+@pytest.mark.parametrize("tries", [1, TRIES])
+def test_a_restore_is_not_made_where_the_only_copy_of_its_task_is_elsewhere(
+    monkeypatch: pytest.MonkeyPatch, tries: int
+) -> None:
+    monkeypatch.setattr("batonpass.core.target.load.TRIES", tries)
+    scene = begin(members=3, num_standby_replicas=1)
+    scene.change(topology(0, epoch=1, more=(Subtopology("0", 6, changelog_topics=("log",)),)))
+    scene.settle()
+    scene.do(EndOffsets({("log", partition): 10**9 for partition in range(6)}, scene.now_ms))
+    assert scene.task("0_4").target.standbys == ("m2",)
+    assert scene.task("0_5").target.standbys == ("m1",)
+    scene.do(PinRequest(TaskId("0_4"), MemberId("m0")))
+    scene.settle()
+    heat = {"m0": 0.6, "m1": 0.35, "m2": 0.02}
+    run(scene, {task: heat[str(owner)] for task, owner in scene.owners().items()}, 5 * HALF_LIFE + 3 * PATIENCE)
+    assert scene.group.hot_since_ms is not None
+    assert moved(scene) == [], "m2 would have to restore 0_5"
 
 
 # What it waits for.

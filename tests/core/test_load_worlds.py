@@ -177,7 +177,8 @@ def test_skewed_loads_end_balanced_with_the_fewest_moves_that_this_takes(seed: i
     assert world.heat_at(lambda at_ms: at_ms <= 10 * MINUTE) > 1.15
     assert world.heat_at(after_the_first_hour) < 1.02
     assert world.moves() == len(world.moved)
-    assert 0 < world.moves() <= least_moves(loads, world.home) + 2
+    # Of 96 seeds six take one more.
+    assert 0 < world.moves() <= least_moves(loads, world.home) + (seed > 1)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -76,6 +76,7 @@ class Group:
     warm: Warm = field(default_factory=dict)
     sizes: Mapping[int, int] = field(default_factory=dict)
     held: bool = False
+    tolerance: float = 0.0
 
     def number(self) -> dict[str, int]:
         """Return the seat of every member."""
@@ -117,6 +118,7 @@ class Group:
             num_standby_replicas=self.replicas,
             rack_aware_tags=self.tags,
             balance_held=self.held,
+            balance_tolerance=self.tolerance,
         )
 
     def place(self) -> Placed:

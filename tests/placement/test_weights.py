@@ -76,6 +76,26 @@ def test_a_join_of_a_large_group_of_mixed_weights_moves_few_tasks(
     assert is_balanced(group, placed.owner)
 
 
+@pytest.mark.parametrize(("weight", "tolerance", "moves"), [(1.0, 0.1, 22), (1.0, 0.0, 32), (1.001, 0.1, 22)])
+def test_with_a_tolerance_no_more_moves_than_brings_every_member_to_within_it(
+    weight: float, tolerance: float, moves: int
+) -> None:
+    """Of 140, 92 and 92 one is above 108 by more than a tenth until 22 have left it."""
+    table = tasks(324, weight=lambda _one, partition: weight if partition else 1.0)
+    home = ("m00",) * 140 + ("m01",) * 92 + ("m02",) * 92
+    group = Group(table, seats(3), home=home, tolerance=tolerance)
+    placed = group.place()
+    assert placed.moves == moves
+    assert group.settle(placed).place().moves == 0
+
+
+def test_a_task_that_is_above_the_tolerance_alone_keeps_its_member_to_itself() -> None:
+    table = tasks(13, weight=lambda _one, partition: 1.0 if partition else 12.0)
+    group = Group(table, seats(3), home=("m00",) * 3 + ("m01",) * 5 + ("m02",) * 5, tolerance=0.1)
+    placed = group.place()
+    assert (loads(group, placed), placed.moves) == ({"m00": 12.0, "m01": 6.0, "m02": 6.0}, 2)
+
+
 def test_a_leave_moves_only_the_leavers_tasks() -> None:
     before = by_subtopology(1.0, 4.0, 2.0).settle()
     group = before.leave("m01")

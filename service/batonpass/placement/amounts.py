@@ -7,7 +7,8 @@ fewest moves for that are a packing problem (NP-hard), so few are searched for:
 1. ``place``: tasks without a member go to the lowest loads, heaviest first.
 2. ``shed``: members above their limit give away their lightest tasks.
 3. ``level``: the highest load that can be lowered is lowered, by the move or else the exchange that leaves the higher
-   of the two loads lowest, until the group is balanced.
+   of the two loads lowest, until the group is balanced, or what is above the average by more than the tolerance cannot
+   be lowered.
 4. ``spare``: each move is tried without its task, or with another task instead, and the group is levelled again. What
    then moves fewer tasks is kept.
 
@@ -34,11 +35,15 @@ _NONE: Final = np.empty(0, np.int64)
 
 
 class Room(NamedTuple):
-    """Per member, what it has that stays, its capacity, and how many more tasks it may have (below 0: too many)."""
+    """Per member, what it has that stays, its capacity, and how many more tasks it may have (below 0: too many).
+
+    Who has at most ``tolerance`` more than the average load per capacity, as a part of it, need not give any away.
+    """
 
     load: Floats
     capacity: Floats
     slots: Ints
+    tolerance: float = 0.0
 
 
 class Change(NamedTuple):
@@ -82,6 +87,8 @@ class Amounts:
         total = float(self._load[takers].sum() + lacking @ self._weight)
         self._quota = round(total / float(room.capacity[takers].sum()), PLACES) if takers.any() else 0.0
         self._least = self._quota * _TOLERANCE
+        # Without a tolerance, one that has less than the average may still give some to another.
+        self._enough = self._quota * (1 + room.tolerance) if room.tolerance else 0.0
 
     def put(self, sort: int, member: int, amount: int = 1) -> None:
         """Add tasks to a member; a negative amount takes some away."""
@@ -157,7 +164,7 @@ class Amounts:
         heapify(highest)
         # What was found of one member is so of all that are like it, until something changes.
         cannot_be_lowered: set[tuple[object, ...]] = set()
-        while highest:
+        while highest and -highest[0][0] > self._enough:
             height, member = highest[0]
             if height != -self._height(member):
                 heapreplace(highest, (-self._height(member), member))
@@ -192,8 +199,11 @@ class Amounts:
         return others[np.argsort(heights[others], kind="stable")]
 
     def _best_change(self, member: int, *, exchange: bool) -> Change | None:
-        """Return the move, or exchange, that leaves the higher of two loads lowest; None if none lowers it."""
-        found: list[tuple[float, int, Change]] = []
+        """Return the move, or exchange, that leaves the higher of two loads lowest; None if none lowers it.
+
+        Where there is a tolerance, one that takes nobody above that comes first.
+        """
+        found: list[tuple[bool, float, int, Change]] = []
         gives, lower = np.flatnonzero(self.counts[member]), self._lower_others(member)
         size = max(1, _COMPARED // max(1, len(gives) * self.counts.shape[1]))
         for some in (lower[start : start + size] for start in range(0, len(lower), size)):
@@ -207,11 +217,13 @@ class Amounts:
             there = np.round((self._load[others] + more) / self._capacity[others], PLACES)
             higher = np.maximum(here, there)
             can = (more > 0) & (higher < self._height(member) - self._least) & self._allowed[others][:, gives].T
+            mild = can & (there <= self._enough)
+            can = mild if mild.any() else can
             if can.any():
                 given, best = np.unravel_index(int(np.where(can, higher, np.inf).argmin()), can.shape)
                 change = Change(member, int(others[best]), int(gives[given]), int(takes[best]) if exchange else None)
-                found.append((float(higher[given, best]), int(given), change))
-        return min(found, key=itemgetter(0, 1))[2] if found else None
+                found.append((not mild.any(), float(higher[given, best]), int(given), change))
+        return min(found, key=itemgetter(0, 1, 2))[3] if found else None
 
     def fewest_moves(self) -> int:
         """Return how many tasks have to move at least if no load per capacity may be above the highest one now."""

@@ -23,7 +23,7 @@ def place(request: PlacementRequest, solver: Solver = minimum_flow) -> Placed:
     lower_bound = None
     if not state.eligible:
         _stay(state)
-    elif request.table.uniform:
+    elif request.table.uniform and not request.balance_tolerance:
         place_equal(state, stateful_tasks(state))
     else:
         lower_bound = place_weighted(state, stateful_tasks(state))

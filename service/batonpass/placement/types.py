@@ -148,6 +148,8 @@ class PlacementRequest:
         num_standby_replicas: the standbys that every stateful task should have.
         rack_aware_tags: the tag keys over whose values a task's copies are spread, most important first.
         balance_held: a pause or a storm: tasks on eligible members stay where they are.
+        balance_tolerance: a member whose load per capacity is above the average one by no more than this part of it
+            gives nothing away; 0: every load is as low as it can be. Equal tasks are then placed as unequal ones are.
     """
 
     table: Tasks
@@ -162,6 +164,7 @@ class PlacementRequest:
     num_standby_replicas: int = 0
     rack_aware_tags: tuple[str, ...] = ()
     balance_held: bool = False
+    balance_tolerance: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

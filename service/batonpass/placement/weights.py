@@ -82,7 +82,8 @@ class _Sorts:
         load = np.array(kind.load)
         for task, member in state.request.bound.items():
             load[member] += table.weight[task] if state.stateful[task] == kind.stateful else 0.0
-        self._room = Room(load, np.array(state.capacity), np.array(kind.most) - kind.have)
+        slots, tolerance = np.array(kind.most) - kind.have, state.request.balance_tolerance
+        self._room = Room(load, np.array(state.capacity), slots, tolerance)
 
     def amounts(self, warm: dict[int, int], under_way: dict[int, int]) -> Amounts:
         """Return how many of each sort every member should have, if tasks begin where they are warm or under way.

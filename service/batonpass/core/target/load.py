@@ -1,12 +1,10 @@
 """Balance by load: when a member has been too hot for long enough, and which tasks then leave it.
 
-Placement says where tasks belong by their measured weights. Of its moves, those are made that take a member down to
-``WITHIN`` of the average, hottest member first. A task that was moved for load lately stays, and so does one whose
-restore reads more than its move is worth.
+Placement says which tasks have to move so that no member has more than ``WITHIN`` above the average, by their measured
+weights. A task that was moved for load lately stays, and so does one whose restore reads more than its move is worth.
 """
 
-from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -24,10 +22,12 @@ from batonpass.core.target.retarget import TargetPlan, plan_target, record_of, t
 from batonpass.core.target.targets import build_request, loads_of
 from batonpass.placement.flow import Solver
 from batonpass.placement.place import place
-from batonpass.placement.types import UNASSIGNED, PlacementRequest
+from batonpass.placement.types import UNASSIGNED
 
 WITHIN: Final = 0.1
 """How far above the average a member may stay. A step of a load is as large, so less than this is not known."""
+TRIES: Final = 4
+"""How often other moves are looked for in place of those that would not be worth it."""
 RESTORED_PER_SECOND: Final = 20_000
 """The exchange rate: a restore of so many records costs a member as much as one second of all its load."""
 
@@ -147,70 +147,46 @@ def _worthwhile(view: View, solver: Solver) -> dict[int, int]:
     What is not worth a restore from nothing stays, unless another member has state of it. A restore of unknown size
     counts as none.
     """
-    request, group = replace(build_request(view), balance_held=False), view.group
-    home, size, ms = request.home, request.state_size, group.config.load_cooldown_ms
-    _, average = _loads(request)
+    tolerance = min(WITHIN, view.group.config.load_imbalance)
+    request = replace(build_request(view), balance_held=False, balance_tolerance=tolerance)
+    home, size, ms = request.home, request.state_size, view.group.config.load_cooldown_ms
+    load = loads_of(request.table.weight, home, request.bound, len(request.members))
+    stays = {index for index, member in enumerate(request.members) if member.may_be_target}
+    average = sum(load[index] for index in stays) / sum(request.members[index].capacity for index in stays)
 
     def repays(task: int, records: int) -> bool:
         """Say whether a move, until the next one, takes more off a member than the restore of so many records costs."""
         off = request.table.weight[task] / request.members[home[task]].capacity * ms / 1_000
         return records * average <= off * RESTORED_PER_SECOND
 
-    index_of = group.table.index_of
-    stay = {index_of[one.task] for one in group.load_moves if one.at_ms + ms > view.now_ms and one.task in index_of}
+    index_of, load_moves = view.group.table.index_of, view.group.load_moves
+    stay = {index_of[one.task] for one in load_moves if one.at_ms + ms > view.now_ms and one.task in index_of}
     large = [task for task in request.table.stateful_indexes if not repays(task, size.get(task, 0))]
     warm = request.warmth(large, range(len(request.members)))
     stay.update(task for task in large if warm.get(task, {}).keys() <= {home[task]})
     bound = {task: home[task] for task in stay if home[task] != UNASSIGNED} | dict(request.bound)
 
     def is_worth_it(task: int, to: int) -> bool:
-        source = home[task]
-        if task in bound or to == source or UNASSIGNED in (to, source) or not request.members[source].may_be_target:
-            return False
         copy = warm.get(task, {}).get(to)
         return repays(task, size.get(task, 0) if copy is None else copy.lag)
 
-    placed = place(replace(request, bound=bound), solver).owner
-    moves = {task: to for task, to in enumerate(placed) if is_worth_it(task, to)}
-    return _choose(request, moves, min(WITHIN, group.config.load_imbalance))
+    moves, in_vain = dict[int, int](), dict[int, int]()
+    for _ in range(TRIES):
+        placed = place(replace(request, bound=bound), solver).owner
+        moves = {task: to for task, to in enumerate(placed) if task not in bound and to not in (UNASSIGNED, home[task])}
+        moves = {task: to for task, to in moves.items() if home[task] in stays}
+        in_vain = {task: home[task] for task, to in moves.items() if not is_worth_it(task, to)}
+        bound |= in_vain
+        if not in_vain:
+            break
+    return _without(moves, set(in_vain), home)
 
 
-def _loads(request: PlacementRequest) -> tuple[list[float], float]:
-    """Return the load of each member, and the average per capacity of those that may be targets."""
-    load = loads_of(request.table.weight, request.home, request.bound, len(request.members))
-    stays = [index for index, member in enumerate(request.members) if member.may_be_target]
-    return load, sum(load[index] for index in stays) / sum(request.members[index].capacity for index in stays)
-
-
-def _choose(request: PlacementRequest, moves: Mapping[int, int], within: float) -> dict[int, int]:
-    """Return which of the moves, from the hottest member each time, bring members to within so much of the average."""
-    weight, home, (load, average) = request.table.weight, request.home, _loads(request)
-    capacity = [member.capacity for member in request.members]
-    left: defaultdict[int, list[int]] = defaultdict(list)
-    for task in moves:
-        left[home[task]].append(task)
-    has, stateful = Counter(home), request.table.stateful
-    has_stateful = Counter(where for task, where in enumerate(home) if stateful[task])
-
-    def has_room(task: int, to: int) -> bool:
-        tasks, states = request.members[to].max_tasks, request.members[to].max_stateful
-        is_full_of_states = stateful[task] and states is not None and has_stateful[to] >= states
-        return not is_full_of_states and (tasks is None or has[to] < tasks)
-
-    chosen: dict[int, int] = {}
-    most = average * (1 + within)
-    while hot := [member for member, tasks in left.items() if tasks and load[member] > most * capacity[member]]:
-        source = max(hot, key=lambda member: (load[member] / capacity[member], -member))
-        excess = load[source] - average * capacity[source]
-        task = min(left[source], key=lambda task: (abs(excess - weight[task]), task))
-        left[source].remove(task)
-        to = moves[task]
-        # Otherwise what would make room for it there is not worth it, or rests.
-        is_cooler = (load[to] + weight[task]) / capacity[to] < load[source] / capacity[source]
-        if is_cooler and has_room(task, to):
-            chosen[task] = to
-            has.update({to: 1, source: -1})
-            has_stateful.update({to: stateful[task], source: -stateful[task]})
-            load[source] -= weight[task]
-            load[to] += weight[task]
-    return chosen
+def _without(moves: Mapping[int, int], stay: set[int], home: Sequence[int]) -> dict[int, int]:
+    """Return the moves that are left if some tasks stay: none goes to a member that was to give one of these away."""
+    left: dict[int, int] = dict(moves)
+    while left.keys() & stay:
+        left = {task: to for task, to in moves.items() if task not in stay}
+        keep = {home[task] for task in stay}
+        stay = stay | {task for task, to in left.items() if to in keep}
+    return left
