@@ -109,19 +109,18 @@ def test_a_child_that_outlives_its_killed_worker_does_not_hide_the_death(port: i
     with coordinator(port, tmp_path / "log"):
         declare(url, num_standby_replicas=1, session_timeout_ms=60_000)
         fenced = ("--on-lease-lost", "continue")
-        with (
-            program("tests.worker.forking", tmp_path, "w0", url, GROUP, how) as first,
-            worker(url, tmp_path, "w1", *fenced) as second,
-        ):
+        with program("tests.worker.forking", tmp_path, "w0", url, GROUP, how) as first:
             child = wait_until(lambda: [each["pid"] for each in first.events if each["event"] == "child"])[0]
             try:
-                wait_until(
-                    lambda: len(first.running()) == len(second.running()) == 1 and state_of(url)["at_rest"],
-                    seen=lambda: (first.events, second.events, state_of(url)),
-                )
-                first.process.kill()
-                wait_until(lambda: second.running() == {"0_0", "0_1"}, within_s=20)
-                os.kill(child, 0)
+                wait_until(lambda: first.running() == {"0_0", "0_1"})
+                with worker(url, tmp_path, "w1", *fenced) as second:
+                    wait_until(
+                        lambda: len(first.running()) == len(second.running()) == 1 and state_of(url)["at_rest"],
+                        seen=lambda: (first.events, second.events, state_of(url)),
+                    )
+                    first.process.kill()
+                    wait_until(lambda: second.running() == {"0_0", "0_1"}, within_s=20)
+                    os.kill(child, 0)
             finally:
                 os.kill(child, signal.SIGKILL)
 
