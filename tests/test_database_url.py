@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy.exc import DBAPIError
 
-from batonpass.database_url import FREE, OPTIONS, WORDS, DatabaseUrl
+from batonpass.database_url import FILES, FREE, OPTIONS, WORDS, DatabaseUrl
 from batonpass.postgres.connect import DRIVER, connect, driver_arguments
 
 SECRET = "p@s/s:w#o?r%d"  # noqa: S105 - a password that has every sign which a URL must quote
@@ -59,7 +59,7 @@ def test_what_a_url_says_reaches_the_driver(url: str, wanted: dict[str, object])
 async def test_every_option_that_is_taken_is_one_of_the_driver(name: str) -> None:
     """A name that it does not know would be an error of Python's, not of the database."""
     value = {"connect_timeout": "3", "ssl_max_protocol_version": "TLSv1.3", "ssl_min_protocol_version": "TLSv1.2"}
-    said = WORDS[name][-1] if name in WORDS else value.get(name, "x")
+    said = WORDS[name][-1] if name in WORDS else __file__ if name in FILES else value.get(name, "x")
     more = "&sslmode=require" if name == "sslnegotiation" else ""
     engine = connect(f"postgresql://u:p@127.0.0.1:1/d?{name}={said}{more}")
     with pytest.raises((OSError, ValueError, DBAPIError)) as refused:
@@ -67,6 +67,11 @@ async def test_every_option_that_is_taken_is_one_of_the_driver(name: str) -> Non
             pass
     await engine.dispose()
     assert "unexpected keyword" not in str(refused.value)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=f"sslrootcert in it names {tmp_path}/ca.pem, which is no file"):
+        driver_arguments(f"postgresql://h/d?sslmode=verify-full&sslrootcert={tmp_path}/ca.pem")
 
 
 @pytest.mark.parametrize(

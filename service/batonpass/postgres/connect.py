@@ -7,6 +7,7 @@ on when the database comes back (``keep_at``), and only one of several coordinat
 
 import asyncio
 import logging
+import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -23,7 +24,7 @@ from sqlalchemy.exc import DBAPIError, DisconnectionError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
-from batonpass.database_url import DatabaseUrl
+from batonpass.database_url import FILES, DatabaseUrl
 from batonpass.runtime.ports import StoreUnavailable
 
 log = logging.getLogger("batonpass.postgres")
@@ -124,7 +125,7 @@ def driver_arguments(url: str) -> dict[str, Any]:
     """Return what the driver is to be given for a database; SQLAlchemy gets ``DRIVER`` for its URL.
 
     Raises:
-        ValueError: when it is not a URL of Postgres that ``DatabaseUrl`` understands.
+        ValueError: when it is not a URL of Postgres that ``DatabaseUrl`` understands, or names a file that is not there.
     """
     read = DatabaseUrl.read(url)
     options = {name: said for name, said in read.options.items() if name not in ASKING_FOR_NOTHING}
@@ -132,6 +133,10 @@ def driver_arguments(url: str) -> dict[str, Any]:
     timeout_s = float(options.pop("connect_timeout", CONNECT_TIMEOUT_S))
     # The driver understands TLS options by libpq's names, in a URL of its own.
     tls = {name: options.pop(name) for name in list(options) if name.startswith("ssl")}
+    for name in sorted(tls.keys() & FILES):
+        if not os.access(tls[name], os.R_OK):
+            # The driver would say no more than that there is no such file.
+            raise ValueError(f"{name} in it names {tls[name]}, which is no file that can be read")
     ports = [port for _, port in read.hosts]
     given: dict[str, Any] = {
         "host": [host for host, _ in read.hosts] if any(host for host, _ in read.hosts) else None,
