@@ -125,7 +125,7 @@ def driver_arguments(url: str) -> dict[str, Any]:
     """Return what the driver is to be given for a database; SQLAlchemy gets ``DRIVER`` for its URL.
 
     Raises:
-        ValueError: when it is not a URL of Postgres that ``DatabaseUrl`` understands, or names a file that is not there.
+        ValueError: when it is no URL of Postgres that ``DatabaseUrl`` understands, or names a file that is not there.
     """
     read = DatabaseUrl.read(url)
     options = {name: said for name, said in read.options.items() if name not in ASKING_FOR_NOTHING}
