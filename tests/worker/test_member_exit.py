@@ -247,6 +247,23 @@ def test_a_threaded_member_runs_until_a_signal() -> None:
         assert signal.getsignal(signal.SIGTERM) is before
 
 
+def test_a_function_of_a_threaded_member_may_have_it_exit() -> None:
+    """It is not waited for there: the exit waits for the function."""
+
+    class Leaving(Blocking):
+        def on_active(self, task: ThreadTask) -> None:
+            member.exit()
+            self.events.append("asked")
+            super().on_active(task)
+
+    with serving() as url:
+        worker = Leaving()
+        with ThreadedMember(url, "orders", worker, exit_timeout_ms=250_000) as member:
+            wait_until(lambda: "asked" in worker.events)
+            assert member.wait() == "left"
+        assert worker.running == set()
+
+
 def test_a_threaded_member_can_be_drained() -> None:
     with serving() as url:
         worker = Blocking()

@@ -144,7 +144,7 @@ class _InThreads(Callbacks):
 
         When cancelled, this still waits until the function has returned, or the member is gone.
         """
-        returned = asyncio.wrap_future(_in_new_thread(function, *args, **kwargs))
+        returned = asyncio.wrap_future(_in_new_thread(self, function, *args, **kwargs))
         closed = asyncio.ensure_future(self._is_closed.wait())
         cancelled: asyncio.CancelledError | None = None
         while not (returned.done() or closed.done()):
@@ -160,8 +160,14 @@ class _InThreads(Callbacks):
         return returned.result()
 
 
-def _in_new_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> concurrent.futures.Future[T]:
-    """Call a function in its own thread.
+_thread = threading.local()
+"""Of which callbacks the thread's function is one (``of``)."""
+
+
+def _in_new_thread(
+    callbacks: _InThreads, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+) -> concurrent.futures.Future[T]:
+    """Call a function of callbacks in its own thread.
 
     In a pool of any size, as many blocked callbacks would hold up the next one. And a pool's threads keep the process
     from ending if one of them does not return.
@@ -171,6 +177,7 @@ def _in_new_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) 
     future.set_running_or_notify_cancel()
 
     def call() -> None:
+        _thread.of = callbacks
         try:
             future.set_result(function(*args, **kwargs))
         except BaseException as error:  # noqa: BLE001 - it is raised again where the result is awaited
@@ -207,7 +214,8 @@ class ThreadedMember:
         Raises:
             ValueError: for an invalid URL.
         """
-        self._member = Member(url, group, _InThreads(callbacks or ThreadCallbacks()), **options)
+        self._callbacks = _InThreads(callbacks or ThreadCallbacks())
+        self._member = Member(url, group, self._callbacks, **options)
         self._stack = ExitStack()
         self._portal: BlockingPortal | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -290,8 +298,15 @@ class ThreadedMember:
         asked.put(how)
 
     def exit(self, how: Exit | None = None) -> None:
-        """Stop every task in good order, tell the coordinator, and close."""
-        if self._portal is not None:
+        """Stop every task in good order, tell the coordinator, and close.
+
+        In a callback this returns at once, since it would wait for that to return.
+        """
+        if self._portal is None:
+            return
+        if getattr(_thread, "of", None) is self._callbacks:
+            self._portal.start_task_soon(self._member.exit, how)
+        else:
             self._portal.call(self._member.exit, how)
             self._end()
 
