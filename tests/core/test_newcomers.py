@@ -14,7 +14,7 @@ from batonpass.core.state.ids import GroupId, InstanceId, MemberId, TaskId
 from batonpass.core.state.inputs import DrainRequest, Eviction, GroupDeclaration, Leave, PinRequest
 from batonpass.core.state.model import Group, Role
 from batonpass.core.state.newcomers import newcomer_age_ms, stay_began_ms
-from batonpass.core.state.reasons import Held
+from batonpass.core.state.reasons import Held, WaitsFor
 from batonpass.core.state.records import MemberJoined
 from batonpass.explain.task import explain_task
 
@@ -81,6 +81,16 @@ def test_it_says_until_when_it_waits() -> None:
     assert [wait.until_ms for wait in found.waits if wait.member_id == "m3"] == [joined_ms + WAIT_MS]
     assert scene.soft.wake_ms is not None
     assert scene.soft.wake_ms <= joined_ms + WAIT_MS
+
+
+def test_of_a_standby_it_says_so_too() -> None:
+    scene = thrashed(num_standby_replicas=1)
+    scene.join("m3")
+    play(scene, 10_000)
+    wanted = [task_id for task_id, task in scene.group.tasks.items() if "m3" in task.target.standbys]
+    waits = [wait for task_id in wanted for wait in explain_task(scene.view(), task_id).waits]
+    assert {wait.what for wait in waits} == {WaitsFor.TIME}
+    assert {wait.until_ms for wait in waits} == {scene.view().newcomers[MemberId("m3")]}
 
 
 @pytest.mark.parametrize("rounds", [0, 1])

@@ -18,7 +18,7 @@ from batonpass.core.state.durations import duration
 from batonpass.core.state.failures import is_avoided
 from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.model import ActiveState, Member, Outcome, Role, Task
-from batonpass.core.state.reasons import Held, WaitsFor, Why, meaning_of
+from batonpass.core.state.reasons import Held, Hold, WaitsFor, Why, meaning_of
 from batonpass.explain.status import is_idle
 
 
@@ -216,8 +216,10 @@ def _silent_wait(view: View, member: Member) -> Wait:
 
 
 def _standby_wait(view: View, task: Task, member_id: MemberId) -> Wait:
-    """Return why a standby that the target wants has not begun: moves are held, or it waits for a slot."""
+    """Return why a standby that the target wants has not begun: moves are held, or those to it, or it needs a slot."""
     hold = view.why_moves_are_held(for_balance=True)
+    if hold is None and view.is_new_for(task, member_id):
+        hold = Hold(Held.NEW_MEMBER, view.newcomers[member_id])
     if hold is not None:
         return _held_wait(view, task, HeldBack(task.id, member_id, *hold))
     return Wait(WaitsFor.SLOT, member_id, None, None, "a standby is to begin there when it gets a slot")
