@@ -3,12 +3,14 @@
 import asyncio
 import re
 import threading
+from collections import Counter
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import httpx2 as httpx
 import msgspec
 import pytest
+from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_metrics
 from prometheus_client.parser import text_string_to_metric_families as prometheus_text
 from tests.api.conftest import MEMBERS_SHOWN, Api
@@ -35,7 +37,7 @@ from batonpass.core.state.soft import Soft
 from batonpass.explain.health import describe
 from batonpass.invariants import Violation
 from batonpass.metrics import groups as shown_groups
-from batonpass.metrics.counts import HANDOVERS, LOOP_EVERY_S, Counts
+from batonpass.metrics.counts import GROUPS_AT_ONCE, HANDOVERS, LOOP_EVERY_S, Counts
 from batonpass.metrics.groups import FAMILIES, OF_MEMBERS, PREFIX, GroupGauges, add_up
 from batonpass.runtime.events import Event, EventType
 from batonpass.runtime.history import History
@@ -247,6 +249,37 @@ async def test_a_scrape_waits_for_no_look_at_a_large_group(counted: Api, monkeyp
     await counted.client.delete("/v1/groups/orders/members/m1")
     counted.clock.at_ms += shown_groups.LOOKED_AT_WITHIN_MS + 1
     assert (await scrape(counted))[unowned] == 6
+
+
+async def test_the_series_of_many_groups_begin_and_end_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A coordinator that has read a thousand groups goes on answering during its first scrape."""
+    counts, turn, groups_of = Counts(), [0], Counter[int]()
+    labels, remove = MetricWrapperBase.labels, MetricWrapperBase.remove
+
+    def begun(*args: Any) -> Any:
+        groups_of[turn[0]] += 1
+        return labels(*args)
+
+    def removed(*args: Any) -> None:
+        groups_of[turn[0]] += 1
+        remove(*args)
+
+    async def take_turns() -> None:
+        while True:
+            turn[0] += 1
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(MetricWrapperBase, "labels", begun)
+    monkeypatch.setattr(MetricWrapperBase, "remove", removed)
+    of_a_group = 2 * len(set(HANDOVERS.values()))
+    others = asyncio.create_task(take_turns())
+    names = {f"g-{number}" for number in range(6 * GROUPS_AT_ONCE)}
+    for present in (names, set[str]()):
+        groups_of.clear()
+        await counts.keep_to(present)
+        assert sum(groups_of.values()) == of_a_group * len(names)
+        assert max(groups_of.values()) <= of_a_group * GROUPS_AT_ONCE
+    others.cancel()
 
 
 async def test_how_a_group_stands_is_shown(counted: Api) -> None:

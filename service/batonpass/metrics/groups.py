@@ -289,7 +289,7 @@ class Scrape:
     async def _look(self, encode: Callable[[CollectorRegistry], bytes], content_type: str) -> bytes:
         async with self._one_at_a_time:
             del self._next[content_type]
-            self._counts.keep_to(self._gauges.look())
+            await self._counts.keep_to(self._gauges.look())
             # Groups take a while to count; other calls need not wait for that.
             body = await asyncio.to_thread(encode, self._counts.registry)
         if self._ahead is None or self._ahead.done():
