@@ -1,8 +1,10 @@
 """What every archive owes those who ask: all that was committed beside the records, and nothing of what was not."""
 
 import asyncio
-from typing import NamedTuple
+import threading
+from typing import Any, NamedTuple
 
+import msgspec
 import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
@@ -101,6 +103,25 @@ async def test_generations_come_newest_first(store: Store) -> None:
     assert list(await archive.generations(ORDERS, before=4, limit=2)) == without[2:4]
     assert await archive.generation(ORDERS, 3) == generation(3)
     assert await archive.generation(ORDERS, 9) is None
+
+
+async def test_what_a_generation_moved_is_read_beside_the_loop(
+    postgres_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first of a large group moves all of its tasks: 20 MB."""
+    await commit(postgres_store, History(generation=generation(1)))
+    threads: list[threading.Thread] = []
+    decode = msgspec.json.decode
+
+    def noted(text: str, **named: Any) -> Any:
+        if named["type"] == tuple[Moved, ...]:
+            threads.append(threading.current_thread())
+        return decode(text, **named)
+
+    monkeypatch.setattr(msgspec.json, "decode", noted)
+    assert await postgres_store.archive.generation(ORDERS, 1) == generation(1)
+    assert len(threads) == 1
+    assert threading.main_thread() not in threads
 
 
 async def test_changes_of_a_task_come_newest_first(store: Store) -> None:

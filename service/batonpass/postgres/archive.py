@@ -83,7 +83,7 @@ class PostgresArchive(Archive):
 
     async def generation(self, group_id: GroupId, number: int) -> Generation | None:
         for row in await fetch_rows(self._engine, _GENERATION, of_group=group_id, number=number):
-            return _generation(row)._replace(moved=msgspec.json.decode(row[-1], type=tuple[Moved, ...]))
+            return await asyncio.to_thread(_with_moved, row)  # A line for each task of a group, where all have moved.
         return None
 
     async def task_changes(self, group_id: GroupId, task: TaskId, *, limit: int) -> Sequence[Change]:
@@ -144,6 +144,10 @@ class PostgresArchive(Archive):
 def _generation(row: tuple[Any, ...]) -> Generation:
     fixed = (*row[:3], tuple(row[3]), *row[4:12])
     return Generation._make((*fixed, (), msgspec.json.decode(row[12], type=tuple[Reason, ...])))
+
+
+def _with_moved(row: tuple[Any, ...]) -> Generation:
+    return _generation(row)._replace(moved=msgspec.json.decode(row[-1], type=tuple[Moved, ...]))
 
 
 def _columns(samples: Sequence[Sample]) -> dict[str, list[Any]]:
