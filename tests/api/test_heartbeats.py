@@ -120,7 +120,11 @@ async def test_a_large_body_that_has_nothing_but_names_is_refused(pair: Pair) ->
     epoch = await epoch_of(pair)
     wire = await Socket.open(pair)
     most = pair.processes[0].settings.body_bytes_max // BYTES_EACH
-    for seq, names, status in ((1, [0] * (most + 10), 413), (2, [0] * (most - 10), 200), (3, ["x" * 100] * 10_000, 200)):
+    for seq, names, status in (
+        (1, [0] * (most + 10), 413),
+        (2, [0] * (most - 10), 200),
+        (3, ["x" * 100] * 10_000, 200),
+    ):
         await wire.send(beat(seq, epoch=epoch, more=names))
         assert (await wire.answer())[0] == status
 

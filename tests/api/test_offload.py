@@ -19,11 +19,15 @@ from batonpass.api.turns import Offload
 from batonpass.codec import answers
 from batonpass.codec.answers import answer_body
 from batonpass.core.state.errors import InvalidRequest, LimitExceeded
+from batonpass.core.state.inputs import Join
 from batonpass.core.state.replies import Answer
 from batonpass.dry_run.plan import plan_snapshot
 from batonpass.dry_run.snapshot import Snapshot
 from batonpass.dry_run.whatif import imagine
 from batonpass.placement.flow import Ints, minimum_flow
+from batonpass.runtime import engine
+from batonpass.runtime.coordinator import Coordinator
+from batonpass.runtime.engine import Attempt, Engine
 from batonpass.runtime.places import Places
 from batonpass.runtime.solver_process import SolverProcess
 
@@ -203,6 +207,39 @@ async def test_a_decision_does_not_wait_for_the_solver_of_a_dry_run(monkeypatch:
         assert (await pair.call("POST", "/v1/groups/a-1/plan", json={"join": [{"count": 1}]})).status_code == 200
         assert asked
         assert not of_decisions & set(map(id, asked))
+
+
+async def test_a_dry_run_waits_at_its_next_part_while_a_large_decision_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both are done in threads, which share the interpreter; the members' changes go first."""
+    monkeypatch.setattr(engine, "COPIES_DECIDED_AT_ONCE", 0)
+    go_on, order, asked = threading.Event(), [], [0]
+    make, is_deciding = Engine._make, Coordinator.is_deciding
+
+    def held(*args: Any) -> Attempt:
+        if any(isinstance(item, Join) for item in args[1]):
+            assert go_on.wait(20)
+            order.append("decided")
+        return make(*args)
+
+    def imagined(*args: Any, **named: Any) -> Snapshot:
+        order.append("imagined")
+        return imagine(*args, **named)
+
+    def noted(coordinator: Coordinator) -> bool:
+        asked[0] += 1
+        return is_deciding(coordinator)
+
+    async with one_member(monkeypatch) as pair:
+        monkeypatch.setattr(Engine, "_make", held)
+        monkeypatch.setattr(groups, "imagine", imagined)
+        monkeypatch.setattr(Coordinator, "is_deciding", noted)
+        joining = asyncio.create_task(pair.call("PUT", "/v1/groups/apples/members/m2", json={}))
+        await until(lambda: is_deciding(pair.processes[0].coordinator))
+        planning = asyncio.create_task(pair.call("POST", "/v1/groups/apples/plan", json={}))
+        await until(lambda: asked[0] > 2)
+        go_on.set()
+        assert ((await joining).status_code, (await planning).status_code) == (201, 200)
+    assert order == ["decided", "imagined"]
 
 
 async def test_every_look_at_a_whole_group_may_be_done_aside(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,8 +43,8 @@ UNCOUNTED_BYTES: Final = 32_768
 holds as much of each connection's before it is asked for it."""
 
 BYTES_EACH: Final = 20
-"""The largest body has one comma for so many of its bytes at most, and a smaller one no more: reports have fewer. Nobody
-has a turn until the last of many short names is read, though a thread reads them."""
+"""The largest body has one comma for so many of its bytes at most, and a smaller one no more: reports have fewer. Until
+the last of many short names is read nobody else has a turn, though a thread reads them."""
 
 TASKS_WRITTEN_AT_ONCE: Final = 5_000
 """A reply with more tasks than this is written beside the event loop: that takes longer than others should wait."""

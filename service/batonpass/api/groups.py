@@ -33,6 +33,8 @@ from batonpass.placement.flow import Ints
 
 router = APIRouter(prefix="/v1", tags=["groups"])
 GROUP = "/groups/{group}"
+LOOK_AGAIN_S = 0.02
+"""How often a dry run looks whether the decision is made for which it waits."""
 
 
 @route(
@@ -151,6 +153,9 @@ async def plan_change(request: Request) -> Response:
     is_over = threading.Event()
 
     def go_on() -> None:
+        # Threads share the interpreter, so that beside this one a decision would take twice as long.
+        while service.coordinator.is_deciding() and not is_over.wait(LOOK_AGAIN_S):
+            pass
         if is_over.is_set():
             raise Disconnected
 

@@ -115,6 +115,10 @@ class Coordinator:
         runtimes = [runtime for group_id, runtime in self._runtimes.items() if ownership.holds(group_id)]
         return [(runtime.engine.group, runtime.engine.soft) for runtime in runtimes if runtime.engine.group.declared]
 
+    def is_deciding(self) -> bool:
+        """Return whether a decision on a large group is being made. A thread may ask."""
+        return any(runtime.engine.is_deciding for runtime in list(self._runtimes.values()))
+
     async def keep_snapshots(self, *, after_records: int) -> None:
         """Store a snapshot of every group that got more than ``after_records`` records since its last snapshot.
 

@@ -108,6 +108,8 @@ class Engine:
         self.group_id = group_id
         self.group = Group(group_id)
         self.soft = Soft()
+        self.is_deciding = False
+        """Whether a thread makes a decision, for which what has less of a hurry waits."""
         self._ports = ports
         self._changed = changed
         self._wake_at = wake_at
@@ -283,7 +285,11 @@ class Engine:
             made = None
         is_large = self._may_take_long(inputs)
         make = partial(self._make, inputs, asked, made)
-        attempt = await asyncio.to_thread(make) if is_large else make()
+        self.is_deciding = is_large
+        try:
+            attempt = await asyncio.to_thread(make) if is_large else make()
+        finally:
+            self.is_deciding = False
         decision = attempt.decision
         if not decision.records and not _leaves_a_row(asked, decision):
             if not self._ports.ownership.holds(self.group_id):
