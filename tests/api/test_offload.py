@@ -18,12 +18,14 @@ from batonpass.api import context, groups, offload
 from batonpass.api.turns import Offload
 from batonpass.codec import answers
 from batonpass.codec.answers import answer_body
+from batonpass.core.handover.view import View
 from batonpass.core.state.errors import InvalidRequest, LimitExceeded
 from batonpass.core.state.inputs import Join
 from batonpass.core.state.replies import Answer
 from batonpass.dry_run.plan import plan_snapshot
 from batonpass.dry_run.snapshot import Snapshot
 from batonpass.dry_run.whatif import imagine
+from batonpass.explain.health import describe
 from batonpass.placement.flow import Ints, minimum_flow
 from batonpass.runtime import engine
 from batonpass.runtime.coordinator import Coordinator
@@ -263,6 +265,22 @@ async def test_every_look_at_a_whole_group_may_be_done_aside(api: Api, monkeypat
         assert answer == body, call
     assert threads
     assert threading.main_thread().name not in threads
+
+
+async def test_small_groups_that_are_many_are_listed_beside_the_loop(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads = []
+
+    def noted(view: View) -> Any:
+        threads.append(threading.current_thread())
+        return describe(view)
+
+    for name in ("clicks", "orders", "visits"):
+        await api.call("PUT", f"/{name}", {"topology": {"subtopologies": [{"id": "0", "partitions": 4}]}})
+    monkeypatch.setattr(groups, "describe", noted)
+    monkeypatch.setattr(offload, "AT_ONCE_MAX", 8)
+    assert len((await api.call("GET", "")).json()["groups"]) == 3
+    assert len(threads) == 3
+    assert threading.main_thread() not in threads
 
 
 async def test_a_plan_of_the_smallest_group_is_made_beside_the_loop(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -71,11 +71,9 @@ async def list_groups(request: Request) -> Response:
     """List the groups of all coordinators by name."""
     coordinator = service_of(request).coordinator
     asked = read_query(request, PageQuery)
-    found = []
-    for group_id in await coordinator.declared(after=asked.after, limit=asked.limit + 1):
-        group, soft = await coordinator.look(group_id)
-        summary = partial(_summary, View(group, soft, coordinator.now_ms()))
-        found.append(await aside(request, size_of(group), summary))
+    names_here = await coordinator.declared(after=asked.after, limit=asked.limit + 1)
+    here = [View(*await coordinator.look(group_id), coordinator.now_ms()) for group_id in names_here]
+    found = await aside(request, sum(size_of(view.group) for view in here), lambda: [_summary(view) for view in here])
     pages = await others_answers(request.app.state.policy, context_of(request))
     found += [group for page in pages for group in page["groups"]]
     # A group whose owner changes just now may be on two pages, or on none.
@@ -164,6 +162,7 @@ async def plan_change(request: Request) -> Response:
         return service.solver(*network)
 
     def work() -> dict[str, Any]:
+        go_on()
         present = snapshot_of(view)
         go_on()
         imagined = imagine(present, change, max_members=service.coordinator.policy.max_members)
