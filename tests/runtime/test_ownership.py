@@ -25,7 +25,7 @@ from batonpass.core.state.pmap import PMap
 from batonpass.core.state.policy import Policy
 from batonpass.core.state.records import ProbeScheduled, Record
 from batonpass.core.state.replies import Answer, Done
-from batonpass.core.state.soft import Soft
+from batonpass.core.state.soft import Soft, TaskReport
 from batonpass.invariants import Transition, Violation
 from batonpass.runtime.coordinator import Coordinator
 from batonpass.runtime.engine import COPIES_DECIDED_AT_ONCE
@@ -243,7 +243,10 @@ async def test_a_long_decision_holds_up_no_other_group() -> None:
 
 
 async def test_what_large_groups_and_declarations_cost_is_paid_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A declaration may hold megabytes of topics for few tasks. A heartbeat that writes nothing needs no thread."""
+    """A declaration may hold megabytes of topics for few tasks. A heartbeat that writes nothing needs no thread.
+
+    One of very many tasks does, whatever the group has.
+    """
     world = make_world()
     append, are_large = world.log.append, list[bool]()
 
@@ -278,6 +281,10 @@ async def test_what_large_groups_and_declarations_cost_is_paid_beside_the_loop(m
     await coordinator.ask(GROUP, ProbeRequest())
     assert ("GroupDeclaration", True) in beside
     assert beside[-3:] == [("Heartbeat", False), ("ProbeRequest", True), ("laws", True)]
+    beside.clear()
+    for group_id in (GROUP, OTHER):
+        await coordinator.ask(group_id, Heartbeat(M1, 2, 1, dict.fromkeys(ENDED, TaskReport("none"))))
+    assert [one for one in beside if one[0] == "Heartbeat"] == [("Heartbeat", True)] * 2
     assert are_large == [False, True]
 
 

@@ -56,7 +56,8 @@ ATTEMPTS_MAX = 4
 
 COPIES_DECIDED_AT_ONCE = 5_000
 """Decisions on groups with more copies than this are made and checked in a thread: that may take longer than heartbeats
-of other groups should wait (50 ms). Heartbeats that find such a group at rest and write nothing need no thread."""
+of other groups should wait (50 ms). Heartbeats that find such a group at rest and write nothing need no thread, unless
+they report as many tasks."""
 
 
 @dataclass(slots=True)
@@ -203,12 +204,13 @@ class Engine:
             return True  # They are seldom, and hold whole topologies.
         # With those of earlier topologies, which members have yet to give up.
         copies = len(self.group.tasks) * (1 + self.group.config.num_standby_replicas)
-        return copies > COPIES_DECIDED_AT_ONCE
+        return copies + sum(map(_reported, inputs)) > COPIES_DECIDED_AT_ONCE
 
     def _is_quiet(self, item: Input) -> bool:
         """Whether the group has nothing to do, and the input seldom changes this."""
-        group = self.group
-        return isinstance(item, Heartbeat | PollOpened) and not group.unsettled and group.placement_due_ms is None
+        group, is_short = self.group, _reported(item) <= COPIES_DECIDED_AT_ONCE
+        at_rest = not group.unsettled and group.placement_due_ms is None
+        return isinstance(item, Heartbeat | PollOpened) and is_short and at_rest
 
     async def _be_current(self) -> None:
         if not self._ports.ownership.holds(self.group_id):
@@ -373,6 +375,11 @@ class Engine:
         if isinstance(error, NotOwner):
             return error
         return StoreUnavailable(error.detail, retry_after_ms=error.retry_after_ms or RETRY_AFTER_MS)
+
+
+def _reported(item: Input) -> int:
+    """Return of how many tasks an input says something."""
+    return len(item.tasks or ()) if isinstance(item, Heartbeat | Join) else 0
 
 
 def _leaves_a_row(asked: Asked, decision: Decision) -> bool:
