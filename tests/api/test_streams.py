@@ -1,9 +1,12 @@
 """Leaders of Kafka Streams groups ask over HTTP who is to have what."""
 
+import threading
 from typing import Any
 
 import pytest
 from tests.api.conftest import BODY_BYTES_MAX, GROUPS_MAX, Api
+
+from batonpass.api import streams
 
 RUNS = {"role": "active", "state": "running"}
 
@@ -43,6 +46,22 @@ async def test_the_first_call_makes_the_group_and_all_of_it_is_shown_as_any_othe
     assert "The application was asked to rebalance again in 2 s; between two rebalances nothing moves." in sentences
     assert (await api.call("GET", "/app/tasks/0_0")).json()["target"] == "b"
     assert {one["member_id"] for one in (await api.call("GET", "/app/members")).json()["members"]} == {"a", "b"}
+
+
+async def test_a_large_answer_is_written_beside_the_loop(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It names each task, with the reason why it goes there."""
+    beside: list[bool] = []
+
+    def write(*args: Any) -> dict[str, Any]:
+        beside.append(threading.current_thread() is not threading.main_thread())
+        return written(*args)
+
+    written = streams.advice_body
+    monkeypatch.setattr(streams, "advice_body", write)
+    monkeypatch.setattr(streams, "UNCOUNTED_BYTES", 0, raising=False)
+    answer = await api.call("POST", "/app/advice", advice_body(process("a", **ALL)))
+    assert answer.json()["assignment"]["a"]["active"] == ["0_0", "0_1", "0_2", "0_3"]
+    assert beside == [True]
 
 
 async def test_an_operator_is_told_that_a_drain_waits_for_the_next_rebalance(api: Api) -> None:

@@ -6,9 +6,10 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from batonpass.api.context import context_of
+from batonpass.api.context import UNCOUNTED_BYTES, context_of
 from batonpass.api.openapi import route
-from batonpass.api.service import asked_of, group_of, json_response, service_of
+from batonpass.api.service import asked_of, group_of, service_of
+from batonpass.codec.answers import to_json
 from batonpass.codec.streams import StreamsBody, advice_body, read_names, read_rebalance
 from batonpass.core.state.errors import ProtocolError
 from batonpass.core.state.inputs import RefusedRebalance
@@ -37,4 +38,11 @@ async def advise(request: Request) -> Response:
         if refused.status != HTTPStatus.SERVICE_UNAVAILABLE:
             await service.coordinator.ask(group_id, RefusedRebalance(refused.detail, read_names(body)))
         raise
-    return json_response(advice_body(group_id, "assign" if rebalance.other is None else "shadow", advice))
+    mode = "assign" if rebalance.other is None else "shadow"
+
+    def write() -> bytes:
+        return to_json(advice_body(group_id, mode, advice))
+
+    # The answer names each task, as the question did.
+    content = await context.coded(write, is_large=len(body) > UNCOUNTED_BYTES)
+    return Response(content, media_type="application/json")
