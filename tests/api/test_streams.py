@@ -7,6 +7,7 @@ import pytest
 from tests.api.conftest import BODY_BYTES_MAX, GROUPS_MAX, Api
 
 from batonpass.api import streams
+from batonpass.codec import streams as codec_streams
 
 RUNS = {"role": "active", "state": "running"}
 
@@ -54,9 +55,8 @@ async def test_a_large_answer_is_written_beside_the_loop(api: Api, monkeypatch: 
 
     def write(*args: Any) -> dict[str, Any]:
         beside.append(threading.current_thread() is not threading.main_thread())
-        return written(*args)
+        return codec_streams.advice_body(*args)
 
-    written = streams.advice_body
     monkeypatch.setattr(streams, "advice_body", write)
     monkeypatch.setattr(streams, "UNCOUNTED_BYTES", 0, raising=False)
     answer = await api.call("POST", "/app/advice", advice_body(process("a", **ALL)))

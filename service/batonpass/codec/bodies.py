@@ -126,7 +126,7 @@ class SubtopologyBody(Struct, forbid_unknown_fields=True):
     weight: Share = 1.0
     source_topics: tuple[Name, ...] = ()
     changelog_topics: tuple[Name, ...] = ()
-    task_weights: dict[TaskKey, Share] = {}
+    task_weights: dict[TaskName, Share] = {}
 
 
 class TopologyBody(Struct, forbid_unknown_fields=True):
