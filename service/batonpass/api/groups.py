@@ -33,8 +33,8 @@ from batonpass.placement.flow import Ints
 
 router = APIRouter(prefix="/v1", tags=["groups"])
 GROUP = "/groups/{group}"
-LOOK_AGAIN_S = 0.02
-"""How often a dry run looks whether the decision is made for which it waits."""
+WAITS_S, LOOK_AGAIN_S = 10.0, 0.02
+"""How long each part of a dry run waits for decisions on large groups at most, and how often it looks."""
 
 
 @route(
@@ -152,7 +152,8 @@ async def plan_change(request: Request) -> Response:
 
     def go_on() -> None:
         # Threads share the interpreter, so that beside this one a decision would take twice as long.
-        while service.coordinator.is_deciding() and not is_over.wait(LOOK_AGAIN_S):
+        end = time.monotonic() + WAITS_S
+        while service.coordinator.is_deciding() and time.monotonic() < end and not is_over.wait(LOOK_AGAIN_S):
             pass
         if is_over.is_set():
             raise Disconnected
