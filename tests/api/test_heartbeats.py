@@ -10,7 +10,6 @@ from tests.api.pairs import Pair
 from tests.api.plain import Socket, ask, beat, epoch_of, one_member
 
 from batonpass import connections
-from batonpass.api.context import BYTES_EACH
 
 RUNNING = {"0_0": {"role": "active", "state": "running"}}
 
@@ -113,20 +112,6 @@ async def test_a_body_that_is_too_large_is_refused(pair: Pair) -> None:
     wire = await Socket.open(pair)
     await wire.send(beat(1, note="x" * pair.processes[0].settings.body_bytes_max))
     assert (await wire.answer())[0] == 413
-
-
-async def test_a_large_body_that_has_nothing_but_names_is_refused(pair: Pair) -> None:
-    """Protocol 1.8. Nobody else has a turn while the names of one body are read."""
-    epoch = await epoch_of(pair)
-    wire = await Socket.open(pair)
-    most = pair.processes[0].settings.body_bytes_max // BYTES_EACH
-    for seq, names, status in (
-        (1, [0] * (most + 10), 413),
-        (2, [0] * (most - 10), 200),
-        (3, ["x" * 100] * 10_000, 200),
-    ):
-        await wire.send(beat(seq, epoch=epoch, more=names))
-        assert (await wire.answer())[0] == status
 
 
 async def test_a_group_of_another_coordinator_is_answered_by_that(pair: Pair) -> None:

@@ -42,10 +42,6 @@ UNCOUNTED_BYTES: Final = 32_768
 """So much of a body counts for no limit on all of them, so that no large ones keep others' heartbeats out. The server
 holds as much of each connection's before it is asked for it."""
 
-BYTES_EACH: Final = 20
-"""The largest body has one comma for so many of its bytes at most, and a smaller one no more: reports have fewer. Until
-the last of many short names is read nobody else has a turn, though a thread reads them."""
-
 TASKS_WRITTEN_AT_ONCE: Final = 5_000
 """A reply with more tasks than this is written beside the event loop: that takes longer than others should wait."""
 
@@ -143,8 +139,7 @@ class RequestContext:
         """Return the whole body. But for the first, its bytes count towards what all bodies may take, until ``end``.
 
         Raises:
-            TooLarge: when its Content-Length, or what has arrived of it, is larger than one may be, or it consists of
-                too many parts (413).
+            TooLarge: when its Content-Length, or what has arrived of it, is larger than one may be (413).
             LimitExceeded: when bodies that arrived earlier, of all callers or of this one, take too much (429).
             Disconnected: when the caller disconnects meanwhile.
         """
@@ -165,10 +160,7 @@ class RequestContext:
                 self._limits.bodies.take(self.who, more)
                 self._body_bytes += more
             if not message.get("more_body", False):
-                body = b"".join((*parts, part)) if parts else part
-                if self._body_bytes and body.count(b",") > bytes_max // BYTES_EACH:
-                    raise TooLarge(f"a body may have at most {bytes_max // BYTES_EACH} commas")
-                return body
+                return b"".join((*parts, part)) if parts else part
             parts.append(part)
 
     async def read(self, read: Callable[[bytes], T]) -> T:
