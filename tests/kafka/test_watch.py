@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 from aiokafka import AIOKafkaProducer
@@ -25,6 +26,7 @@ from batonpass.core.state.inputs import PinRequest
 from batonpass.core.state.policy import IsolationLevel
 from batonpass.core.state.replies import Answer
 from batonpass.core.state.soft import EndOffset, MeasuredReport
+from batonpass.kafka import topics
 from batonpass.kafka.topics import TopicReader
 from batonpass.kafka.watch import ClusterWatch
 from batonpass.runtime.coordinator import Coordinator
@@ -98,6 +100,29 @@ async def test_an_open_transaction_is_no_end_for_readers_of_committed_records(
         while await reader.ends([key], IsolationLevel.READ_COMMITTED) != {key: 4}:
             await asyncio.sleep(0.02)
     await producer.stop()
+
+
+async def test_what_is_known_of_many_partitions_is_read_again_after_a_while_or_when_a_leader_says_less(
+    bootstrap: str, new_topic: NewTopics, reader: TopicReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic, other = await new_topic("changelog", partitions=3), await new_topic("changelog")
+    asked = AsyncMock(side_effect=topics.described)
+    monkeypatch.setattr(topics, "described", asked)
+    monkeypatch.setattr(topics, "KNOWN_FOR_S", 1_000.0)
+    for _ in range(2):
+        assert await reader.partition_counts([topic]) == {topic: 3}
+        assert len(await reader.ends([(topic, 0), (topic, 2)], IsolationLevel.READ_COMMITTED)) == 2
+    assert asked.await_count == 1
+    assert await reader.partition_counts([topic, other]) == {topic: 3, other: 1}
+    assert asked.await_count == 2
+    async with admin_of(bootstrap) as admin:
+        await admin.delete_topics([other])
+
+    async def is_noticed() -> bool:
+        await reader.ends([(other, 0)], IsolationLevel.READ_COMMITTED)
+        return await reader.partition_counts([topic, other]) == {topic: 3}
+
+    await until(is_noticed)
 
 
 async def test_an_emptied_changelog_keeps_its_end(bootstrap: str, new_topic: NewTopics, reader: TopicReader) -> None:

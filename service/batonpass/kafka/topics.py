@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final
@@ -36,6 +37,10 @@ Partition = tuple[str, int]
 ISOLATION: Final = {IsolationLevel.READ_UNCOMMITTED: 0, IsolationLevel.READ_COMMITTED: 1}
 
 PARTITIONS: Final = 8
+KNOWN_FOR_S: Final = 0.001
+"""How long what is known of a partition counts: to read it again takes some ten microseconds of the event loop. Of a
+thousand partitions that is as good as always, of many more it would take much of a core."""
+
 COPIES: Final = 3
 """How many copies a topic that is made here has, if there are so many brokers."""
 
@@ -51,18 +56,23 @@ class TopicReader:
         write_once(self)
         self._connection = connection
         self._client: AIOKafkaClient | None = None
+        self._counts: dict[str, int] = {}
         self._leaders: dict[Partition, int] = {}
-        """Which broker leads each partition (-1: none), as of the last call of ``partition_counts``."""
+        """Which broker leads each partition (-1: none)."""
+        self._known_until = 0.0
+        """Until when both count, on the monotonic clock; no longer once a leader did not say all that it was asked."""
         self._said = Said()
 
     async def partition_counts(self, topics: Collection[str]) -> dict[str, int]:
-        """Return the partition count of each topic that exists.
+        """Return the partition count of each topic that exists, not older than a millisecond for each partition.
 
         It asks even if ``topics`` is empty, so that a refused login shows at once, and a cluster that goes away.
 
         Raises:
             KafkaError: when no broker answers.
         """
+        if self._counts.keys() == set(topics) and time.monotonic() < self._known_until:
+            return self._counts
         client = await self._connected()
         try:
             answer = await described(client, topics)
@@ -74,9 +84,11 @@ class TopicReader:
         self._leaders = {
             (topic, number): leader for topic, partitions in found.items() for _, number, leader, *_ in partitions
         }
-        return {topic: len(partitions) for topic, partitions in found.items()}
+        self._counts = {topic: len(partitions) for topic, partitions in found.items()}
+        self._known_until = time.monotonic() + len(self._leaders) * KNOWN_FOR_S
+        return self._counts
 
-    async def ends(self, partitions: Iterable[Partition], isolation: IsolationLevel) -> dict[Partition, int]:
+    async def ends(self, partitions: Collection[Partition], isolation: IsolationLevel) -> dict[Partition, int]:
         """Return where each partition ends for a reader of that isolation level.
 
         For readers of committed records that is the last stable offset: what an open transaction wrote lies beyond it.
@@ -87,7 +99,7 @@ class TopicReader:
         """
         return await self._offsets(partitions, OffsetResetStrategy.LATEST, isolation)
 
-    async def begins(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+    async def begins(self, partitions: Collection[Partition]) -> dict[Partition, int]:
         """Return where each partition begins, the same for every reader: records before that were deleted.
 
         Compaction moves no beginning.
@@ -109,27 +121,30 @@ class TopicReader:
         return ids_in(await self._ask_leaders(partitions, TopicIds))
 
     async def _offsets(
-        self, partitions: Iterable[Partition], at: int, isolation: IsolationLevel
+        self, partitions: Collection[Partition], at: int, isolation: IsolationLevel
     ) -> dict[Partition, int]:
         def question(topics: Mapping[str, list[int]]) -> OffsetRequest:
             wanted = [(topic, [(number, at) for number in numbers]) for topic, numbers in topics.items()]
             return OffsetRequest(-1, ISOLATION[isolation], wanted)
 
         # An error is that of one partition, for example of another leader by now: it is asked again with the next look.
-        return {
+        found = {
             (topic, number): offset
             for answer in await self._ask_leaders(partitions, question)
             for topic, answered in answer.topics
             for number, error_code, *_, offset in answered
             if not error_code
         }
+        if len(found) < len(partitions):
+            self._known_until = 0.0
+        return found
 
     async def _ask_leaders(
         self, partitions: Iterable[Partition], question: Callable[[Mapping[str, list[int]]], Any]
     ) -> list[Any]:
         """Ask each leader about its partitions; return the answers of those that give one."""
         led: dict[int, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
-        for topic, number in sorted(partitions):
+        for topic, number in partitions:
             led[self._leaders.get((topic, number), -1)][topic].append(number)
         led.pop(-1, None)
         client = await self._connected()
