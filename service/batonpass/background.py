@@ -37,6 +37,21 @@ async def kept_going(name: str, work: Callable[[], Awaitable[object]]) -> None:
             return
 
 
+async def first_to_fail(*work: Awaitable[object]) -> None:
+    """Do work side by side until some of it fails, then cancel the rest.
+
+    Raises:
+        Exception: what failed first.
+    """
+    tasks = [asyncio.ensure_future(one) for one in work]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
 class Background:
     """The tasks of one owner, each of which is kept going (``kept_going``) until it ends or all of them are ended."""
 

@@ -29,7 +29,7 @@ from batonpass.core.state.policy import GroupConfig
 from batonpass.core.state.replies import Declared
 from batonpass.kafka import exchange as exchanges
 from batonpass.kafka.events import EventPublisher
-from batonpass.kafka.exchange import Exchange, settings_of
+from batonpass.kafka.exchange import Delivery, Exchange, settings_of
 from batonpass.kafka.topics import TopicReader, make_topics
 from batonpass.kafka.watch import ClusterWatch
 from batonpass.runtime.events import Event
@@ -191,7 +191,7 @@ async def test_what_was_read_before_the_clock_was_set_back_is_no_sign_that_heart
 
     class Reader:
         def assignment(self) -> set[TopicPartition]:
-            return {TopicPartition("heartbeats", 0)}
+            return {TopicPartition("batonpass.heartbeats", 0)}
 
         def last_poll_timestamp(self, _partition: TopicPartition) -> float:
             return (time.time() + ahead_s) * 1_000
@@ -199,7 +199,8 @@ async def test_what_was_read_before_the_clock_was_set_back_is_no_sign_that_heart
     async with LocalCoordinator() as local:
         exchange = Exchange(local.coordinator, KafkaConnection(bootstrap_servers="none:1"), holds=lambda _: True)
         exchange._consumer = Reader()
-        assert exchange._reads() is reads
+        assert exchange._reads(0) is reads
+        assert exchange._reads(1)
 
 
 async def test_faults_are_looked_for_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,15 +218,15 @@ async def test_faults_are_looked_for_beside_the_event_loop(monkeypatch: pytest.M
         key, topic, partition, offset = GROUP.encode(), "heartbeats", 0, 1
         value = to_json({"member": "m", "kind": "heartbeat", "seq": "one"})
 
-    class Producer:
-        async def send_and_wait(self, _topic: str, value: bytes, key: bytes) -> None:  # noqa: ARG002 - one record
-            said.append(json.loads(value))
+    class Answers:
+        def put(self, record: Delivery) -> None:
+            said.append(json.loads(record.value or b""))
 
     said: list[Any] = []
     async with LocalCoordinator() as local:
         await declare(local)
         exchange = Exchange(local.coordinator, KafkaConnection(bootstrap_servers="none:1"), holds=lambda _: True)
-        await exchange._carry_out(Record(), Producer())
+        await exchange._carry_out(Record(), Answers())
     assert "seq" in json.dumps(said)
     assert looked
     assert threading.get_ident() not in looked
@@ -644,8 +645,7 @@ async def test_the_protocols_topics_may_get_other_partitions_under_way(
                 await transport._producer.client.force_metadata_update()
         else:
             await admin.delete_topics(names)
-        monkeypatch.setattr(exchanges, "PARTITIONS_LOOK_S", 0.3)
-        monkeypatch.setattr(transports, "PARTITIONS_LOOK_S", 0.3)
+        monkeypatch.setattr("batonpass.worker.kafka.reading.PARTITIONS_LOOK_S", 0.3)
         key, run = f"{GROUP}/{member.member_id}", member.member_id
         heard = transport._acked.get(key, 0)
         await until(lambda: transport._acked.get(key, 0) > heard + 5)
@@ -663,7 +663,7 @@ async def test_a_member_is_missed_although_its_topic_has_fewer_partitions_by_now
     ):
         await admin.delete_topics([topics.heartbeats])
         await made_anew(admin, topics.heartbeats, partitions=2)
-        monkeypatch.setattr(exchanges, "PARTITIONS_LOOK_S", 0.3)
+        monkeypatch.setattr("batonpass.worker.kafka.reading.PARTITIONS_LOOK_S", 0.3)
         await member.close()
 
         async def is_missed() -> bool:
@@ -793,8 +793,7 @@ async def test_a_client_that_reads_no_more_is_made_anew(
 ) -> None:
     """An unforeseen error in aiokafka's reader ends it, and nobody is told: the connections stay, and nothing comes."""
     monkeypatch.setattr("batonpass.worker.kafka.reading.SILENT_S", 1.0)
-    monkeypatch.setattr(exchanges, "PARTITIONS_LOOK_S", 0.5)
-    monkeypatch.setattr(transports, "PARTITIONS_LOOK_S", 0.5)
+    monkeypatch.setattr("batonpass.worker.kafka.reading.PARTITIONS_LOOK_S", 0.5)
     holder, transport = Holder(), KafkaTransport(connection, prefix=topics.prefix)
     async with LocalCoordinator() as local, exchanging(local, connection, topics) as exchange:
         await declare(local)

@@ -33,7 +33,9 @@ from typing import Any, Final, NamedTuple
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError, MessageSizeTooLargeError
+from aiokafka.partitioner import DefaultPartitioner
 
+from batonpass.background import first_to_fail
 from batonpass.codec.answers import answer_body, problem_body, to_json
 from batonpass.codec.bodies import DurationMs, LeaveQuery, ReasonBody
 from batonpass.codec.requests import checked_name, leave_of, read_heartbeat, read_join
@@ -52,8 +54,8 @@ from batonpass.runtime.history import Asked, command_of
 from batonpass.runtime.mailbox import LATE_SEQ
 from batonpass.runtime.ports import Commit, CoordinatorLoading, NotOwner, Observer, StoreUnavailable
 from batonpass.worker.kafka.connection import KafkaConnection, TopicNames, disconnect, hang_up, in_words
-from batonpass.worker.kafka.metadata import PARTITIONS_LOOK_S, PROTOCOL_TIMEOUT_MS, adopt, raise_if_repartitioned
-from batonpass.worker.kafka.reading import raise_if_silent
+from batonpass.worker.kafka.metadata import PROTOCOL_TIMEOUT_MS, adopt
+from batonpass.worker.kafka.reading import look_after, placed
 from batonpass.worker.kafka.said import Said, UnreadableRecords
 
 log = logging.getLogger("batonpass.kafka")
@@ -76,11 +78,71 @@ NEVER_SEEN = -1
 """An epoch below every member's: the answer to it has the whole assignment."""
 
 
-class AssignmentRecord(NamedTuple):
+class Delivery(NamedTuple):
     """A record to write; ``value`` of None is a tombstone."""
 
     key: bytes
     value: bytes | None
+    is_refusal: bool = False
+
+
+class Deliveries:
+    """Writes to one topic, whose keys begin with a group's name: each partition's records in their order.
+
+    A leader that does not answer holds up what it leads alone. Of a key only the last refusal and the last of its other
+    records wait for it, so that they do not fill the memory, and none once ``speaks_for`` says no to the group.
+    """
+
+    def __init__(
+        self, producer: AIOKafkaProducer, topic: str, partitions: int, speaks_for: Callable[[GroupId], bool]
+    ) -> None:
+        self._producer = producer
+        self._topic = topic
+        self._speaks_for = speaks_for
+        self._lanes: list[dict[tuple[bytes, bool], Delivery]] = [{} for _ in range(partitions)]
+        self._news = [asyncio.Event() for _ in self._lanes]
+        self._said = Said()
+
+    def _lane_of(self, key: bytes) -> int:
+        return int(DefaultPartitioner()(key, range(len(self._lanes)), ()))
+
+    def put(self, record: Delivery) -> None:
+        """Have a record written, behind all that wait for its partition."""
+        number, kind = self._lane_of(record.key), (record.key, record.is_refusal)
+        self._lanes[number].pop(kind, None)
+        self._lanes[number][kind] = record
+        self._news[number].set()
+
+    def has(self, key: bytes) -> bool:
+        """Whether a record of a key waits, or is just being written."""
+        return (key, False) in self._lanes[self._lane_of(key)]
+
+    async def run(self) -> None:
+        """Write until cancelled.
+
+        Raises:
+            KafkaError: when the cluster refuses a record.
+        """
+        await first_to_fail(*map(self._write, self._lanes, self._news))
+
+    async def _write(self, lane: dict[tuple[bytes, bool], Delivery], news: asyncio.Event) -> None:
+        while await news.wait():
+            news.clear()
+            while lane:
+                kind, record = next(iter(lane.items()))
+                if self._speaks_for(GroupId(record.key.decode().partition("/")[0])):
+                    await self._send(record)
+                if lane[kind] is record:
+                    del lane[kind]
+
+    async def _send(self, record: Delivery) -> None:
+        try:
+            await self._producer.send_and_wait(self._topic, record.value, key=record.key)
+        except MessageSizeTooLargeError:
+            # A refusal repeats what was wrong. All others are still answered.
+            if self._said.is_news("too large"):
+                size = len(record.value or b"")
+                log.warning("%s gets no answer: with %d bytes it is too large", record.key.decode(), size)
 
 
 class AssignmentsTopic:
@@ -89,7 +151,7 @@ class AssignmentsTopic:
     def __init__(self) -> None:
         self._written: dict[GroupId, dict[MemberId, Answer | None]] = {}
 
-    def news(self, group: Group, soft: Soft) -> Iterator[AssignmentRecord]:
+    def news(self, group: Group, soft: Soft) -> Iterator[Delivery]:
         """Yield the records that bring the topic up to date for every member of a group."""
         known = self._written.get(group.id)
         if known is None:
@@ -97,7 +159,7 @@ class AssignmentsTopic:
             known = self._written[group.id] = dict.fromkeys(group.gone)
         for member_id in sorted(known.keys() - group.members.keys()):
             del known[member_id]
-            yield AssignmentRecord(key_of(group.id, member_id), None)
+            yield Delivery(key_of(group.id, member_id), None)
         for member_id in sorted(group.members):
             found = answer_to_poll(group, soft, member_id, NEVER_SEEN)
             if not isinstance(found, Answer):
@@ -106,19 +168,19 @@ class AssignmentsTopic:
             told = found._replace(seq=0, generation=0, assignment=None)
             if known.get(member_id) != told:
                 known[member_id] = told
-                yield AssignmentRecord(key_of(group.id, member_id), to_json(answer_body(found)))
+                yield Delivery(key_of(group.id, member_id), to_json(answer_body(found)))
 
-    def refusal(self, group_id: GroupId, member_id: MemberId, error: ProtocolError) -> AssignmentRecord:
+    def refusal(self, group_id: GroupId, member_id: MemberId, error: ProtocolError) -> Delivery:
         """Return the record that refuses a member's call; the member's present answer is written again after it."""
         known = self._written.get(group_id, {})
         if member_id in known:
             known[member_id] = None
-        return AssignmentRecord(key_of(group_id, member_id), to_json(problem_body(error)))
+        return Delivery(key_of(group_id, member_id), to_json(problem_body(error)), is_refusal=True)
 
-    def forget(self, group_id: GroupId) -> Iterator[AssignmentRecord]:
+    def forget(self, group_id: GroupId) -> Iterator[Delivery]:
         """Yield tombstones for the members of a group that was deleted."""
         for member_id in sorted(self._written.pop(group_id, {})):
-            yield AssignmentRecord(key_of(group_id, member_id), None)
+            yield Delivery(key_of(group_id, member_id), None)
 
     def let_go(self, group_id: GroupId) -> None:
         """Forget a group that another coordinator writes for from now on."""
@@ -191,19 +253,23 @@ class KafkaMembers:
     """
 
     def __init__(self) -> None:
-        self._heard: dict[tuple[GroupId, MemberId], None] = {}
+        self._heard: dict[tuple[GroupId, MemberId], int] = {}
 
-    def heard(self, group_id: GroupId, member_id: MemberId) -> None:
-        """Note that a member was heard."""
-        self._heard[group_id, member_id] = None
+    def heard(self, group_id: GroupId, member_id: MemberId, partition: int) -> None:
+        """Note that a member was heard, and by which partition."""
+        self._heard[group_id, member_id] = partition
 
     def keep(self, groups: Mapping[GroupId, Collection[MemberId]]) -> None:
         """Forget all that are not members any more."""
-        self._heard = {key: None for key in self._heard if key[1] in groups.get(key[0], ())}
+        self._heard = {key: at for key, at in self._heard.items() if key[1] in groups.get(key[0], ())}
 
-    async def count_all_as_heard(self, ask: Callable[[GroupId, Input], Awaitable[Reply]]) -> None:
-        """Count each of them as heard now; forget those that are gone, or belong to another coordinator."""
-        for group_id, member_id in list(self._heard):
+    async def count_as_heard(
+        self, reads: Callable[[int], bool], ask: Callable[[GroupId, Input], Awaitable[Reply]]
+    ) -> None:
+        """Count those as heard now whose partition is not read; forget the gone, and those of another coordinator."""
+        for (group_id, member_id), partition in list(self._heard.items()):
+            if reads(partition):
+                continue
             try:
                 reply = await ask(group_id, Heartbeat(member_id, LATE_SEQ, 0))
             except ProtocolError as error:
@@ -252,7 +318,7 @@ class Exchange(Observer):
 
     async def run(self) -> None:
         """Serve until cancelled, connecting anew whenever the cluster was unavailable."""
-        await _first_to_fail(self._serve(), self._count_as_heard_while_silent())
+        await first_to_fail(self._serve(), self._count_as_heard_while_silent())
 
     async def _serve(self) -> None:
         while True:
@@ -262,7 +328,18 @@ class Exchange(Observer):
                     self._assignments = AssignmentsTopic()
                     self.is_connected = True
                     self._consumer = consumer
-                    await _first_to_fail(self._read(consumer, producer), self._write(producer), self._ack(producer))
+                    answers, acks = [
+                        Deliveries(producer, topic, len(await producer.partitions_for(topic)), self._speaks_for)
+                        for topic in (self._topics.assignments, self._topics.acks)
+                    ]
+                    await first_to_fail(
+                        self._read(consumer, answers),
+                        look_after(consumer),
+                        self._write(answers),
+                        answers.run(),
+                        self._ack(acks),
+                        acks.run(),
+                    )
             except (KafkaError, OSError) as error:
                 if self._said.is_news("not heard"):
                     why = await in_words(error, self._connection)
@@ -286,11 +363,9 @@ class Exchange(Observer):
                 TopicPartition(self._topics.heartbeats, number)
                 for number in await producer.partitions_for(self._topics.heartbeats)
             ]
-            # Members that got no answer to earlier records send them again.
-            ends = await consumer.end_offsets(partitions)
+            # Members that got no answer to earlier records send them again: it begins where each partition ends.
             consumer.assign(partitions)
-            for partition, end in ends.items():
-                consumer.seek(partition, end)
+            await placed(consumer)
             yield consumer, producer
         finally:
             await asyncio.gather(disconnect(consumer), hang_up(producer), return_exceptions=True)
@@ -299,32 +374,29 @@ class Exchange(Observer):
         """Keep members from expiring for heartbeats that could not be read."""
         while True:
             await asyncio.sleep(SILENCE_LOOK_S)
-            if not self._reads():
-                await self._members.count_all_as_heard(self._coordinator.ask)
+            await self._members.count_as_heard(self._reads, self._coordinator.ask)
 
-    def _reads(self) -> bool:
-        consumer = self._consumer
+    def _reads(self, partition: int) -> bool:
+        """Whether a partition of the heartbeats is read, or is gone, so that nothing is in it."""
+        consumer, place = self._consumer, TopicPartition(self._topics.heartbeats, partition)
         if consumer is None:
             return False
+        if place not in consumer.assignment():
+            return True
         # None before the first answer. The client goes by the same clock, which may have been set back since.
-        read_ms = min(consumer.last_poll_timestamp(partition) or 0 for partition in consumer.assignment())
+        read_ms = consumer.last_poll_timestamp(place) or 0
         return abs(time.time() * 1_000 - read_ms) < SILENCE_S * 1_000
 
     # --- in ---------------------------------------------------------------------------------------------------------
 
-    async def _read(self, consumer: AIOKafkaConsumer, producer: AIOKafkaProducer) -> None:
-        looked_at = time.monotonic()
+    async def _read(self, consumer: AIOKafkaConsumer, answers: Deliveries) -> None:
         while True:
-            if time.monotonic() - looked_at > PARTITIONS_LOOK_S:
-                looked_at = time.monotonic()
-                raise_if_silent(consumer)
-                await raise_if_repartitioned(consumer)
             batches = await consumer.getmany(timeout_ms=1_000)
             for records in batches.values():
                 for record in records:
-                    await self._carry_out(record, producer)
+                    await self._carry_out(record, answers)
 
-    async def _carry_out(self, record: ConsumerRecord, producer: AIOKafkaProducer) -> None:
+    async def _carry_out(self, record: ConsumerRecord, answers: Deliveries) -> None:
         found = read_addressee(record.key, record.value)
         if found is None:
             self._unreadable.skip(record, "it names no member that could be answered")
@@ -353,10 +425,10 @@ class Exchange(Observer):
             return
         if isinstance(reply, ProtocolError):
             self._refused(reply.type)
-            await self._publish(producer, self._assignments.refusal(group_id, member_id, reply))
+            answers.put(self._assignments.refusal(group_id, member_id, reply))
         elif isinstance(reply, Answer):
             self._acks.setdefault(group_id, {})[member_id] = reply.seq
-            self._members.heard(group_id, member_id)
+            self._members.heard(group_id, member_id, record.partition)
         elif asked.command:
             self._coordinator.observer.commanded(group_id, asked)
         self._changed.add(group_id)
@@ -364,7 +436,7 @@ class Exchange(Observer):
 
     # --- out --------------------------------------------------------------------------------------------------------
 
-    async def _write(self, producer: AIOKafkaProducer) -> None:
+    async def _write(self, answers: Deliveries) -> None:
         """Write changes as soon as they are committed, and look at all groups every ``SWEEP_S``."""
         swept_at = 0.0
         while True:
@@ -382,30 +454,21 @@ class Exchange(Observer):
                 self._members.keep({group_id: group.members for group_id, (group, _) in groups.items()})
             for group_id in sorted(groups if is_sweep else changed & groups.keys()):
                 for record in self._assignments.news(*groups[group_id]):
-                    await self._publish(producer, record)
+                    answers.put(record)
             for group_id in self._assignments.groups():
-                if group_id not in groups:
-                    await self._close_group(group_id, producer)
+                # It was deleted, has turned Kafka off, or belongs to another coordinator.
+                if group_id not in groups and self._speaks_for(group_id):
+                    for record in self._assignments.forget(group_id):
+                        answers.put(record)
 
-    async def _close_group(self, group_id: GroupId, producer: AIOKafkaProducer) -> None:
-        """End a group's records: it was deleted, has turned Kafka off, or belongs to another coordinator."""
+    def _speaks_for(self, group_id: GroupId) -> bool:
+        """Whether a group's records are written here; if not, all are written again once they are."""
         if not self._holds(group_id):
             self._assignments.let_go(group_id)
-            return
-        for record in self._assignments.forget(group_id):
-            await self._publish(producer, record)
+            return False
+        return True
 
-    async def _publish(self, producer: AIOKafkaProducer, record: AssignmentRecord) -> None:
-        # One after another: a key's records must not overtake one another.
-        try:
-            await producer.send_and_wait(self._topics.assignments, record.value, key=record.key)
-        except MessageSizeTooLargeError:
-            # A refusal repeats what was wrong. All others are still answered.
-            if self._said.is_news("too large"):
-                size = len(record.value or b"")
-                log.warning("%s gets no answer: with %d bytes it is too large", record.key.decode(), size)
-
-    async def _ack(self, producer: AIOKafkaProducer) -> None:
+    async def _ack(self, acks: Deliveries) -> None:
         """Acknowledge what was processed, at most once per heartbeat interval and group."""
         while True:
             await asyncio.sleep(ACK_LOOK_S)
@@ -415,10 +478,10 @@ class Exchange(Observer):
             now = time.monotonic()
             for group_id in sorted(self._acks):
                 wait_s = intervals.get(group_id, 0) / 1_000
-                if now - self._acked_at.get(group_id, 0.0) >= wait_s:
-                    seqs = self._acks.pop(group_id)
+                key = group_id.encode()
+                if now - self._acked_at.get(group_id, 0.0) >= wait_s and not acks.has(key):
                     self._acked_at[group_id] = now
-                    await producer.send_and_wait(self._topics.acks, to_json(seqs), key=group_id.encode())
+                    acks.put(Delivery(key, to_json(self._acks.pop(group_id))))
 
 
 def settings_of(topics: TopicNames) -> dict[str, dict[str, str]]:
@@ -428,14 +491,3 @@ def settings_of(topics: TopicNames) -> dict[str, dict[str, str]]:
         topics.assignments: {"cleanup.policy": "compact"},
         topics.acks: {"retention.ms": HOUR_MS},
     }
-
-
-async def _first_to_fail(*work: Any) -> None:
-    """Run coroutines side by side until one fails, then cancel the others."""
-    tasks = [asyncio.ensure_future(one) for one in work]
-    try:
-        await asyncio.gather(*tasks)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)

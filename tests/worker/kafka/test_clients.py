@@ -134,7 +134,7 @@ async def test_what_does_not_close_keeps_nothing_else_open(caplog: pytest.LogCap
 
 
 async def test_members_over_kafka_count_as_heard_until_they_are_gone() -> None:
-    """A member that is unknown by now is forgotten; one whose store is away is not."""
+    """A member that is unknown by now is forgotten; one whose store is away is not, and one that is read is left."""
     members, members_asked = KafkaMembers(), list[MemberId]()
     replies: dict[str, Reply] = {"gone": UnknownMember("x"), "stays": Done(), "later": StoreUnavailable("away")}
 
@@ -145,15 +145,16 @@ async def test_members_over_kafka_count_as_heard_until_they_are_gone() -> None:
         return replies[item.member_id]
 
     for name in replies:
-        members.heard(GroupId("g"), MemberId(name))
-    await members.count_all_as_heard(ask)
+        members.heard(GroupId("g"), MemberId(name), 0)
+    members.heard(GroupId("g"), MemberId("read"), 1)
+    await members.count_as_heard(bool, ask)
     assert sorted(members_asked) == sorted(replies)
     members_asked.clear()
-    await members.count_all_as_heard(ask)
+    await members.count_as_heard(bool, ask)
     assert members_asked == ["stays", "later"]
     members.keep({GroupId("g"): {MemberId("later")}})
     members_asked.clear()
-    await members.count_all_as_heard(ask)
+    await members.count_as_heard(bool, ask)
     assert members_asked == ["later"]
 
 

@@ -28,10 +28,6 @@ GONE_PAUSE_S = 0.2
 """How long a client waits after a topic that it uses was not there: otherwise it would ask again at once, for ever."""
 
 
-PARTITIONS_LOOK_S = 5.0
-"""How often whoever reads all partitions of a topic looks whether these are all."""
-
-
 PROTOCOL_TIMEOUT_MS = 10_000
 """How long whoever carries the protocol waits for a broker; aiokafka would wait 40 s, and leases end meanwhile."""
 
@@ -85,6 +81,12 @@ class MetadataClient(AIOKafkaClient):  # type: ignore[misc]  # aiokafka has no t
             with contextlib.suppress(KafkaError):
                 return await self.send(node, request)
         return await self.send(last, request)
+
+    def get_random_node(self) -> Any:
+        """Return a broker that was not silent lately, if there is one; None where none is known."""
+        nodes = [broker.nodeId for broker in self.cluster.brokers()]
+        random.shuffle(nodes)
+        return min(nodes, key=self.is_silent, default=None)
 
     async def send(self, node_id: Any, request: Any, **more: Any) -> Any:
         """Send a request as aiokafka does, and note whether that broker is silent."""

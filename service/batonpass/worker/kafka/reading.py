@@ -1,5 +1,6 @@
 """What it means that a consumer read nothing: nothing is new, nobody answers, or a transaction holds records back."""
 
+import asyncio
 import math
 import time
 from collections.abc import Collection
@@ -7,7 +8,13 @@ from collections.abc import Collection
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaTimeoutError
 
+from batonpass.worker.kafka.metadata import raise_if_repartitioned
 from batonpass.worker.kafka.topics import MissingPartition
+
+PARTITIONS_LOOK_S = 5.0
+"""How often whoever reads all partitions of a topic looks whether these are all."""
+
+PLACED_LOOKS, PLACED_LOOK_S = 100, 0.03
 
 SILENT_S = 30.0
 """After this time without an answer of the broker, beside what it may wait for news, a reader is made anew."""
@@ -28,6 +35,14 @@ def place_of(consumer: AIOKafkaConsumer, partition: TopicPartition) -> int | Non
     return state.position if state.has_valid_position else None
 
 
+async def placed(consumer: AIOKafkaConsumer) -> None:
+    """Wait until a consumer has a place in each of its partitions, but not for long: a leader may be out of reach."""
+    for _ in range(PLACED_LOOKS):
+        await asyncio.sleep(PLACED_LOOK_S)
+        if all(place_of(consumer, partition) is not None for partition in consumer.assignment()):
+            return
+
+
 def raise_if_silent(consumer: AIOKafkaConsumer) -> None:
     """Raise when no broker has answered any of a consumer's reads for `SILENT_S`: its user has to connect anew.
 
@@ -40,6 +55,18 @@ def raise_if_silent(consumer: AIOKafkaConsumer) -> None:
     # By the clock that the client notes it by, which may have been set.
     if heard and abs(time.time() * 1_000 - max(heard)) > SILENT_S * 1_000:
         raise KafkaTimeoutError(f"no broker has answered a read for {SILENT_S:.0f} s")
+
+
+async def look_after(consumer: AIOKafkaConsumer) -> None:
+    """Look again and again whether a consumer is answered and reads all partitions, beside whoever reads what comes.
+
+    Raises:
+        KafkaError: when it is not, or does not, or the cluster cannot be asked: its user has to connect anew.
+    """
+    while True:
+        await asyncio.sleep(PARTITIONS_LOOK_S)
+        raise_if_silent(consumer)
+        await raise_if_repartitioned(consumer)
 
 
 class Reading:

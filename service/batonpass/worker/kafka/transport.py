@@ -10,7 +10,6 @@ acknowledgement takes up to one heartbeat interval.
 import asyncio
 import logging
 import re
-import time
 from collections.abc import Callable
 from typing import Any, Final
 from urllib.parse import unquote
@@ -20,9 +19,10 @@ import msgspec
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaConnectionError, KafkaError
 
+from batonpass.background import first_to_fail
 from batonpass.worker.kafka.connection import KafkaConnection, TopicNames, disconnect, hang_up, in_words, to_its_end
-from batonpass.worker.kafka.metadata import PARTITIONS_LOOK_S, PROTOCOL_TIMEOUT_MS, adopt, raise_if_repartitioned
-from batonpass.worker.kafka.reading import raise_if_silent
+from batonpass.worker.kafka.metadata import PROTOCOL_TIMEOUT_MS, adopt
+from batonpass.worker.kafka.reading import look_after, place_of, placed
 from batonpass.worker.kafka.said import UnreadableRecords, write_once
 from batonpass.worker.protocol.messages import parse_answer
 
@@ -190,13 +190,14 @@ class KafkaTransport(httpx.AsyncBaseTransport):
                 await to_its_end(consumer.start())
                 topics = (self._topics.assignments, self._topics.acks)
                 parts = [TopicPartition(topic, n) for topic in topics for n in await producer.partitions_for(topic)]
-                ends = await consumer.end_offsets(parts)
                 consumer.assign(parts)
-                is_first = not self._read_to
-                for part, end in ends.items():
+                if not self._read_to:
+                    await placed(consumer)
+                for part in parts:
                     # After a failure, go on from the last position: an assignment is written once. What is in a
-                    # partition that was added meanwhile was written meanwhile.
-                    consumer.seek(part, self._read_to.setdefault(part, end if is_first else 0))
+                    # partition that was added meanwhile was written meanwhile, and one whose leader is out of reach is
+                    # read from its beginning.
+                    consumer.seek(part, self._read_to.setdefault(part, place_of(consumer, part) or 0))
             except BaseException:
                 await asyncio.gather(hang_up(producer), disconnect(consumer), return_exceptions=True)
                 raise
@@ -216,12 +217,10 @@ class KafkaTransport(httpx.AsyncBaseTransport):
             await asyncio.gather(disconnect(consumer), hang_up(producer), return_exceptions=True)
 
     async def _listen(self, consumer: AIOKafkaConsumer) -> None:
-        looked_at = time.monotonic()
+        await first_to_fail(self._take_all(consumer), look_after(consumer))
+
+    async def _take_all(self, consumer: AIOKafkaConsumer) -> None:
         while True:
-            if time.monotonic() - looked_at > PARTITIONS_LOOK_S:
-                looked_at = time.monotonic()
-                raise_if_silent(consumer)
-                await raise_if_repartitioned(consumer)
             batches = await consumer.getmany(timeout_ms=1_000)
             async with self._news:
                 for part, records in batches.items():
