@@ -38,11 +38,7 @@ async def kept_going(name: str, work: Callable[[], Awaitable[object]]) -> None:
 
 
 async def first_to_fail(*work: Awaitable[object]) -> None:
-    """Do work side by side until some of it fails, then cancel the rest.
-
-    Raises:
-        Exception: what failed first.
-    """
+    """Do work side by side until some of it fails, and then cancel the rest."""
     tasks = [asyncio.ensure_future(one) for one in work]
     try:
         await asyncio.gather(*tasks)

@@ -4,8 +4,11 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import pytest
 from tests.waiting import until
 
+from batonpass.core.state.errors import Gone
+from batonpass.core.state.ids import GroupId, MemberId
 from batonpass.kafka.exchange import Deliveries, Delivery
 
 
@@ -24,7 +27,7 @@ class Leader:
 
 
 @asynccontextmanager
-async def writing(leader: Leader, *, mine: set[str]) -> AsyncIterator[Deliveries]:
+async def writing(leader: Leader, *, mine: set[GroupId]) -> AsyncIterator[Deliveries]:
     """Have the records of one partition written."""
     deliveries = Deliveries(leader, "topic", 1, mine.__contains__)
     running = asyncio.create_task(deliveries.run())
@@ -33,30 +36,65 @@ async def writing(leader: Leader, *, mine: set[str]) -> AsyncIterator[Deliveries
     await asyncio.wait([running])
 
 
+def said(number: int) -> dict[MemberId, int]:
+    return {MemberId("m"): number}
+
+
 async def test_of_a_key_the_last_refusal_and_the_last_answer_wait_for_a_leader() -> None:
     """All of them, through an outage of an hour, would fill the memory."""
     leader = Leader()
-    async with writing(leader, mine={"g"}) as deliveries:
-        deliveries.put(Delivery(b"g/m", b"1"))
+    async with writing(leader, mine={GroupId("g")}) as deliveries:
+        deliveries.put(Delivery(b"g/m", said(0)))
         await until(lambda: leader.asked)
-        for number in range(100):
-            deliveries.put(Delivery(b"g/m", b"refused %d" % number, is_refusal=True))
-            deliveries.put(Delivery(b"g/m", b"answered %d" % number))
+        for number in range(1, 100):
+            deliveries.put(Delivery(b"g/m", Gone(f"for the {number}. time")))
+            deliveries.put(Delivery(b"g/m", said(number)))
         deliveries.put(Delivery(b"g/n", None))
         assert (deliveries.has(b"g/n"), deliveries.has(b"g/o")) == (True, False)
         leader.answers.set()
         await until(lambda: not deliveries.has(b"g/n"))
-    assert leader.written == [b"1", b"refused 99", b"answered 99", None]
+    first, refusal, gone, last = leader.written
+    assert (first, last, gone) == (b'{"m":0}', b'{"m":99}', None)
+    assert b"for the 99. time" in (refusal or b"")
+
+
+async def test_who_has_news_again_keeps_the_turn() -> None:
+    """Otherwise a member with news in every heartbeat would be told none while others wait, too."""
+    leader = Leader()
+    async with writing(leader, mine={GroupId("g")}) as deliveries:
+        for number, key in enumerate((b"g/m", b"g/n", b"g/o", b"g/n", b"g/m")):
+            deliveries.put(Delivery(key, said(number)))
+            await until(lambda: leader.asked)
+        leader.answers.set()
+        await until(lambda: not deliveries.has(b"g/m"))
+    assert leader.written == [b'{"m":0}', b'{"m":3}', b'{"m":2}', b'{"m":4}']
 
 
 async def test_what_waited_is_not_written_for_a_group_that_is_another_coordinators_by_now() -> None:
-    leader, mine = Leader(), {"g", "h"}
+    leader, mine = Leader(), {GroupId("g"), GroupId("h")}
     async with writing(leader, mine=mine) as deliveries:
-        for key in (b"g/m", b"h/m", b"g/n"):
-            deliveries.put(Delivery(key, key))
+        for number, key in enumerate((b"g/m", b"h/m", b"g/n")):
+            deliveries.put(Delivery(key, said(number)))
         await until(lambda: leader.asked)
-        mine.remove("h")
+        mine.remove(GroupId("h"))
         leader.answers.set()
         await until(lambda: not deliveries.has(b"g/n"))
         assert not deliveries.has(b"h/m")
-    assert leader.written == [b"g/m", b"g/n"]
+    assert leader.written == [b'{"m":0}', b'{"m":2}']
+
+
+async def test_what_waits_is_not_encoded_before_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answers of a thousand members with a hundred tasks each would hold up the loop for a tenth of a second."""
+    leader, encoded = Leader(), list[bytes]()
+    value = Delivery.value
+
+    def noting(record: Delivery) -> bytes | None:
+        encoded.append(record.key)
+        return value(record)
+
+    monkeypatch.setattr(Delivery, "value", noting)
+    async with writing(leader, mine={GroupId("g")}) as deliveries:
+        for number in range(100):
+            deliveries.put(Delivery(b"g/%d" % number, said(number)))
+        await until(lambda: leader.asked)
+        assert encoded == [b"g/0"]

@@ -220,7 +220,7 @@ async def test_faults_are_looked_for_beside_the_event_loop(monkeypatch: pytest.M
 
     class Answers:
         def put(self, record: Delivery) -> None:
-            said.append(json.loads(record.value or b""))
+            said.append(json.loads(record.value() or b""))
 
     said: list[Any] = []
     async with LocalCoordinator() as local:

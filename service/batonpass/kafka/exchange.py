@@ -79,11 +79,17 @@ NEVER_SEEN = -1
 
 
 class Delivery(NamedTuple):
-    """A record to write; ``value`` of None is a tombstone."""
+    """A record to write: an answer, a refusal, the acknowledgements of a group, or a tombstone (None)."""
 
     key: bytes
-    value: bytes | None
-    is_refusal: bool = False
+    body: Answer | ProtocolError | dict[MemberId, int] | None
+
+    def value(self) -> bytes | None:
+        if isinstance(self.body, ProtocolError):
+            return to_json(problem_body(self.body))
+        if isinstance(self.body, Answer):
+            return to_json(answer_body(self.body))
+        return None if self.body is None else to_json(self.body)
 
 
 class Deliveries:
@@ -108,9 +114,12 @@ class Deliveries:
 
     def put(self, record: Delivery) -> None:
         """Have a record written, behind all that wait for its partition."""
-        number, kind = self._lane_of(record.key), (record.key, record.is_refusal)
-        self._lanes[number].pop(kind, None)
-        self._lanes[number][kind] = record
+        number, is_refusal = self._lane_of(record.key), isinstance(record.body, ProtocolError)
+        lane = self._lanes[number]
+        if (record.key, not is_refusal) in lane:
+            # What was said last of a member stands last; all else keeps its turn.
+            lane.pop((record.key, is_refusal), None)
+        lane[record.key, is_refusal] = record
         self._news[number].set()
 
     def has(self, key: bytes) -> bool:
@@ -132,16 +141,19 @@ class Deliveries:
                 kind, record = next(iter(lane.items()))
                 if self._speaks_for(GroupId(record.key.decode().partition("/")[0])):
                     await self._send(record)
-                if lane[kind] is record:
-                    del lane[kind]
+                newer = lane.pop(kind)
+                if newer is not record:
+                    lane[kind] = newer
 
     async def _send(self, record: Delivery) -> None:
+        # Encoded one by one: all answers of a large group at once would hold up the loop.
+        value = record.value()
         try:
-            await self._producer.send_and_wait(self._topic, record.value, key=record.key)
+            await self._producer.send_and_wait(self._topic, value, key=record.key)
         except MessageSizeTooLargeError:
             # A refusal repeats what was wrong. All others are still answered.
             if self._said.is_news("too large"):
-                size = len(record.value or b"")
+                size = len(value or b"")
                 log.warning("%s gets no answer: with %d bytes it is too large", record.key.decode(), size)
 
 
@@ -168,14 +180,14 @@ class AssignmentsTopic:
             told = found._replace(seq=0, generation=0, assignment=None)
             if known.get(member_id) != told:
                 known[member_id] = told
-                yield Delivery(key_of(group.id, member_id), to_json(answer_body(found)))
+                yield Delivery(key_of(group.id, member_id), found)
 
     def refusal(self, group_id: GroupId, member_id: MemberId, error: ProtocolError) -> Delivery:
         """Return the record that refuses a member's call; the member's present answer is written again after it."""
         known = self._written.get(group_id, {})
         if member_id in known:
             known[member_id] = None
-        return Delivery(key_of(group_id, member_id), to_json(problem_body(error)), is_refusal=True)
+        return Delivery(key_of(group_id, member_id), error)
 
     def forget(self, group_id: GroupId) -> Iterator[Delivery]:
         """Yield tombstones for the members of a group that was deleted."""
@@ -455,6 +467,8 @@ class Exchange(Observer):
             for group_id in sorted(groups if is_sweep else changed & groups.keys()):
                 for record in self._assignments.news(*groups[group_id]):
                     answers.put(record)
+                # A large group takes ten milliseconds.
+                await asyncio.sleep(0)
             for group_id in self._assignments.groups():
                 # It was deleted, has turned Kafka off, or belongs to another coordinator.
                 if group_id not in groups and self._speaks_for(group_id):
@@ -481,7 +495,7 @@ class Exchange(Observer):
                 key = group_id.encode()
                 if now - self._acked_at.get(group_id, 0.0) >= wait_s and not acks.has(key):
                     self._acked_at[group_id] = now
-                    acks.put(Delivery(key, to_json(self._acks.pop(group_id))))
+                    acks.put(Delivery(key, self._acks.pop(group_id)))
 
 
 def settings_of(topics: TopicNames) -> dict[str, dict[str, str]]:
