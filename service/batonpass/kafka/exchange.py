@@ -346,7 +346,7 @@ class Exchange(Observer):
                     ]
                     await first_to_fail(
                         self._read(consumer, answers),
-                        look_after(consumer),
+                        look_after(consumer, [self._topics.assignments, self._topics.acks]),
                         self._write(answers),
                         answers.run(),
                         self._ack(acks),

@@ -6,7 +6,7 @@ import contextlib
 import random
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from io import BytesIO
 from typing import Any
 
@@ -142,16 +142,20 @@ async def described(client: MetadataClient, topics: Iterable[str]) -> Any:
     return await client.ask_any(request)
 
 
-async def raise_if_repartitioned(consumer: AIOKafkaConsumer) -> None:
+async def raise_if_repartitioned(consumer: AIOKafkaConsumer, written: Collection[str] = ()) -> None:
     """Raise when a topic has other partitions than a consumer reads of it, or is gone: its user has to connect anew.
 
-    Nobody tells a reader whose partitions are assigned by hand, and writers use new ones as soon as they know of them.
+    So has whoever writes to topics (``written``) of which one is gone. Nobody tells a reader whose partitions are
+    assigned by hand, and writers use new ones as soon as they know of them.
 
     Raises:
         KafkaError: naming the topic, or when the cluster cannot be asked.
     """
     read = Counter(partition.topic for partition in consumer.assignment())
-    counts = await partition_counts(consumer._client, read)  # noqa: SLF001 - one connection less
+    counts = await partition_counts(consumer._client, [*read, *written])  # noqa: SLF001 - one connection less
+    for topic in written:
+        if topic not in counts:
+            raise KafkaError(f"topic {topic} is gone")
     for topic, number in read.items():
         if counts.get(topic, 0) != number:
             raise KafkaError(f"topic {topic} has {counts.get(topic, 0)} partitions by now, and {number} are read")

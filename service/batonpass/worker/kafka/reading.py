@@ -57,8 +57,10 @@ def raise_if_silent(consumer: AIOKafkaConsumer) -> None:
         raise KafkaTimeoutError(f"no broker has answered a read for {SILENT_S:.0f} s")
 
 
-async def look_after(consumer: AIOKafkaConsumer) -> None:
+async def look_after(consumer: AIOKafkaConsumer, written: Collection[str] = ()) -> None:
     """Look again and again whether a consumer is answered and reads all partitions, beside whoever reads what comes.
+
+    And whether the topics are there that its user writes to.
 
     Raises:
         KafkaError: when it is not, or does not, or the cluster cannot be asked: its user has to connect anew.
@@ -66,7 +68,7 @@ async def look_after(consumer: AIOKafkaConsumer) -> None:
     while True:
         await asyncio.sleep(PARTITIONS_LOOK_S)
         raise_if_silent(consumer)
-        await raise_if_repartitioned(consumer)
+        await raise_if_repartitioned(consumer, written)
 
 
 class Reading:
