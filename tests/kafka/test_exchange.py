@@ -182,6 +182,28 @@ async def test_why_members_are_not_heard_is_logged(
     assert "topic no name.heartbeats is missing and cannot be made" in caplog.text
 
 
+@pytest.mark.parametrize("what", ["assignments", "events"])
+async def test_a_broker_that_refuses_the_time_of_a_record_makes_the_clock_suspect(
+    connection: KafkaConnection, caplog: pytest.LogCaptureFixture, what: str
+) -> None:
+    """A clock that is an hour off is no more than a number of an error otherwise."""
+    topics = TopicNames(f"fleet-{uuid.uuid4().hex[:8]}")
+    strict = {f"{topics.prefix}.{what}": {"message.timestamp.before.max.ms": "0"}}
+    await make_topics(connection.client_options(), strict)
+    async with LocalCoordinator() as local:
+        publisher = EventPublisher(Outbox(), connection, body=event_body, prefix=topics.prefix)
+        publishing = asyncio.create_task(publisher.run())
+        async with exchanging(local, connection, topics):
+            await declare(local)
+            async with AIOKafkaProducer(**connection.client_options()) as producer:
+                await producer.send_and_wait(topics.heartbeats, to_json({"member": "m", "kind": "join"}), key=b"orders")
+            await until(
+                lambda: "InvalidTimestampError: a broker refuses a record's time, most likely as this" in caplog.text
+            )
+        publishing.cancel()
+        await asyncio.wait([publishing])
+
+
 @pytest.mark.parametrize(("ahead_s", "reads"), [(-0.1, True), (-60, False), (3_600, False)])
 async def test_what_was_read_before_the_clock_was_set_back_is_no_sign_that_heartbeats_are_read(
     ahead_s: float,

@@ -12,8 +12,7 @@ from batonpass.codec.answers import to_json
 from batonpass.kafka.topics import make_topics
 from batonpass.runtime.history import StoredEvent
 from batonpass.runtime.ports import Outbox, StoreUnavailable
-from batonpass.worker.kafka.connection import KafkaConnection, TopicNames, hang_up
-from batonpass.worker.kafka.metadata import adopt
+from batonpass.worker.kafka.connection import KafkaConnection, TopicNames, in_words, producing
 
 log = logging.getLogger("batonpass.kafka")
 
@@ -47,19 +46,15 @@ class EventPublisher:
         while True:
             try:
                 await make_topics(self._connection.client_options(), {self._topics.events: {}})
-                producer = AIOKafkaProducer(**self._connection.client_options(), enable_idempotence=True)
-                adopt(producer.client)
-                try:
-                    await producer.start()
+                async with producing(self._connection) as producer:
                     while True:
                         if not self._mine() or not await self.pass_on(producer):
                             await asyncio.sleep(IDLE_S)
                         is_failing = False
-                finally:
-                    await hang_up(producer)
             except (KafkaError, OSError, StoreUnavailable) as error:
                 if not is_failing:
-                    log.warning("events cannot be passed on; tried again every %s s: %r", AGAIN_S, error)
+                    why = await in_words(error, self._connection)
+                    log.warning("events cannot be passed on; tried again every %s s: %s", AGAIN_S, why)
                 is_failing = True
                 await asyncio.sleep(AGAIN_S)
 

@@ -23,7 +23,6 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, TypeVar, Unpack, overload
 
-from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import KafkaConnectionError, TopicAlreadyExistsError, for_code
 from prometheus_client import REGISTRY, start_http_server
@@ -31,7 +30,7 @@ from prometheus_client import REGISTRY, start_http_server
 from batonpass.variables import variable
 from batonpass.worker.declaring import declare
 from batonpass.worker.kafka.app_driver import AppTest
-from batonpass.worker.kafka.connection import KafkaConnection, hang_up, in_words
+from batonpass.worker.kafka.connection import KafkaConnection, in_words, producing
 from batonpass.worker.kafka.metadata import adopt, partition_counts
 from batonpass.worker.kafka.options import ActiveOptions
 from batonpass.worker.kafka.outside import AppProducer, records_of
@@ -317,13 +316,8 @@ class App:
         """
         connection = self._cluster()
         await self._have_topics(self.subtopologies(), connection)
-        producer = AIOKafkaProducer(**connection.client_options(), enable_idempotence=True)
-        adopt(producer.client)
-        try:
-            await producer.start()
+        async with producing(connection) as producer:
             yield AppProducer(producer, self._topics)
-        finally:
-            await hang_up(producer)
 
     async def records(self, topic: Topic[K, V]) -> list[Record[K, V]]:
         """Return the committed records that a topic has now, those of each partition in their order.

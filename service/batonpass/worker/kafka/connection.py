@@ -10,7 +10,8 @@ import os
 import re
 import ssl
 import time
-from collections.abc import Awaitable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Awaitable, Coroutine, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
@@ -19,6 +20,7 @@ from aiokafka.abc import AbstractTokenProvider
 from aiokafka.conn import AIOKafkaConnection, OAuthAuthenticator, collect_hosts, create_conn
 from aiokafka.errors import (
     IllegalSaslStateError,
+    InvalidTimestampError,
     KafkaConnectionError,
     KafkaError,
     KafkaTimeoutError,
@@ -154,6 +156,22 @@ class KafkaConnection:
         return consumer
 
 
+@asynccontextmanager
+async def producing(connection: KafkaConnection) -> AsyncIterator[AIOKafkaProducer]:
+    """Yield a producer that writes every record once, and hang it up.
+
+    Raises:
+        KafkaError: when it cannot start.
+    """
+    producer = AIOKafkaProducer(**connection.client_options(), enable_idempotence=True)
+    adopt(producer.client)
+    try:
+        await producer.start()
+        yield producer
+    finally:
+        await hang_up(producer)
+
+
 async def to_its_end(starting: Coroutine[object, object, Made], *, patience_s: float = PATIENCE_S) -> Made:
     """Wait until a client has started, even when the caller is cancelled meanwhile, and return the result.
 
@@ -241,6 +259,9 @@ async def in_words(error: Exception, connection: KafkaConnection) -> str:
     The brokers are asked in the order of the bootstrap servers; the first that refuses the login counts.
     """
     said = str(error) or repr(error)
+    if isinstance(error, InvalidTimestampError):
+        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        return f"{said}: a broker refuses a record's time, most likely as this machine's clock is wrong: it says {now}"
     if not isinstance(error, KafkaConnectionError | NodeNotReadyError):
         return said
     options = connection.client_options()
