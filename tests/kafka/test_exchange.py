@@ -29,7 +29,7 @@ from batonpass.core.state.policy import GroupConfig
 from batonpass.core.state.replies import Declared
 from batonpass.kafka import exchange as exchanges
 from batonpass.kafka.events import EventPublisher
-from batonpass.kafka.exchange import Delivery, Exchange, settings_of
+from batonpass.kafka.exchange import Deliveries, Delivery, Exchange, settings_of
 from batonpass.kafka.topics import TopicReader, make_topics
 from batonpass.kafka.watch import ClusterWatch
 from batonpass.runtime.events import Event
@@ -240,7 +240,7 @@ async def test_faults_are_looked_for_beside_the_event_loop(monkeypatch: pytest.M
         key, topic, partition, offset = GROUP.encode(), "heartbeats", 0, 1
         value = to_json({"member": "m", "kind": "heartbeat", "seq": "one"})
 
-    class Answers:
+    class Answers(Deliveries):
         def put(self, record: Delivery) -> None:
             said.append(json.loads(record.value() or b""))
 
@@ -248,7 +248,7 @@ async def test_faults_are_looked_for_beside_the_event_loop(monkeypatch: pytest.M
     async with LocalCoordinator() as local:
         await declare(local)
         exchange = Exchange(local.coordinator, KafkaConnection(bootstrap_servers="none:1"), holds=lambda _: True)
-        await exchange._carry_out(Record(), Answers())
+        await exchange._carry_out(Record(), Answers(None, "assignments", 1, bool))
     assert "seq" in json.dumps(said)
     assert looked
     assert threading.get_ident() not in looked
