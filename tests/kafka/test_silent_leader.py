@@ -91,39 +91,49 @@ async def runs(holder: Holder) -> None:
     await until(lambda: holder.running == {"0_0"})
 
 
-@pytest.mark.parametrize("what", ["heartbeats", "acks", "assignments"])
-async def test_what_a_coordinator_cannot_write_or_read_there_costs_no_other_group(
-    connection: KafkaConnection, topics: TopicNames, monkeypatch: pytest.MonkeyPatch, what: str
+@pytest.mark.parametrize(
+    ("whose", "what"),
+    [
+        *(("coordinator", what) for what in ("heartbeats", "acks", "assignments")),
+        ("worker", "heartbeats"),
+        ("worker", "acks"),
+    ],
+)
+async def test_what_is_not_written_or_read_there_costs_no_other_group(
+    connection: KafkaConnection, topics: TopicNames, monkeypatch: pytest.MonkeyPatch, whose: str, what: str
 ) -> None:
     theirs = places(topics, SILENT)
     assert not set(theirs.values()) & set(places(topics, WELL).values())
-    apart = replace(connection, client_id="coordinator")
+    apart = replace(connection, client_id="apart")
+    connections = {"coordinator": connection, "worker": connection} | {whose: apart}
     async with AsyncExitStack() as stack:
         leader = await stack.enter_async_context(led_apart(monkeypatch, apart, {theirs[what]}))
         local = await stack.enter_async_context(LocalCoordinator())
-        await stack.enter_async_context(exchanging(local, apart, topics))
-        transports = {}
-        for group in (SILENT, WELL):
+        await stack.enter_async_context(exchanging(local, connections["coordinator"], topics))
+        told = {group: KafkaTransport(connections["worker"], prefix=topics.prefix) for group in (SILENT, WELL)}
+        for group, transport in told.items():
             await declare(local, group, session_timeout_ms=30_000)
             holder = Holder()
-            transport = transports[group] = KafkaTransport(connection, prefix=topics.prefix)
-            member = Member("http://kafka", group, holder, transport=transport, new_member_id=lambda: "m")
-            await stack.enter_async_context(member)
+            await stack.enter_async_context(
+                Member("http://kafka", group, holder, transport=transport, new_member_id=lambda: "m")
+            )
             await runs(holder)
         leader.hangs = True
         # It stands still there, and then there is something for others.
         await declare(local, SILENT, revision=1, session_timeout_ms=60_000)
         await until(lambda: leader.held)
         await declare(local, WELL, revision=1, session_timeout_ms=60_000)
-        told = transports[WELL]
-        await until(lambda: (told._latest(f"{WELL}/m")[1] or {}).get("session_timeout_ms") == 60_000)
-        acked = told._acked.get(f"{WELL}/m", 0)
-        await until(lambda: told._acked.get(f"{WELL}/m", 0) > acked + 5)
+        await goes_on(told[WELL], WELL)
         leader.hangs = False
-        last = transports[SILENT]
-        await until(lambda: (last._latest(f"{SILENT}/m")[1] or {}).get("session_timeout_ms") == 60_000)
-        acked = last._acked.get(f"{SILENT}/m", 0)
-        await until(lambda: last._acked.get(f"{SILENT}/m", 0) > acked + 5)
+        await goes_on(told[SILENT], SILENT)
+
+
+async def goes_on(told: KafkaTransport, group: str) -> None:
+    """Wait until the member of a group has its news, and some heartbeats acknowledged."""
+    member = f"{group}/m"
+    await until(lambda: (told._latest(member)[1] or {}).get("session_timeout_ms") == 60_000)
+    acked = told._acked.get(member, 0)
+    await until(lambda: told._acked.get(member, 0) > acked + 5)
 
 
 @pytest.mark.parametrize("what", ["heartbeats", "acks", "assignments"])

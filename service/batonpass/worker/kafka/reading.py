@@ -15,6 +15,7 @@ PARTITIONS_LOOK_S = 5.0
 """How often whoever reads all partitions of a topic looks whether these are all."""
 
 PLACED_LOOKS, PLACED_LOOK_S = 100, 0.03
+"""How often a new consumer is looked at, and how long between: three seconds, of which a lease of six has room."""
 
 SILENT_S = 30.0
 """After this time without an answer of the broker, beside what it may wait for news, a reader is made anew."""
