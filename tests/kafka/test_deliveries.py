@@ -58,6 +58,21 @@ async def test_of_a_key_the_last_refusal_and_the_last_answer_wait_for_a_leader()
     assert b"for the 99. time" in (refusal or b"")
 
 
+async def test_what_was_said_last_of_a_member_stands_last() -> None:
+    """Whoever begins to read there has the present answer, and no refusal of long ago."""
+    leader = Leader()
+    async with writing(leader, mine={GroupId("g")}) as deliveries:
+        deliveries.put(Delivery(b"g/m", said(0)))
+        await until(lambda: leader.asked)
+        for body in (said(1), Gone("refused"), said(2)):
+            deliveries.put(Delivery(b"g/n", body))
+        leader.answers.set()
+        await until(lambda: not deliveries.has(b"g/n"))
+    _, refusal, last = leader.written
+    assert b"refused" in (refusal or b"")
+    assert last == b'{"m":2}'
+
+
 async def test_who_has_news_again_keeps_the_turn() -> None:
     """Otherwise a member with news in every heartbeat would be told none while others wait, too."""
     leader = Leader()
