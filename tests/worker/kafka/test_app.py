@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import signal
 import socket
 import time
 import traceback
@@ -25,6 +26,7 @@ from tests.worker.kafka.totals import Job, NewTopics, read
 from tests.worker.test_own_folder import held
 
 from batonpass.sockets import free_port
+from batonpass.worker import Phase
 from batonpass.worker.declaring import NotDeclared
 from batonpass.worker.kafka import (
     BYTES,
@@ -208,6 +210,25 @@ def test_a_topic_that_two_subtopologies_read_is_refused(app: App) -> None:
     app.process(orders, subtopology="1")(ignore)
     with pytest.raises(ValueError, match="subtopologies 0 and 1 both read a"):
         app.subtopologies()
+
+
+async def test_a_program_of_its_own_keeps_its_signals_and_may_work_in_any_thread(world: World) -> None:
+    before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
+
+    async def work(*totals: bytes) -> None:
+        async with adding(world).running() as member:
+            assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == before
+            await world.write(world.topic_name("orders"), (b"a", b"1", 0))
+            await until(lambda: world.has(world.topic_name("totals"), *totals))
+        assert member.phase is Phase.LEFT
+
+    await work(b"1")
+    await asyncio.to_thread(asyncio.run, work(b"1", b"2"))
+
+
+async def test_where_a_loop_runs_already_it_is_said_what_to_await(app: App) -> None:
+    with pytest.raises(RuntimeError, match=r"await app\.run_async\(\)"):
+        app.run()
 
 
 @pytest.mark.parametrize("missing", ["BATONPASS_URL", "BATONPASS_KAFKA_BOOTSTRAP"])

@@ -18,7 +18,7 @@ It is made of a `KafkaRuntime` and a `Member`, which may be used without it.
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from os import PathLike
 from pathlib import Path
 from typing import Any, TypeVar, Unpack, overload
@@ -339,11 +339,33 @@ class App:
     # --- running it -------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Work until SIGTERM or Ctrl-C; see `run_async`."""
+        """Work until SIGTERM or Ctrl-C; see `running`.
+
+        Raises:
+            RuntimeError: where an event loop runs already, as in a notebook; `run_async` may be awaited there.
+        """
+        loop = None
+        with suppress(RuntimeError):
+            loop = asyncio.get_running_loop()
+        if loop is not None:
+            raise RuntimeError("an event loop runs here already, as in a notebook: await app.run_async()")
         asyncio.run(self.run_async())
 
     async def run_async(self) -> None:
-        """Check or make the topics, declare the group, and work until told to stop.
+        """Work until SIGTERM or Ctrl-C; see `running`.
+
+        Raises:
+            ValueError: outside the main thread, too.
+        """
+        async with self.running() as member:
+            await member.run()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[Member]:
+        """Check or make the topics, declare the group, join, and work until the end of the block, in any thread.
+
+        Signals are left to the program around it: this is for a web application's lifespan, for instance. A member that
+        was told to stop for good ends sooner: ``await member.ended()`` returns why.
 
         Raises:
             ValueError: when something is missing in the arguments and in the environment, or the job cannot be meant.
@@ -393,8 +415,7 @@ class App:
                     raise
                 for end in (thread.join, server.server_close, server.shutdown):
                     stack.callback(end)
-            member = await stack.enter_async_context(Member(url, self.group, runtime, **given))
-            await member.run()
+            yield await stack.enter_async_context(Member(url, self.group, runtime, **given))
 
     async def _have_topics(self, parts: Mapping[str, Subtopology], connection: KafkaConnection) -> dict[str, int]:
         """Return how many partitions each topic has, once those that the job makes are there."""
