@@ -506,10 +506,12 @@ async def test_nobody_has_to_own_a_group_that_was_deleted(start: Start) -> None:
     await alone.log.append(Commit(ORDERS, epoch, 0, [ProbeScheduled(1)]))
     await alone.leases.release(alone.fleet.id, [ORDERS])
     assert await alone.leases.orphans() == [ORDERS]
+    assert await alone.leases.owners() == {ORDERS: None}
     epoch = await alone.log.take_over(ORDERS)
     await alone.log.append(Commit(ORDERS, epoch, 1, [GroupDeleted(2, 2)]))
     await alone.leases.release(alone.fleet.id, [ORDERS])
     assert await alone.leases.orphans() == []
+    assert await alone.leases.owners() == {}
 
 
 async def test_nobody_waits_for_whoever_writes_the_clock_down(start: Start) -> None:

@@ -65,7 +65,7 @@ _ORPHANS: Final = text(
     " where (owner is null or not exists (select from coordinators c where c.id = h.owner))"
     f" and {IS_LIVING}"
 )
-_OWNERS: Final = text("select group_id, owner from group_heads where version > 0 order by group_id")
+_OWNERS: Final = text(f"select group_id, owner from group_heads h where {IS_LIVING} order by group_id")  # noqa: S608
 # A lease is renewed between releases, so none waits for a head that another session has locked.
 _RELEASE: Final = text(
     "with free as (select group_id from group_heads where owner = :id and group_id = any(cast(:groups as text[]))"
@@ -151,7 +151,7 @@ class Leases:
         return [group_id for (group_id,) in await fetch_rows(self._engine, _ORPHANS)]
 
     async def owners(self) -> dict[str, str | None]:
-        """Return every group that holds records with the coordinator that owns it; None: it was released."""
+        """Return every group with the coordinator that owns it; None: it was released."""
         return dict(await fetch_rows(self._engine, _OWNERS))
 
     async def release(self, identity: str, groups: Sequence[str]) -> set[str]:
