@@ -26,7 +26,6 @@ from batonpass.core.state.inputs import PinRequest
 from batonpass.core.state.policy import IsolationLevel
 from batonpass.core.state.replies import Answer
 from batonpass.core.state.soft import EndOffset, MeasuredReport
-from batonpass.kafka import topics
 from batonpass.kafka.topics import TopicReader
 from batonpass.kafka.watch import ClusterWatch
 from batonpass.runtime.coordinator import Coordinator
@@ -106,9 +105,9 @@ async def test_what_is_known_of_many_partitions_is_read_again_after_a_while_or_w
     bootstrap: str, new_topic: NewTopics, reader: TopicReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic, other = await new_topic("changelog", partitions=3), await new_topic("changelog")
-    asked = AsyncMock(side_effect=topics.described)
-    monkeypatch.setattr(topics, "described", asked)
-    monkeypatch.setattr(topics, "KNOWN_FOR_S", 1_000.0)
+    asked = AsyncMock(side_effect=metadata.described)
+    monkeypatch.setattr("batonpass.kafka.topics.described", asked)
+    monkeypatch.setattr("batonpass.kafka.topics.KNOWN_FOR_S", 1_000.0)
     for _ in range(2):
         assert await reader.partition_counts([topic]) == {topic: 3}
         assert len(await reader.ends([(topic, 0), (topic, 2)], IsolationLevel.READ_COMMITTED)) == 2
