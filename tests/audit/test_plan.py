@@ -11,6 +11,12 @@ from tests.postgres.databases import run_sql
 
 from batonpass.audit.database import rows as rows_of
 from batonpass.audit.plan import MissingDay, plan_day, quoted
+from batonpass.audit.reading import CHAIN_BEGIN
+from batonpass.codec.traces import TRACE_VERSION, Trace, encode_trace, soft_delta
+from batonpass.core.state.ids import GroupId
+from batonpass.core.state.inputs import GroupDeclaration
+from batonpass.core.state.policy import Policy
+from batonpass.core.state.soft import Soft
 
 
 def test_a_day_is_found_by_bisection(planted_url: str) -> None:
@@ -69,3 +75,20 @@ async def test_a_name_is_read_alike_whatever_the_database_sets_for_its_sessions(
     name = "b\u00fcro\\' or '1"
     # Said and sent back in the wrong encoding it would still be the same, but not as long.
     assert rows_of(own_url, f"select {quoted(name)}, length({quoted(name)})") == [(name, len(name))]
+
+
+@pytest.mark.parametrize("said", ["plain", "a\0b", '"soft":{"from_empty":true', '\\"soft": {"from_empty": true}\0'])
+@pytest.mark.parametrize("gap", ["", " "])
+async def test_where_a_chain_of_traces_begins_is_found_whatever_callers_say(
+    database_url: str, said: str, gap: str
+) -> None:
+    """Postgres takes no JSON apart that has a NUL anywhere in it."""
+    declared = GroupDeclaration(GroupId("g"), None, {said: said, "rack_aware_tags": [said]})
+    for version, older in enumerate((None, None, Soft(), Soft())):
+        trace = encode_trace(Trace((declared,), 1, version, soft_delta(older, Soft()), Policy(), "code")).decode()
+        assert trace.count('"soft":{"from_empty":') == 1
+        payload = trace.replace('"soft":{"from_empty":', f'"soft":{gap}{{"from_empty":{gap}')
+        row = f"'g', '{DAY}', {version}, {TRACE_VERSION}, 'code', '', {quoted(payload)}".replace(":", r"\:")
+        await run_sql(database_url, f"insert into traces values ({row})")  # noqa: S608
+    asked = [CHAIN_BEGIN.format(group=quoted("g"), first=first) for first in (0, 1, 3)]
+    assert rows_of(database_url, f"select {', '.join(asked)}") == [(-1, 0, 1)]

@@ -81,9 +81,13 @@ QUERIES: Final[Mapping[int, str]] = {
 
 CHAIN_BEGIN: Final = (
     "coalesce((select max(version) from traces t where t.group_id = {group} and version < {first}"
-    " and payload -> 'soft' ->> 'from_empty' = 'true'), {first} - 1)"
+    ' and payload::text ~ \'"soft": *[{{]"from_empty": *true\'), {first} - 1)'
 )
-"""Where the chain of the day's traces begins: with the last one before it that was started from empty soft state."""
+"""Where the chain of the day's traces begins: with the last one before it that was started from empty soft state.
+
+It is looked for in the text: Postgres takes no JSON apart that has a NUL anywhere, as what callers say may have. Within
+a text quotes are escaped, so that nothing else in a trace reads like this.
+"""
 
 AT_ONCE: Final = 5_000
 """So many versions of a group are read, and put in order, at once."""
