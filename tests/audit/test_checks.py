@@ -9,13 +9,16 @@ import pytest
 from tests.audit.by_hand import BEGIN_MS, DAY, TASK, Row, clock, found, in_order, plan_of, row, sentences
 
 from batonpass.audit import checks, ledger
-from batonpass.audit.entries import Entry
+from batonpass.audit.entries import Entry, read_entries
 from batonpass.audit.facts import Budgets
 from batonpass.audit.findings import END_MISSING, STILL, Severity
 from batonpass.audit.ledger import Ledger
 from batonpass.audit.plan import DayPlan, GroupPlan
+from batonpass.codec.records import encode_record
+from batonpass.core.state.ids import MemberId
 from batonpass.core.state.model import Subtopology, Topology
 from batonpass.core.state.policy import GroupConfig
+from batonpass.core.state.records import AssignmentChanged
 
 
 def test_a_log_that_goes_on_breaks_nothing() -> None:
@@ -200,6 +203,13 @@ def assigned(epoch: int, member: str = "a") -> Row:
     return row(0, "standby", member, TASK, number=epoch)
 
 
+def only_assigned(epoch: int) -> Row:
+    """Return an assignment of a member that changes its epoch alone, as the audit reads its record."""
+    record = encode_record(AssignmentChanged(MemberId("a"), epoch, BEGIN_MS))
+    ((entry,), _) = read_entries(0, BEGIN_MS, 1, record)
+    return row(0) | entry._asdict()
+
+
 @pytest.mark.parametrize(
     ("rows", "wrong"),
     [
@@ -209,6 +219,10 @@ def assigned(epoch: int, member: str = "a") -> Row:
         ([joined(4, place=-1), assigned(5)], []),
         ([joined(4, place=-1), assigned(6)], [(1, 2)]),
         ([assigned(7), joined(1), assigned(2)], []),
+        # A lowered timeout raises epochs, and changes nothing else.
+        ([joined(1), only_assigned(2), assigned(3)], []),
+        ([joined(1), only_assigned(2), assigned(4)], [(2, 3)]),
+        ([joined(1), only_assigned(3), assigned(4)], [(1, 2)]),
         # Lost commits raise an epoch to what is said, or leave it where it is higher.
         ([joined(1), row(0, "raised", "a", number=9), assigned(10)], []),
         ([joined(1), row(0, "raised", "a", number=9), assigned(2)], [(2, 3)]),

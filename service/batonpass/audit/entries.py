@@ -44,7 +44,7 @@ class Entry(NamedTuple):
     | stalled | ``until_ms``: until then no warmup is tried there |
     | placed | ``number``: generation, ``token``: changed targets, ``until_ms``: moves, ``word``: lower bound |
     | target | ``number``: the generation, ``word``: why the task waits |
-    | joined, raised | ``number``: the member's epoch. Of joined ``word``: its instance id |
+    | joined, raised, assigned | ``number``: the member's epoch. Of joined ``word``: its instance id |
     | gone, away, deleted | ``until_ms``: when the lease, or the grace, ends. Of gone ``word``: the cause |
     | inherited | ``word``: the successor |
     | drain, undrain, suspected, cleared | of a drain ``until_ms``: its deadline |
@@ -190,7 +190,7 @@ def _of_row(said: Iterable[Entry], seq: int, at_ms: int, epoch: int, first: int 
 
 def _assignment_changed(record: r.AssignmentChanged, _at_ms: int) -> list[Entry]:
     member, epoch, ms = record.member_id, record.epoch, record.at_ms
-    return [
+    changed = [
         *(_said("revoked", ms, task, member, number=epoch) for task in record.revoked),
         *(_said("demoted", ms, task, member, number=epoch) for task in record.demoted),
         *(
@@ -199,6 +199,8 @@ def _assignment_changed(record: r.AssignmentChanged, _at_ms: int) -> list[Entry]
         ),
         *(_said(LAG, ms, task, member, number=lag) for task, lag in record.lags.items()),
     ]
+    # Whose next epoch is to be echoed, and nothing else, is told one too.
+    return changed or [_said("assigned", ms, member=member, number=epoch)]
 
 
 def _placed(record: r.TargetPlaced, _at_ms: int) -> list[Entry]:

@@ -197,6 +197,7 @@ class Ledger:
             UNREADABLE: self._take_unreadable,
             "joined": self._take_joined,
             "raised": self._take_raised,
+            "assigned": self._take_epoch,
             **dict.fromkeys(("gone", "away"), self._take_departure),
             "deleted": self._take_deleted,
             "suspected": self._take_suspected,
