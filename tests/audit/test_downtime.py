@@ -299,6 +299,54 @@ def test_a_task_counts_from_its_first_grant_on() -> None:
     assert lifetimes_of([*settings(), *a_runs(up_s=-60), *targeted]) == (2, DAY_MS)
 
 
+def parts(seq: int, second: float, *names: str) -> Row:
+    """Return that a group has these subtopologies, and no others, from a second of the day on."""
+    return row(seq, second, "topology", whole=Topology(subtopologies=tuple(Subtopology(name, 2) for name in names)))
+
+
+def day_with(*rows: Row) -> tuple[list[tuple[float, float]], int]:
+    """Return the gaps after the first start, as seconds of the day, and for how many seconds tasks should have run."""
+    whole = [*settings(), *a_runs(), *rows]
+    first, *then = gaps_of(whole)
+    assert (first["from"], first["to"]) == (0, 10)
+    return [(one["from"], one["to"]) for one in then], lifetimes_of(whole)[1] // 1_000
+
+
+def test_a_task_is_down_no_longer_than_its_group_exists() -> None:
+    deleted, after_gone = row(15, 160, "deleted"), [row(15, 160, "deleted"), row(16, 200, "other")]
+    assert day_with(*given(100), deleted) == ([(101, 160)], 160)
+    assert day_with(deleted) == ([], 160)
+    assert day_with(gone(100, "expired", MIDNIGHT_MS + 90_000), *after_gone) == ([(90, 160)], 160)
+
+
+def test_a_task_is_down_no_longer_than_its_subtopology_exists() -> None:
+    removed = parts(6, 50, "1")
+    assert day_with(removed, *given(100)) == ([], 50)
+    assert day_with(removed, row(7, 60, "reported", task="0_0", member="a.1", word="running"), *given(100)) == ([], 50)
+    assert day_with(*given(30), parts(12, 50, "1")) == ([(31, 50)], 50)
+    assert day_with(*given(30), parts(12, 50, "1", "0")) == ([(31, DAY_MS // 1_000)], DAY_MS // 1_000)
+
+
+def test_a_task_whose_subtopology_is_there_again_begins_anew() -> None:
+    again = [parts(6, 50, "1"), *given(60), parts(12, 100, "0"), *taken(200)]
+    assert day_with(*again) == ([(200, 203)], 50 + DAY_MS // 1_000 - 200)
+    assert day_with(*again, row(22, 300, "deleted")) == ([(200, 203)], 50 + 100)
+
+
+def test_what_was_left_out_before_the_day_is_not_down() -> None:
+    stopped = row(1, -90, "stopped", place=-1, task="0_0", member="a.1", word="revoked")
+    began = [stopped, day_of(2), row(2, 1, "other")]
+    assert [one["from"] for one in gaps_of([parts(1, -60, "0") | {"place": -2}, *began])] == [0]
+    assert gaps_of([parts(1, -60, "1") | {"place": -2}, *began]) == []
+
+
+def test_a_task_that_was_stuck_when_its_group_was_deleted_is_not_stuck_still() -> None:
+    stuck = [*settings(), *a_runs(), *given(100)]
+    for rows, still in ((stuck, True), ([*stuck, row(15, 1_000, "deleted")], False)):
+        (found,) = (one for one in measured(rows)["g"].kept.first() if one.law == "stuck-task")
+        assert ("still so" in found.detail) == still
+
+
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("fenced", [True, False])
 def test_a_killed_member_is_a_failover_and_down_since_it_fell_silent(*, fenced: bool) -> None:

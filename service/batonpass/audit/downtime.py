@@ -17,7 +17,12 @@ DEATHS: Final = ("expired", "fenced", "evicted", "replaced", "taken-over")
 
 
 def gap_after(run: Run, ledger: Ledger, begin_ms: int, end_ms: int) -> Gap | None:
-    """Return the gap between a run and the next one, as far as it is of the day; None: there is none."""
+    """Return the gap between a run and the next one, as far as it is of the day; None: there is none.
+
+    A task that no longer exists is not down.
+    """
+    if run.ended_ms is not None:
+        end_ms = min(end_ms, run.ended_ms)
     since_ms = None if run.parked or ledger.runs_beside(run) else _down_since(run, ledger)
     until_ms = run.next_up.ms if run.next_up is not None else end_ms
     if since_ms is None or not (since_ms < end_ms and until_ms > begin_ms):
@@ -92,10 +97,14 @@ def _distribution(lengths: Sequence[int]) -> dict[str, float]:
 
 
 def lifetime_ms(tasks: Iterable[Task], begin_ms: int, end_ms: int) -> int:
-    """Return for how long tasks should have run, all together: each from its first grant, if it has one.
+    """Return for how long tasks should have run, all together: each from its first grant, if it has one, to its end.
 
     Whether it ran then is what availability says.
     """
-    return sum(
-        end_ms - min(end_ms, max(begin_ms, task.first_ms)) for task in tasks if task.seen and task.first_ms is not None
-    )
+    lives = [
+        life
+        for task in tasks
+        if task.seen
+        for life in (*task.lives, *([] if task.first_ms is None else [(task.first_ms, end_ms)]))
+    ]
+    return sum(max(0, min(end_ms, last_ms) - max(begin_ms, first_ms)) for first_ms, last_ms in lives)

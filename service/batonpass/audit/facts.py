@@ -51,7 +51,8 @@ class Run:
     Each field is the first such entry, except ``next_owner``, the last one chosen. ``revoked``: the runner was told to
     give the task up, for the task's ``target``-th target. ``fell``: it reported that it does not run. ``taken``:
     somebody was granted the task, and had ``taken_role`` in it before. ``heard_ms``: when the runner was last heard, if
-    it was given up. ``next_up`` began the next run; ``next_granted`` is that runner's grant.
+    it was given up. ``next_up`` began the next run; ``next_granted`` is that runner's grant. ``ended_ms``: since then
+    there is no such task.
     """
 
     task: str
@@ -67,6 +68,7 @@ class Run:
     heard_ms: int | None = None
     next_up: Entry | None = None
     next_granted: Entry | None = None
+    ended_ms: int | None = None
 
     @property
     def runner(self) -> str | None:

@@ -125,7 +125,7 @@ class Task:
 
     ``overlaps`` has the grants while others might still run it; ``held`` is the last grant, ``token`` the highest one.
     ``meant`` is the member of its target, ``target`` counts its targets. ``first_ms``: when it was first granted, or
-    run. ``handovers`` are those for one target.
+    run, since it exists; ``lives`` has from when to when it did before. ``handovers`` are those for one target.
     """
 
     id: str
@@ -139,6 +139,7 @@ class Task:
     target: int = 0
     seen: bool = False
     first_ms: int | None = None
+    lives: list[tuple[int, int]] = field(default_factory=list)
     handovers: list[Run] = field(default_factory=list)
 
 
@@ -187,6 +188,7 @@ class Ledger:
         self._instances: Counter[str] = Counter()
         self._config: GroupConfig | None = None
         self._stateful = 0
+        self._parts: set[str] | None = None
         self.budgets: Budgets | None = None
         self._draining: set[str] = set()
         # By member; None has those of the group.
@@ -339,6 +341,7 @@ class Ledger:
         for member in [one for one in self.members.values() if one.joined]:
             self._end_member(gone._replace(member=member.id), for_good=True)
         self._draining.clear()
+        self._take_parts(set(), entry.ms)
 
     def _end_member(self, gone: Entry, *, for_good: bool) -> None:
         member = self._member(gone.member)
@@ -381,6 +384,22 @@ class Ledger:
         self.stateless |= {one.id for one in parts if not one.stateful}
         self._stateful = sum(one.partitions or 0 for one in parts if one.stateful)
         self._budget()
+        self._take_parts({one.id for one in parts}, entry.ms)
+
+    def _take_parts(self, parts: set[str], at_ms: int) -> None:
+        """End the tasks whose subtopology is no longer there; those of one that is there again begin anew."""
+        self._parts = parts
+        for task in self.tasks.values():
+            exists = subtopology_of(task.id) in parts
+            if exists == (task.run.ended_ms is None):
+                continue
+            run = task.run
+            self._end_run(task)
+            task.run.ended_ms = None
+            if not exists:
+                run.ended_ms = task.run.ended_ms = at_ms
+                task.lives += [] if task.first_ms is None else [(task.first_ms, at_ms)]
+                task.first_ms = None
 
     def _budget(self) -> None:
         """Read the budgets. One that is a share is a share of the stateful tasks that there are by now."""
@@ -413,6 +432,9 @@ class Ledger:
         task = self.tasks.get(name)
         if task is None:
             task = self.tasks[name] = Task(name, Run(name))
+            if entry.place < 0 and self._parts is not None and subtopology_of(name) not in self._parts:
+                # A snapshot has also what was left out before it.
+                task.run.ended_ms = 0
         what = entry.what
         if what in _HOLDS and entry.member is not None:
             self._member(entry.member).tasks[name] = None
@@ -517,14 +539,14 @@ class Ledger:
         run = task.run
         run.next_up, run.next_granted = up, granted
         begun = run.up or run.taken
-        if begun is not None and (task.first_ms is None or begun.ms < task.first_ms):
+        if begun is not None and run.ended_ms is None and (task.first_ms is None or begun.ms < task.first_ms):
             task.first_ms = begun.ms
         if self.is_handover(run):
             if task.handovers and task.handovers[0].target != run.target:
                 self._end_handovers(task)
             task.handovers.append(run)
         self._facts.append(run)
-        task.run = Run(task.id, up)
+        task.run = Run(task.id, up, ended_ms=run.ended_ms)
 
     def is_handover(self, run: Run) -> bool:
         """Whether a run ended because the owner was told to give the task up to another member, without a failure."""

@@ -101,7 +101,7 @@ class Measures:
 
     def gap(self, gap: Gap) -> None:
         """Count a gap."""
-        self._kept.add(*stuck_task(gap, self._ledger.plan.group))
+        self._kept.add(*stuck_task(gap, self._ledger.plan.group, self._end_ms))
         self._gaps[gap.cause].append(gap.gap_ms)
         self._longest_unowned_ms = max(self._longest_unowned_ms, gap.unowned_ms)
         self._down_ms[(gap.from_ms - self._begin_ms) // HOUR_MS] += gap.gap_ms
@@ -250,13 +250,13 @@ def stalled_warmup(one: Entry, ledger: Ledger) -> Iterator[Finding]:
         yield Finding(ledger.plan.group, "stuck-warmup", NOTICE, one.task, one.member, detail, (one.seq,), (one.at_ms,))
 
 
-def stuck_task(gap: Gap, group: str) -> Iterator[Finding]:
+def stuck_task(gap: Gap, group: str, end_ms: int) -> Iterator[Finding]:
     """Yield the notice of a task that no member was granted for long (stuck-task): since when, and until when."""
     if gap.unowned_ms > STUCK_MS and gap.runner is not None:
         lasted, why = duration(gap.unowned_ms), "?" if gap.why is None else gap.why
         detail = f"granted to nobody for {lasted} from {time_of(gap.from_ms)} (why it had no owner: {why})"
         sequences = () if gap.down_seq is None else (gap.down_seq,)
-        is_open = gap.next_up_seq is None and gap.unowned_ms == gap.gap_ms
+        is_open = gap.next_up_seq is None and gap.from_ms + gap.unowned_ms == end_ms
         detail += f", still so {STILL}" if is_open else ""
         at = (gap.from_ms,) if is_open else (gap.from_ms, gap.from_ms + gap.unowned_ms)
         yield Finding(group, "stuck-task", NOTICE, gap.task, gap.runner, detail, sequences, at)
