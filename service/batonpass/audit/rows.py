@@ -13,8 +13,8 @@ GROUP: Final = "group_id"
 class Gap(NamedTuple):
     """A stretch of the day in which no member ran a task that had been granted before.
 
-    An open one has the end of the day as ``to_ms``, and no ``next_up_seq``. ``unowned_ms``: for how long the task was
-    granted to nobody.
+    An open one has the end of the day, or of the task, as ``to_ms``, and no ``next_up_seq``. ``unowned_ms``: for how
+    long the task was granted to nobody.
     """
 
     task: str

@@ -10,8 +10,9 @@ from batonpass.core.decide import Decision
 from batonpass.core.state import records as r
 from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.inputs import Input
-from batonpass.core.state.model import ActiveState, Cause, Group, Role
+from batonpass.core.state.model import ActiveState, Cause, Group, Role, Topology
 from batonpass.core.state.soft import Soft
+from batonpass.core.state.topology import build_table
 from batonpass.simulate.scenario.heat import Heat
 
 
@@ -41,8 +42,8 @@ class Tally:
     A task is down from when it is known that no member runs it to when its owner reports that it runs; before its first
     start, since its first grant. The tasks of a member that was given up count as down since it was last heard; in logs
     from before that was recorded, a session timeout earlier if it expired, and ``suspect_timeout_ms`` if it was
-    suspected. A parked task is not down, it is held back. The audit counts a day's gaps by the same rules
-    (docs/audit.md), for every cause together.
+    suspected. A parked task is not down, it is held back, nor is one that no longer exists. The audit counts a day's
+    gaps by the same rules (docs/audit.md), for every cause together.
     """
 
     def __init__(self, group: Group, *, begin_ms: int, end_ms: int) -> None:
@@ -57,7 +58,10 @@ class Tally:
         self._targets: dict[TaskId, MemberId | None] = {}
         self._away_ms: dict[TaskId, int] = {}
         self._waiting_ms = self._silence_ms = 0
+        self._known = group.table.index_of
         for task_id, task in group.tasks.items():
+            if task_id not in self._known:
+                continue
             self._targets[task_id] = task.target.owner
             if task.owner is not None and task.state is ActiveState.RUNNING:
                 self._runs[task_id] = task.owner, task.since_ms
@@ -71,6 +75,7 @@ class Tally:
     def take(self, records: Iterable[r.Record], at_ms: int) -> None:
         for record in records:
             self._heat.take(record, at_ms)
+            self._exist(record, at_ms)
             match record:
                 case r.ActiveReported():
                     self._reported(record)
@@ -139,6 +144,18 @@ class Tally:
             self._targets[task] = target
             self._look(task, record.at_ms)
 
+    def _exist(self, record: r.Record, at_ms: int) -> None:
+        """Follow which tasks there are; those that are there again begin anew."""
+        if not isinstance(record, r.GroupDeclared | r.TopologyChanged | r.GroupDeleted):
+            return
+        topology = Topology() if isinstance(record, r.GroupDeleted) else record.topology
+        self._known = build_table(topology).index_of
+        for task in {*self._last, *self._down_ms}.difference(self._known):
+            self._runs.pop(task, None)
+            self._last.pop(task, None)
+            self._downtime_ms += self._within(self._down_ms.pop(task, at_ms), at_ms)
+            self._look(task, at_ms)
+
     def _look(self, task: TaskId, at_ms: int) -> None:
         """Note whether a task runs on a member other than its target, from now on."""
         run, target = self._runs.get(task), self._targets.get(task)
@@ -149,6 +166,8 @@ class Tally:
 
     def _reported(self, record: r.ActiveReported) -> None:
         task, at_ms = record.task, record.at_ms
+        if task not in self._known:
+            return
         if record.state is not ActiveState.RUNNING:
             self._stopped(task, record.member_id, at_ms)
             return
