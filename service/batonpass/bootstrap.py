@@ -48,6 +48,7 @@ from batonpass.runtime.places import Places
 from batonpass.runtime.ports import NotOwner, Observer, Ports, Store
 from batonpass.runtime.pulse import Pulse
 from batonpass.runtime.solver_process import SolverProcess
+from batonpass.runtime.unheard import Unheard
 from batonpass.sockets import advertised_url_of, room_for, url_of
 
 if TYPE_CHECKING:
@@ -96,6 +97,7 @@ class Process:
     pulse: Pulse
     chores: Chores
     audits: AuditGauges
+    unheard: Unheard
     solvers: tuple[SolverProcess, ...]
     kafka: "Sequence[EventPublisher | Exchange | ClusterWatch]"
 
@@ -112,6 +114,7 @@ class Process:
         background.begin("loop lag", self.counts.watch_loop)
         background.begin("chores", self.chores.run)
         background.begin("audits", self.audits.run)
+        background.begin("unheard", self.unheard.run)
         for part in self.kafka:
             background.begin(type(part).__name__, part.run)
         await self.store.start(self._ownership_changed)
@@ -219,15 +222,24 @@ def build(settings: "Settings", url: str) -> Process:
         )
     service = Service(coordinator, store.audits, store.tokens, of_dry_runs.solve)
     chores = Chores(coordinator, observer, snapshot_every=SNAPSHOT_EVERY_RECORDS)
-    kafka = [] if settings.kafka_bootstrap is None else _kafka(settings, coordinator, store, log, counts)
+    unheard = Unheard(coordinator, told=log.kafka_not_listened_to)
+    counts.add_gauge(
+        "groups_not_heard_over_kafka",
+        "Groups whose members may speak over Kafka, while this coordinator does not listen to it.",
+        lambda: len(unheard.groups),
+    )
+    kafka = (
+        [] if settings.kafka_bootstrap is None else _kafka(settings, coordinator, store, log, counts, unheard=unheard)
+    )
     for part in kafka:
         if isinstance(part, Observer):
             observer.add(part)
     audits = AuditGauges(store.audits, counts.registry, lambda why: log.store_failed(GroupId(""), why))
     solvers = (solver, of_dry_runs)
     return Process(
-        settings, store, coordinator, service, policy, health, counts, observer, pulse, chores, audits, solvers, kafka
-    )
+        settings, store, coordinator, service, policy, health, counts, observer, pulse, chores, audits, unheard,
+        solvers, kafka,
+    )  # fmt: skip
 
 
 def store_of(settings: "Settings", url: str) -> Store:
@@ -254,7 +266,13 @@ def store_of(settings: "Settings", url: str) -> Store:
 
 
 def _kafka(
-    settings: "Settings", coordinator: Coordinator, store: Store, log: logs.LoggingObserver, counts: Counts
+    settings: "Settings",
+    coordinator: Coordinator,
+    store: Store,
+    log: logs.LoggingObserver,
+    counts: Counts,
+    *,
+    unheard: Unheard,
 ) -> "list[EventPublisher | Exchange | ClusterWatch]":
     """Return what reads ends and partition counts, passes events on and, if the settings say so, carries the protocol.
 
@@ -289,6 +307,7 @@ def _kafka(
             prefix=prefix,
         )
         parts.append(exchange)
+        unheard.listens = lambda: exchange.is_connected
     if store.outbox is not None:
         mine = partial(holds, EVENTS_OWNER)
         parts.append(EventPublisher(store.outbox, connection, body=event_body, prefix=prefix, mine=mine))

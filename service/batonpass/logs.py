@@ -259,6 +259,14 @@ class LoggingObserver(Observer):
         else:
             self._log.warning("kafka-away", reason=reason)
 
+    def kafka_not_listened_to(self, group_id: "GroupId") -> None:
+        """Write down that members of a group may speak over Kafka, where this coordinator does not listen."""
+        detail = (
+            "the group's kafka_heartbeats is on, and BATONPASS_KAFKA_HEARTBEATS is not set here: who speaks over Kafka is"
+            " not answered, and members that were not heard here do not expire; set it, or turn the group's off"
+        )
+        self._log.error("kafka-not-listened-to", group=group_id, detail=detail)
+
     def changelogs_held_up(self, group_id: "GroupId", begins: Mapping[tuple[str, int], int]) -> None:
         """Write down at which offsets transactions stay open in a group's changelogs, or (without any) that none is."""
         if not begins:

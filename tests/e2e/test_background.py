@@ -58,6 +58,7 @@ USERS: dict[str, tuple[Callable[[Any], object], str]] = {
     "loop lag": (lambda process: process.counts, "watch_loop"),
     "chores": (lambda process: process.chores, "run"),
     "audits": (lambda process: process.audits, "run"),
+    "unheard": (lambda process: process.unheard, "run"),
     "load": (lambda process: process.coordinator, "start"),
     "event feed": (lambda process: process.coordinator.feed, "run"),
     "lease": (lambda process: process.store.ownership, "run"),

@@ -129,6 +129,7 @@ async def test_a_record_without_a_key_is_named_and_the_copy_is_not_ready(
     error = await ended(one)
     assert isinstance(error, RecordRefused)
     assert f"offset 1 of changelog {job.changelog}-0 has no key" in str(error)
+    assert "cleanup.policy=compact,delete" in str(error)
     assert one.states == []
     if role is Role.STANDBY:
         assert one.progressed[TASK] == Progress(detail=str(error))

@@ -229,7 +229,9 @@ class Changelog:
                 raise RecordRefused(
                     f"the record at offset {record.offset} of changelog {partition.topic}-{partition.partition} has no "
                     "key, so it changes nothing that a store could hold: somebody else writes there. Remove it with "
-                    "kafka-delete-records.sh, which removes all records before it too, or make the changelog anew"
+                    "kafka-delete-records.sh, which removes all records before it too (a broker refuses that "
+                    "unless the topic has cleanup.policy=compact,delete meanwhile, with retention.ms=-1, so that nothing "
+                    "else is deleted), or make the changelog anew"
                 )
         if position is not None and (records or position != store.position):
             store.apply([(record.key, record.value) for record in records], position)

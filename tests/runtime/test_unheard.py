@@ -1,0 +1,129 @@
+"""A silence on Kafka is not judged by a coordinator that does not listen to it (L5)."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.runtime.fakes import GROUP, M1, M2, SetClock
+from tests.waiting import until
+
+from batonpass import bootstrap
+from batonpass.bootstrap import Process, build
+from batonpass.codec.answers import to_json
+from batonpass.codec.requests import read_declaration
+from batonpass.core.state.ids import GroupId, MemberId
+from batonpass.core.state.inputs import Heartbeat, Input, Join, Leave, Tick
+from batonpass.core.state.replies import Answer, Declared, Reply
+from batonpass.runtime import unheard
+from batonpass.runtime.memory_store import MemoryStore
+from batonpass.settings import Settings
+
+SESSION_MS = 30_000
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> SetClock:
+    """Give all coordinators of a test one store, and this clock."""
+    clock = SetClock(1_000_000)
+    store = MemoryStore(clock)
+    monkeypatch.setattr(bootstrap, "store_of", lambda *_: store)
+    return clock
+
+
+async def taken_over(clock: SetClock, **config: Any) -> Process:
+    """Return a coordinator that has just taken over a group of members that another one has heard."""
+    first, second = (build(Settings(auth="off"), "http://127.0.0.1:0") for _ in range(2))
+    topology = {"subtopologies": [{"id": "0", "partitions": 4, "stateful": False}]}
+    body = to_json({"topology": topology, "config": {"session_timeout_ms": SESSION_MS} | config})
+    assert isinstance(await first.coordinator.ask(GROUP, read_declaration(GROUP, body, if_match=None)[0]), Declared)
+    for member_id in (M1, M2):
+        await first.coordinator.ask(GROUP, Join(member_id, instance_id=member_id))
+        assert isinstance(await first.coordinator.ask(GROUP, Heartbeat(member_id, 1, 1)), Answer)
+    await first.coordinator.stop()
+    clock.at_ms += 1_000
+    await second.coordinator.start()
+    return second
+
+
+async def pass_time(process: Process, clock: SetClock, heard: tuple[MemberId, ...] = ()) -> set[str]:
+    """Let three session timeouts pass in which only some members are heard; return who has not expired."""
+    for seq in range(2, 92):
+        clock.at_ms += SESSION_MS // 30
+        await process.unheard.look()
+        for member_id in heard:
+            await process.coordinator.ask(GROUP, Heartbeat(member_id, seq, 1))
+        await process.coordinator.ask(GROUP, Tick())
+    group, _ = await process.coordinator.look(GROUP)
+    return set(group.members)
+
+
+async def test_nobody_expires_whom_a_coordinator_without_the_setting_cannot_hear(
+    clock: SetClock, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    process = await taken_over(clock, kafka_heartbeats=True)
+    assert await pass_time(process, clock) == {M1, M2}
+    said = caplog.text + "".join(capsys.readouterr())
+    assert said.count("kafka-not-listened-to") == 1
+    assert "BATONPASS_KAFKA_HEARTBEATS" in said
+    shown, _ = await process.health.scrape("")
+    assert b"batonpass_groups_not_heard_over_kafka 1.0" in shown
+
+
+async def test_who_is_heard_over_http_expires_as_ever(clock: SetClock) -> None:
+    process = await taken_over(clock, kafka_heartbeats=True)
+    await process.coordinator.ask(GROUP, Heartbeat(M1, 2, 1))
+    await process.coordinator.ask(GROUP, Join(MemberId("m3")))
+    assert await pass_time(process, clock) == {M2}
+
+
+async def test_without_the_groups_setting_silence_is_silence(clock: SetClock) -> None:
+    process = await taken_over(clock)
+    assert await pass_time(process, clock, heard=(M1,)) == {M1}
+    assert process.unheard.groups == set()
+
+
+async def test_a_coordinator_that_listens_judges_once_it_does(clock: SetClock) -> None:
+    """One that is started while the cluster is away does not know either who speaks over Kafka."""
+    process, connected = await taken_over(clock, kafka_heartbeats=True), [False]
+    process.unheard.listens = lambda: connected[0]
+    assert await pass_time(process, clock) == {M1, M2}
+    connected[0] = True
+    assert await pass_time(process, clock) == set()
+
+
+async def test_who_is_away_to_restart_is_not_heard(clock: SetClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would be refused, again and again."""
+    process = await taken_over(clock, kafka_heartbeats=True)
+    await process.coordinator.ask(GROUP, Leave(M1, restart=True))
+    ask, asked = process.coordinator.ask, list[Input]()
+
+    async def noted(group_id: GroupId, item: Input) -> Reply:
+        asked.append(item)
+        return await ask(group_id, item)
+
+    monkeypatch.setattr(process.coordinator, "ask", noted)
+    clock.at_ms += SESSION_MS // 2
+    await process.unheard.look()
+    assert asked == [Heartbeat(M2, -1, 0)]
+
+
+async def test_a_coordinator_looks_for_as_long_as_it_runs(clock: SetClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unheard, "LOOK_S", 0)
+    process = await taken_over(clock, kafka_heartbeats=True)
+    async with process.running():
+        await until(lambda: process.unheard.groups == {GROUP})
+        clock.at_ms += SESSION_MS // 2
+        _, before = await process.coordinator.look(GROUP)
+        await until(lambda: process.coordinator.loaded_groups()[0][1].of(M1).heard_ms == clock.at_ms)
+        assert replace(before.of(M1), heard_ms=clock.at_ms).seq == -1
+
+
+def test_with_the_setting_a_coordinator_listens_while_it_is_connected() -> None:
+    settings = {"auth": "off", "kafka_bootstrap": "127.0.0.1:1", "kafka_heartbeats": True}
+    process = build(Settings.model_validate(settings), "http://127.0.0.1:0")
+    (exchange,) = (part for part in process.kafka if type(part).__name__ == "Exchange")
+    listens = process.unheard.listens
+    assert listens is not None
+    assert not listens()
+    exchange.is_connected = True  # type: ignore[union-attr]
+    assert listens()
