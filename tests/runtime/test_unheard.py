@@ -11,7 +11,7 @@ from batonpass import bootstrap
 from batonpass.bootstrap import Process, build
 from batonpass.codec.answers import to_json
 from batonpass.codec.requests import read_declaration
-from batonpass.core.state.ids import GroupId, MemberId
+from batonpass.core.state.ids import GroupId, InstanceId, MemberId
 from batonpass.core.state.inputs import Heartbeat, Input, Join, Leave, Tick
 from batonpass.core.state.replies import Answer, Declared, Reply
 from batonpass.runtime import unheard
@@ -37,7 +37,7 @@ async def taken_over(clock: SetClock, **config: Any) -> Process:
     body = to_json({"topology": topology, "config": {"session_timeout_ms": SESSION_MS} | config})
     assert isinstance(await first.coordinator.ask(GROUP, read_declaration(GROUP, body, if_match=None)[0]), Declared)
     for member_id in (M1, M2):
-        await first.coordinator.ask(GROUP, Join(member_id, instance_id=member_id))
+        await first.coordinator.ask(GROUP, Join(member_id, instance_id=InstanceId(member_id)))
         assert isinstance(await first.coordinator.ask(GROUP, Heartbeat(member_id, 1, 1)), Answer)
     await first.coordinator.stop()
     clock.at_ms += 1_000
