@@ -25,7 +25,7 @@ from batonpass.core.state.model import Cause, OnLeaseLost, PauseScope, Subtopolo
 from batonpass.core.state.reasons import Held, meaning_of
 from batonpass.core.state.soft import Soft
 from batonpass.explain.group import explain_group
-from batonpass.explain.health import FORGOTTEN_MS, LACKING_MS, LOSSES, Health, describe
+from batonpass.explain.health import FLAPS, FORGOTTEN_MS, LACKING_MS, LOSSES, Health, describe
 from batonpass.explain.remedies import EventRemedy, Level, remedy_of
 from batonpass.explain.task import TaskState
 
@@ -854,3 +854,26 @@ def test_what_an_event_tells_is_looked_up_in_the_same_table() -> None:
     assert remedy_of("task-parked", "", "g", "0_0") == EventRemedy("batonpass release g 0_0", "task-not-running")
     assert remedy_of("member-gone", "expired", "g", "m") == EventRemedy("", "member-silent")
     assert (remedy_of("member-gone", "left", "g", "m"), remedy_of("at-rest", "", "g")) == (None, None)
+
+
+def test_two_processes_with_one_instance_id_are_found_by_their_takeovers() -> None:
+    """Each join is in order, and all tasks run: only their number says that something is wrong."""
+    scene = Scene()
+    scene.declare(topology(2))
+    for number in range(FLAPS):
+        assert said(scene)[1] != "taking-turns"
+        scene.join(f"m{number}", instance_id=InstanceId("pod-1"), takeover=True)
+        scene.settle()
+        scene.tick(1_000)
+    assert said(scene)[:2] == (Level.AT_REST, "at-rest")
+    scene.join("last", instance_id=InstanceId("pod-1"), takeover=True)
+    scene.settle()
+    words = "Runs of instance pod-1 took each other's place 3 times within 15 min."
+    assert said(scene) == (Level.ATTENTION, "taking-turns", f"{words} All 2 tasks run.")
+    found = health(scene).worst
+    assert found.todo.startswith("If two processes have the instance id pod-1, give each its own;")
+    assert (found.runbook, found.remedies) == ("flapping", ())
+    assert found.until_ms is not None
+    scene.now_ms = found.until_ms
+    scene.obey()
+    assert said(scene)[:2] == (Level.AT_REST, "at-rest")

@@ -19,7 +19,7 @@ from batonpass.core.handover.view import View
 from batonpass.core.state.application import Application, rebalance_due_ms
 from batonpass.core.state.durations import duration
 from batonpass.core.state.failures import distrusted_until_ms, faults_in_words, host_of
-from batonpass.core.state.ids import HostId, MemberId, TaskId
+from batonpass.core.state.ids import HostId, InstanceId, MemberId, TaskId
 from batonpass.core.state.model import (
     ActiveState,
     Cause,
@@ -120,6 +120,10 @@ INCIDENT_MS: Final = 3_600_000
 
 LACKING_MS: Final = 600_000
 """How long spare copies that a group asks for have no place before that asks for attention."""
+
+FLAPS: Final = 3
+FLAPS_WITHIN_MS: Final = 900_000
+"""An instance flaps if so many of its runs ended within this time."""
 
 FORGOTTEN_MS: Final = 4 * 3_600_000
 """After how long an instance that is kept out without an end asks for attention, as the alert on a pause has it."""
@@ -633,6 +637,26 @@ def _of_members(look: _Look) -> Iterator[Finding]:
         yield _distrusted(look, [look.group.members[member_id] for member_id in sorted(look.view.distrusted)])
     for (row, blocked), members in drains.items():
         yield _draining(look, row, members, blocked)
+    yield from _taking_turns(look)
+
+
+def _taking_turns(look: _Look) -> Iterator[Finding]:
+    """Yield the instances whose runs took each other's place again and again: what they ran went to and fro."""
+    ends = defaultdict[InstanceId, list[int]](list)
+    for gone in look.group.gone.values():
+        if gone.cause is Cause.TAKEN_OVER and gone.instance_id and gone.at_ms > look.view.now_ms - FLAPS_WITHIN_MS:
+            ends[gone.instance_id].append(gone.at_ms)
+    for instance_id in sorted(one for one, times in ends.items() if len(times) >= FLAPS):
+        times = sorted(ends[instance_id])
+        words = f"Runs of instance {instance_id} took each other's place {len(times)} times"
+        yield look.found(
+            "taking-turns",
+            f"{words} within {duration(FLAPS_WITHIN_MS)}.",
+            since_ms=times[0],
+            until_ms=times[-FLAPS] + FLAPS_WITHIN_MS,
+            until="a quarter of an hour in which that is rare",
+            name=instance_id,
+        )
 
 
 def _silent(look: _Look, row: str, members: Sequence[Member]) -> Finding:

@@ -134,6 +134,11 @@ HELP: Final[Mapping[str, Advice]] = {
         "trust",
         "member-distrusted",
     ),
+    "taking-turns": Advice(
+        Level.ATTENTION,
+        "If two processes have the instance id {name}, give each its own; if one is started again and again, look at its log.",
+        runbook="flapping",
+    ),
     "drained": Advice(Level.MOVING, "Stop the process of {name}, or undrain it if it is to stay.", "undrain"),
     "draining": Advice(Level.MOVING, "Nothing; wait, or undrain it if it is to stay.", "undrain"),
     "drain-blocked": Advice(

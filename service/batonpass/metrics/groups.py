@@ -19,7 +19,7 @@ from batonpass.core.state.model import ActiveState, Group, Member, Role
 from batonpass.core.state.policy import Policy
 from batonpass.core.state.soft import MeasuredReport, Soft
 from batonpass.dry_run.load import load_status
-from batonpass.explain.health import describe
+from batonpass.explain.health import FLAPS, FLAPS_WITHIN_MS, describe
 from batonpass.explain.remedies import Level
 from batonpass.explain.status import GroupState
 from batonpass.metrics.counts import Counts
@@ -32,8 +32,6 @@ LOOKED_AT_EVERY_MS: Final = 60_000
 LOOKED_AT_WITHIN_MS: Final = 300_000
 """What is older is not shown, where nobody has scraped for long: such a scrape waits for the look."""
 
-FLAPS: Final = 3
-FLAPS_WITHIN_MS: Final = 900_000
 PREFIX: Final = "batonpass_group_"
 
 FAMILIES: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
