@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 from tests.runtime.fakes import GROUP, M1, M2, SetClock
@@ -16,6 +17,7 @@ from batonpass.core.state.inputs import Heartbeat, Input, Join, Leave, Tick
 from batonpass.core.state.replies import Answer, Declared, Reply
 from batonpass.runtime import unheard
 from batonpass.runtime.memory_store import MemoryStore
+from batonpass.runtime.ports import NotOwner
 from batonpass.settings import Settings
 
 SESSION_MS = 30_000
@@ -105,6 +107,17 @@ async def test_who_is_away_to_restart_is_not_heard(clock: SetClock, monkeypatch:
     clock.at_ms += SESSION_MS // 2
     await process.unheard.look()
     assert asked == [Heartbeat(M2, -1, 0)]
+
+
+async def test_a_group_that_another_coordinator_owns_by_now_keeps_no_member_from_being_heard(
+    clock: SetClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = await taken_over(clock, kafka_heartbeats=True)
+    asked = AsyncMock(side_effect=NotOwner("it is elsewhere"))
+    monkeypatch.setattr(process.coordinator, "ask", asked)
+    clock.at_ms += SESSION_MS // 2
+    await process.unheard.look()
+    assert asked.await_count == 2
 
 
 async def test_a_coordinator_looks_for_as_long_as_it_runs(clock: SetClock, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,8 +2,10 @@
 
 import asyncio
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Final
 
+from batonpass.core.state.errors import ProtocolError
 from batonpass.core.state.ids import GroupId, MemberId
 from batonpass.core.state.inputs import Heartbeat
 from batonpass.core.state.model import Group
@@ -43,7 +45,9 @@ class Unheard:
         self.groups = set(found)
         for group_id, (group, soft) in found.items():
             for member_id in _unheard(group, soft, self._coordinator.now_ms()):
-                await self._coordinator.ask(group_id, Heartbeat(member_id, LATE_SEQ, 0))
+                # Whoever owns the group by now, or once the store is back, looks again.
+                with suppress(ProtocolError):
+                    await self._coordinator.ask(group_id, Heartbeat(member_id, LATE_SEQ, 0))
 
 
 def _unheard(group: Group, soft: Soft, now_ms: int) -> Iterator[MemberId]:
