@@ -616,7 +616,11 @@ async def test_a_transport_that_connects_anew_leaves_nothing_behind(
     for _ in range(2):
         await poll(transport, wait_ms=0)
         assert sorted(clients.connected) == ["consumer", "producer"]
+        listening = transport._listening
+        assert listening is not None
         await clients.lose()
+        # What looks after the consumer ends a moment later, and until then nothing is made anew.
+        await until(listening.done)
     await transport.aclose()
     assert clients.connected == []
     with pytest.raises(httpx.ConnectError, match="closed"):
