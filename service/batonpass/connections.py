@@ -10,7 +10,6 @@ import logging
 import math
 import socket
 import ssl
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -115,22 +114,26 @@ class _Parser(httptools.HttpRequestParser):
             self.feed_data(self._connection.head_without_upgrade() + data[asked.args[0] :])
 
 
-class _InPieces:
-    """A transport over TLS that is given no more than it can pass on, so that what waits is known.
+class _Outgoing:
+    """The transport of a connection, which is given all at once that is written in one turn of the loop.
 
-    TLS hands all that it has to the connection below whenever that takes anything, and tells nobody what waits there.
+    So the head of an answer goes with its body: one call of the system, and one packet. TLS is given no more than it
+    can pass on, so that what waits is known: it hands all that it has to the connection below whenever that takes
+    anything, and tells nobody what waits there.
     """
 
-    def __init__(self, transport: asyncio.Transport) -> None:
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
         self._transport = transport
-        self._left: deque[memoryview] = deque()
+        self._loop = loop
+        self._at_once = AHEAD_BYTES if transport.get_extra_info("sslcontext") is not None else None
+        self._left = bytearray()
         self._may_write = True
         self._is_ending = False
 
     def write(self, data: bytes) -> None:
-        view = memoryview(data)
-        self._left.extend([view[begin : begin + AHEAD_BYTES] for begin in range(0, len(data), AHEAD_BYTES)])
-        self._go_on()
+        if not self._left:
+            self._loop.call_soon(self._go_on)
+        self._left += data
 
     def pause(self) -> None:
         self._may_write = False
@@ -142,13 +145,17 @@ class _InPieces:
         return not self._left
 
     def _go_on(self) -> None:
+        if self._transport.is_closing():
+            self._left.clear()
         while self._left and self._may_write:
-            self._transport.write(self._left.popleft())
+            piece = self._left[: self._at_once]
+            del self._left[: self._at_once]
+            self._transport.write(piece)
         if self._is_ending and not self._left:
             self._transport.close()
 
     def get_write_buffer_size(self) -> int:
-        return self._transport.get_write_buffer_size() + sum(map(len, self._left))
+        return self._transport.get_write_buffer_size() + len(self._left)
 
     def close(self) -> None:
         self._is_ending = True
@@ -184,15 +191,12 @@ class BoundedConnection(HttpToolsProtocol):
         self._late: asyncio.TimerHandle | None = None
         self._head_bytes = 0
         self._unanswered: list[RequestResponseCycle] = []
-        self._pieces: _InPieces | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as in the class above
         """Expect a first request."""
         transport.set_write_buffer_limits(AHEAD_BYTES)
-        if transport.get_extra_info("sslcontext") is not None:
-            self._pieces = _InPieces(transport)
-            transport = cast("asyncio.Transport", self._pieces)
-        super().connection_made(transport)
+        self._outgoing = _Outgoing(transport, self.loop)
+        super().connection_made(cast("asyncio.Transport", self._outgoing))
         self._start_timer()
         self.idle[self] = None
         self._make_room()
@@ -221,8 +225,7 @@ class BoundedConnection(HttpToolsProtocol):
     def pause_writing(self) -> None:
         """Count what waits for the caller to read on, and close connections if that is too much of all of them."""
         super().pause_writing()
-        if self._pieces is not None:
-            self._pieces.pause()
+        self._outgoing.pause()
         self.unread[self] = self.transport.get_write_buffer_size()
         while len(self.unread) > 1 and sum(self.unread.values()) > self.limits.unread_bytes:
             longest = next(iter(self.unread))
@@ -232,7 +235,7 @@ class BoundedConnection(HttpToolsProtocol):
 
     def resume_writing(self) -> None:
         """Count it no more, if that was all."""
-        if self._pieces is None or self._pieces.resume():
+        if self._outgoing.resume():
             self.unread.pop(self, None)
             super().resume_writing()
 

@@ -137,8 +137,9 @@ def room_for(connections: int) -> int:
 def bound_unread(listener: socket.socket, after_s: float) -> None:
     """Have connections of a listening socket end if the client reads nothing of an answer for ``after_s`` seconds.
 
-    The kernel does it (TCP_USER_TIMEOUT). Where there is no such option, as on macOS, it does not happen. Nor does the
-    kernel take much more of an answer than the client reads, which would be megabytes for each connection.
+    The kernel does it (TCP_USER_TIMEOUT). Where there is no such option, as on macOS, it does not happen. A client
+    whose buffer is smaller than a packet may be (64 kB) has to read the whole answer in that time.
+    Nor does the kernel take much more of an answer than the client reads, which would be megabytes for each connection.
     """
     if hasattr(socket, "TCP_USER_TIMEOUT"):
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(after_s * 1_000))

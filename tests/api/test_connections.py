@@ -6,7 +6,7 @@ import select
 import socket
 import ssl
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,14 @@ from tests.api.pairs import SECRET, Pair, listening, paired
 from tests.waiting import until
 
 from batonpass import connections
-from batonpass.connections import FOR_PROBES, PIECE_BYTES, BoundedServer, ConnectionLimits, bounded
+from batonpass.connections import (
+    FOR_PROBES,
+    PIECE_BYTES,
+    BoundedConnection,
+    BoundedServer,
+    ConnectionLimits,
+    bounded,
+)
 from batonpass.http_clients import tls_context
 from batonpass.sockets import CONNECTIONS_MIN, bind, room_for
 
@@ -309,19 +316,69 @@ def test_what_a_refused_caller_sends_on_takes_nothing(run: Callable[[Any], None]
     run(go())
 
 
-async def test_a_caller_that_reads_slowly_gets_its_answer(pair: Pair) -> None:
+def serving(
+    whole: bytes, go: Callable[[socket.socket], Awaitable[None]], *, unread_s: float, served: type[BoundedConnection]
+) -> Any:
+    """Let a caller connect to a server that answers everything with ``whole``."""
+
+    async def answer(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(whole))]})
+        await send({"type": "http.response.body", "body": whole})
+
+    async def ask() -> None:
+        listener, caller = bind("127.0.0.1", 0), socket.socket()
+        server = BoundedServer(answer, served, lambda: None, stop_s=1, unread_s=unread_s)
+        async with listening(server, listener):
+            with caller:
+                caller.setblocking(False)
+                await asyncio.get_running_loop().sock_connect(caller, listener.getsockname())
+                await asyncio.get_running_loop().sock_sendall(caller, b"GET / HTTP/1.1\r\nHost: b\r\n\r\n")
+                await go(caller)
+
+    return ask()
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+def test_a_caller_that_reads_slowly_gets_its_answer(run: Callable[[Any], None]) -> None:
     """The time begins anew with each part that the caller takes."""
-    host, port = pair.urls[0].removeprefix("http://").split(":")
-    loop, taken = asyncio.get_running_loop(), b""
-    with socket.socket() as caller:
-        caller.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
-        caller.setblocking(False)
-        await loop.sock_connect(caller, (host, int(port)))
-        await loop.sock_sendall(caller, GET.replace(b"/v1/groups/apples", b"/openapi.json"))
-        while not taken.endswith(b"}}") and len(taken) < 30_000:
-            taken += await asyncio.wait_for(loop.sock_recv(caller, 8_000), 5)
-            await asyncio.sleep(0.4)
-    assert taken.startswith(b"HTTP/1.1 200 OK\r\n")
+
+    async def read(caller: socket.socket) -> None:
+        for _ in range(30):
+            assert await asyncio.wait_for(asyncio.get_running_loop().sock_recv(caller, 64_000), 5)
+            await asyncio.sleep(0.1)
+
+    run(serving(b"x" * 10_000_000, read, unread_s=1, served=bounded(ConnectionLimits())))
+
+
+class Recorded:
+    """A transport that keeps what is written."""
+
+    def __init__(self, transport: asyncio.Transport, writes: list[bytes]) -> None:
+        self._transport, self._writes = transport, writes
+
+    def write(self, data: bytes) -> None:
+        self._writes.append(bytes(data))
+        self._transport.write(data)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+def test_an_answer_is_written_at_once(run: Callable[[Any], None]) -> None:
+    """Its head and its body each for itself would be two packets, and a call of the system more at either end."""
+    writes: list[bytes] = []
+
+    class Watched(bounded(ConnectionLimits())):  # type: ignore[misc] # a class that is made
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(Recorded(transport, writes))
+
+    async def read(caller: socket.socket) -> None:
+        first = await asyncio.wait_for(asyncio.get_running_loop().sock_recv(caller, 64_000), 5)
+        assert first.endswith(b"\r\n\r\nwhole")
+        assert writes == [first]
+
+    run(serving(b"whole", read, unread_s=60, served=Watched))
 
 
 @pytest.mark.parametrize("path", ["/v1/events", "/v1/groups/apples/events"])
