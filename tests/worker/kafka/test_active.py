@@ -12,6 +12,7 @@ from tests.waiting import until
 from tests.worker.kafka.totals import Job, NewTopics, Owner, check_exactly_once, expected, new_job, write
 
 from batonpass.worker.kafka import Context, active
+from batonpass.worker.kafka.active import FencedByOthers
 from batonpass.worker.kafka.changelog import Changelog
 from batonpass.worker.kafka.clients import OffsetGone
 from batonpass.worker.kafka.transaction import RecordTooLarge
@@ -105,6 +106,32 @@ async def test_state_without_committed_offsets_is_not_counted_twice(
         await asyncio.wait_for(run, 30)
     await other.close()
     assert await check_exactly_once(job, 100) == ["a"] * 100
+
+
+async def test_two_groups_of_one_name_are_told_of_each_other(
+    bootstrap: str, new_topic: NewTopics, tmp_path: Path
+) -> None:
+    """Each has a coordinator of its own, so that none ever grants the task anew, and each fences the other for ever."""
+    job = await new_job(bootstrap, new_topic)
+    ours, theirs = (Owner(job.runtime(tmp_path / name, name)) for name in ("ours", "theirs"))
+    ours.hold(TASK, Role.ACTIVE)
+    await until(lambda: ours.states == ["running"])
+    for owner, other in ((theirs, ours), (ours, theirs), (theirs, ours)):
+        owner.states.clear()
+        owner.hold(TASK, Role.ACTIVE)
+        await until(lambda owner=owner: owner.states == ["running"])  # type: ignore[misc] # it is called at once
+        await write(job, 10)
+        _, run = other.tasks[TASK]
+        fenced = asyncio.ensure_future(other.fenced.wait())
+        await asyncio.wait({run, fenced}, timeout=30, return_when=asyncio.FIRST_COMPLETED)
+        fenced.cancel()
+        if not run.done():
+            await other.give_up(TASK, commit=False)
+            other.fenced.clear()
+    with pytest.raises(FencedByOthers, match=f"only one group may be named '{job.group}'"):
+        await run
+    for owner in (ours, theirs):
+        await owner.close()
 
 
 async def test_offsets_are_committed_again_before_they_grow_old(

@@ -105,6 +105,10 @@ class ChangelogShort(Exception):
     """The changelog ends before the place up to which the task's last owner wrote."""
 
 
+class FencedByOthers(Exception):
+    """Who fenced the task's producer is no member of this group: no member has a newer token."""
+
+
 @dataclass(slots=True)
 class Copy:
     """What is open of a task on this worker, across its roles."""
@@ -124,6 +128,7 @@ class Active:
         self._state = copy.state
         self._changelog = copy.changelog
         self._prepared = copy.prepared
+        self._terms = terms
         self._closing = terms.closing
         self._connection = terms.connection
         self._group = terms.group
@@ -170,6 +175,7 @@ class Active:
             RecordRefused: when the changelog has a record that no store can take.
             OffsetGone: when the committed offset is not in the input any more, or there is state and none.
             StoreFailed: when a store failed.
+            FencedByOthers: when its producer was fenced again under the same token.
             Exception: what the worker's own code raised.
         """
         said = Said()
@@ -178,6 +184,7 @@ class Active:
             try:
                 await self._try()
             except ProducerFenced:
+                self._note_fenced()
                 log.warning("the producer of %r was fenced: somebody else has the task", self._task)
                 self._task.producer_fenced()
                 await self._task.stop_requested()
@@ -195,6 +202,17 @@ class Active:
                     why = await in_words(error, self._connection)
                     log.warning("%r begins anew every %s ms: %s", self._task, self._options.retry_ms, why)
                 await self._task.stop_requested(self._options.retry_ms / 1_000)
+
+    def _note_fenced(self) -> None:
+        """Raise an error if another member cannot be who did it: this one was granted the task all the while."""
+        fenced, token = self._terms.fenced, self._task.fencing_token
+        if fenced.get(self._task.id) == token:
+            raise FencedByOthers(
+                "another program took its place twice, and no other member of this group has the task: on the same "
+                f"cluster only one group may be named {self._group!r}, and nothing else may use transactional ids that "
+                f"begin with {self._group + '-'!r}"
+            )
+        fenced[self._task.id] = token
 
     def _is_unable(self, now: float) -> bool:
         """Say whether the task could not run for ``unable_ms``, although the cluster answered each time.
