@@ -116,6 +116,7 @@ async def test_two_groups_of_one_name_are_told_of_each_other(
     ours, theirs = (Owner(job.runtime(tmp_path / name, name)) for name in ("ours", "theirs"))
     ours.hold(TASK, Role.ACTIVE)
     await until(lambda: ours.states == ["running"])
+    _, run = ours.tasks[TASK]
     for owner, other in ((theirs, ours), (ours, theirs), (theirs, ours)):
         owner.states.clear()
         owner.hold(TASK, Role.ACTIVE)
