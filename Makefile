@@ -78,7 +78,7 @@ soak: ## a million steps, every order of events, every made-up case, 2000 seeds 
 	$(ENVIRONMENT) dev
 	.venv/bin/batonpass simulate --steps 1000000 $(ARGS)
 	.venv/bin/python -m tests.explorer --all
-	BATONPASS_CASES=all .venv/bin/python -m pytest -q -n auto tests/core tests/placement tests/simulate tests/worker/test_protocol_stateful.py tests/api/test_state_machine.py tests/audit/test_cluster.py
+	BATONPASS_CASES=all .venv/bin/python -m pytest -q -n auto tests/core tests/placement tests/simulate tests/worker/test_protocol_stateful.py tests/worker/test_member_under_fire.py tests/api/test_state_machine.py tests/audit/test_cluster.py
 	BATONPASS_LUCK=2000 .venv/bin/python -m pytest -q tests/core/test_luck.py tests/core/test_streams_luck.py
 	BATONPASS_LOADS=10 .venv/bin/python -m pytest -q tests/core/test_load_worlds.py
 	BATONPASS_KILLS=500 .venv/bin/python -m pytest -q -s tests/proof/test_kills.py
