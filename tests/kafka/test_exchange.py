@@ -25,6 +25,7 @@ from batonpass.codec.requests import read_declaration
 from batonpass.codec.shape import Shape
 from batonpass.core.state.ids import GroupId, MemberId
 from batonpass.core.state.inputs import GroupDeclaration
+from batonpass.core.state.model import ActiveState
 from batonpass.core.state.policy import GroupConfig
 from batonpass.core.state.replies import Declared
 from batonpass.kafka import exchange as exchanges
@@ -39,6 +40,7 @@ from batonpass.worker import Callbacks, Member, Offsets, Revocation, Task
 from batonpass.worker.kafka import KafkaConnection
 from batonpass.worker.kafka import transport as transports
 from batonpass.worker.kafka.connection import TopicNames
+from batonpass.worker.kafka.metadata import RECORD_BYTES_MAX
 from batonpass.worker.kafka.reading import raise_if_silent
 from batonpass.worker.kafka.transport import KafkaTransport
 from batonpass.worker.testing import LocalCoordinator
@@ -106,10 +108,12 @@ async def exchanging(
     await asyncio.wait([running])
 
 
-async def declare(local: LocalCoordinator, *, revision: int | None = None, **config: object) -> None:
-    """Declare a group of four tasks; ``revision`` names the one that is to be changed."""
+async def declare(
+    local: LocalCoordinator, *, revision: int | None = None, partitions: int = 4, **config: object
+) -> None:
+    """Declare a group of so many tasks; ``revision`` names the one that is to be changed."""
     quick = {"initial_rebalance_delay_ms": 0, "rebalance_batch_ms": 0, "heartbeat_interval_ms": 400} | config
-    topology = {"subtopologies": [{"id": "0", "partitions": 4, "changelog_topics": ["store"]}]}
+    topology = {"subtopologies": [{"id": "0", "partitions": partitions, "changelog_topics": ["store"]}]}
     body = to_json({"topology": topology, "config": {"session_timeout_ms": 30_000, "kafka_heartbeats": True} | quick})
     reply = await local.coordinator.ask(GroupId(GROUP), read_declaration(GroupId(GROUP), body, if_match=revision)[0])
     assert isinstance(reply, Declared)
@@ -595,6 +599,32 @@ def answer(**fields: object) -> dict[str, object]:
     return {"member_id": "m1", "seq": 0, "member_epoch": 7, "assignment": {}, "status": []} | times | fields
 
 
+async def test_a_member_may_have_as_many_tasks_as_over_http(connection: KafkaConnection, topics: TopicNames) -> None:
+    """What is said of 20,000 tasks has more than the megabyte that a topic takes unless it says otherwise."""
+    number, url = 20_000, f"http://kafka/v1/groups/{GROUP}/members/m1"
+    transport = KafkaTransport(connection, prefix=topics.prefix)
+    async with LocalCoordinator() as local, exchanging(local, connection, topics):
+        await declare(local, partitions=number)
+        joined = await transport.handle_async_request(httpx.Request("PUT", url, json={}))
+        assert joined.status_code == 201
+        given: dict[str, Any] = {}
+        async with asyncio.timeout(60):
+            while not (given.get("assignment") or {}).get("active"):
+                given = (await poll(transport, wait_ms=30_000)).json()
+        active = given["assignment"]["active"]
+        assert len(active) == number
+        tasks = {
+            one["task"]: {"role": "active", "state": "running", "fencing_token": one["fencing_token"]} for one in active
+        }
+        said = {"seq": 1, "member_epoch": given["member_epoch"], "tasks": tasks}
+        async with asyncio.timeout(60):
+            answered = await transport.handle_async_request(httpx.Request("POST", f"{url}/heartbeat", json=said))
+        assert answered.status_code == 200
+        group, _ = await local.coordinator.look(GroupId(GROUP))
+        assert {task.state for task in group.tasks.values()} == {ActiveState.RUNNING}
+    await transport.aclose()
+
+
 async def test_a_transport_that_connects_anew_misses_nothing(
     connection: KafkaConnection, topics: TopicNames, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -882,14 +912,14 @@ async def test_a_refusal_that_is_too_large_for_a_record_keeps_nobody_else_from_a
         LocalCoordinator() as local,
         exchanging(local, connection, topics),
         reading(connection, topics.assignments) as assignments,
-        AIOKafkaProducer(**connection.client_options()) as producer,
+        AIOKafkaProducer(**connection.client_options(), max_request_size=RECORD_BYTES_MAX) as producer,
     ):
         await declare(local)
 
         async def say(**fields: object) -> None:
             await producer.send_and_wait(topics.heartbeats, to_json(fields), key=GROUP.encode())
 
-        await say(kind="leave", member="odd", mode="x" * 900_000)
+        await say(kind="leave", member="odd", mode="x" * 6_000_000)
         await say(kind="join", member="m")
         await until(lambda: bool(of(assignments(), f"{GROUP}/m")))
     assert of(assignments(), f"{GROUP}/odd") == []

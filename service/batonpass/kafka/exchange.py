@@ -54,7 +54,7 @@ from batonpass.runtime.history import Asked, command_of
 from batonpass.runtime.mailbox import LATE_SEQ
 from batonpass.runtime.ports import Commit, CoordinatorLoading, NotOwner, Observer, StoreUnavailable
 from batonpass.worker.kafka.connection import KafkaConnection, TopicNames, disconnect, hang_up, in_words
-from batonpass.worker.kafka.metadata import PROTOCOL_TIMEOUT_MS, adopt
+from batonpass.worker.kafka.metadata import PROTOCOL_TIMEOUT_MS, RECORD_BYTES_MAX, adopt
 from batonpass.worker.kafka.reading import look_after, placed
 from batonpass.worker.kafka.said import Said, UnreadableRecords
 
@@ -154,7 +154,10 @@ class Deliveries:
             # A refusal repeats what was wrong. All others are still answered.
             if self._said.is_news("too large"):
                 size = len(value or b"")
-                log.warning("%s gets no answer: with %d bytes it is too large", record.key.decode(), size)
+                log.warning(
+                    "%s gets no answer: with %d bytes it is too large; raise max.message.bytes of %s to %d",
+                    *(record.key.decode(), size, self._topic, RECORD_BYTES_MAX),
+                )
 
 
 class AssignmentsTopic:
@@ -365,7 +368,7 @@ class Exchange(Observer):
         options = self._connection.client_options() | {"request_timeout_ms": PROTOCOL_TIMEOUT_MS}
         await make_topics(options, settings_of(self._topics))
         consumer = AIOKafkaConsumer(**options, group_id=None, enable_auto_commit=False, fetch_max_wait_ms=100)
-        producer = AIOKafkaProducer(**options, enable_idempotence=True, linger_ms=0)
+        producer = AIOKafkaProducer(**options, enable_idempotence=True, linger_ms=0, max_request_size=RECORD_BYTES_MAX)
         adopt(producer.client)
         adopt(consumer._client)  # noqa: SLF001 - a consumer does not show it
         try:
@@ -500,8 +503,9 @@ class Exchange(Observer):
 
 def settings_of(topics: TopicNames) -> dict[str, dict[str, str]]:
     """Return the topics that an exchange needs, each with its settings if it is made here."""
+    large = {"max.message.bytes": str(RECORD_BYTES_MAX)}
     return {
-        topics.heartbeats: {"retention.ms": HOUR_MS},
-        topics.assignments: {"cleanup.policy": "compact"},
+        topics.heartbeats: {"retention.ms": HOUR_MS} | large,
+        topics.assignments: {"cleanup.policy": "compact"} | large,
         topics.acks: {"retention.ms": HOUR_MS},
     }

@@ -31,6 +31,9 @@ GONE_PAUSE_S = 0.2
 PROTOCOL_TIMEOUT_MS = 10_000
 """How long whoever carries the protocol waits for a broker; aiokafka would wait 40 s, and leases end meanwhile."""
 
+RECORD_BYTES_MAX = 8_388_608
+"""How large a record of the protocol may be, as a body over HTTP: what a member of 20,000 tasks says has 1.5 MB."""
+
 SILENT_FROM_S = 1.0
 SILENT_S = 30.0
 """A broker that has let a request wait for longer than the first, and failed, is asked last for the second."""

@@ -21,7 +21,7 @@ from aiokafka.errors import KafkaConnectionError, KafkaError
 
 from batonpass.background import first_to_fail
 from batonpass.worker.kafka.connection import KafkaConnection, TopicNames, disconnect, hang_up, in_words, to_its_end
-from batonpass.worker.kafka.metadata import PROTOCOL_TIMEOUT_MS, adopt
+from batonpass.worker.kafka.metadata import PROTOCOL_TIMEOUT_MS, RECORD_BYTES_MAX, adopt
 from batonpass.worker.kafka.reading import look_after, place_of, placed
 from batonpass.worker.kafka.said import UnreadableRecords, write_once
 from batonpass.worker.protocol.messages import parse_answer
@@ -181,7 +181,9 @@ class KafkaTransport(httpx.AsyncBaseTransport):
             # Listening has failed, but its clients are still connected.
             await self._disconnect()
             options = self._connection.client_options() | {"request_timeout_ms": PROTOCOL_TIMEOUT_MS}
-            producer = AIOKafkaProducer(**options, enable_idempotence=True, linger_ms=0)
+            producer = AIOKafkaProducer(
+                **options, enable_idempotence=True, linger_ms=0, max_request_size=RECORD_BYTES_MAX
+            )
             consumer = AIOKafkaConsumer(**options, group_id=None, enable_auto_commit=False, fetch_max_wait_ms=100)
             adopt(producer.client)
             adopt(consumer._client)  # noqa: SLF001 - a consumer does not show it
