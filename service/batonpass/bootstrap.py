@@ -40,9 +40,7 @@ from batonpass.postgres.fleet import Registration
 from batonpass.postgres.store import PostgresStore
 from batonpass.postgres.upkeep import Retention
 from batonpass.runtime.chores import SNAPSHOT_EVERY_RECORDS, Chores
-from batonpass.runtime.clocks import MachineClock
 from batonpass.runtime.coordinator import Coordinator
-from batonpass.runtime.memory_store import MemoryStore
 from batonpass.runtime.observers import CommitWatch, Observers
 from batonpass.runtime.places import Places
 from batonpass.runtime.ports import NotOwner, Observer, Ports, Store
@@ -161,10 +159,9 @@ class Process:
                 return
 
 
-def build(settings: "Settings", url: str) -> Process:
-    """Return everything of one process, which others reach under ``url``; nothing runs yet."""
+def build(settings: "Settings", store: Store) -> Process:
+    """Return everything of one process that keeps its groups in a store; nothing runs yet."""
     log, counts = logs.LoggingObserver(), Counts()
-    store = store_of(settings, url)
     if isinstance(store, PostgresStore):
         store.ownership.noted = log.fleet
     watch = CommitWatch()
@@ -242,10 +239,9 @@ def build(settings: "Settings", url: str) -> Process:
     )  # fmt: skip
 
 
-def store_of(settings: "Settings", url: str) -> Store:
+def store_of(settings: "Settings", url: str) -> PostgresStore:
     """Return the store that the settings name, for a coordinator that others reach under ``url``."""
-    if settings.database_url is None:
-        return MemoryStore(MachineClock())
+    assert settings.database_url is not None  # noqa: S101 - no command serves without one
     return PostgresStore(
         settings.database_url.get_secret_value(),
         Registration(url, code_version(), settings.lease_ms, settings.lease_renewal_ms),
@@ -457,6 +453,6 @@ def serve(
         spare_the_collector()
         listening(url)
 
-    server = Server(build(settings, advertised), listening=begun, stopping=stopping)
+    server = Server(build(settings, store_of(settings, advertised)), listening=begun, stopping=stopping)
     with asyncio.Runner(loop_factory=server.config.get_loop_factory()) as runner:
         runner.run(server.serve(sockets=listeners))

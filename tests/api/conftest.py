@@ -11,6 +11,7 @@ import httpx2 as httpx
 import pytest
 from tests import openapi_document
 from tests.contracts.memory_audits import MemoryAudits
+from tests.contracts.memory_store import MemoryTokens
 from tests.runtime.fakes import BreakableLog, Seen, SetClock
 from tests.schemas.validating import faults, unnamed
 
@@ -31,7 +32,6 @@ from batonpass.metrics.counts import Counts
 from batonpass.metrics.groups import GroupGauges, Scrape
 from batonpass.runtime.coordinator import Coordinator
 from batonpass.runtime.history import Asked
-from batonpass.runtime.memory_store import MemoryTokens
 from batonpass.runtime.observers import Observers
 from batonpass.runtime.places import Places
 from batonpass.runtime.ports import Observer, Ownership, Ports

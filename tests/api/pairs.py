@@ -9,15 +9,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import httpx2 as httpx
-import pytest
 import uvicorn
 from pydantic import SecretStr
+from tests.contracts.memory_store import MemoryLog, MemoryStore
 
-from batonpass import bootstrap
 from batonpass.bootstrap import Process, Server, build
 from batonpass.core.state.ids import GroupId
-from batonpass.runtime.clocks import MachineClock
-from batonpass.runtime.memory_store import MemoryRecordLog, MemoryStore
 from batonpass.runtime.ports import Ownership
 from batonpass.settings import Settings
 from batonpass.sockets import bind, url_of
@@ -92,10 +89,10 @@ class Pair:
                     return
                 await asyncio.sleep(0.02)
 
-    def log(self, number: int) -> MemoryRecordLog:
+    def log(self, number: int) -> MemoryLog:
         """Return what a coordinator has committed."""
         log = self.processes[number].store.log
-        assert isinstance(log, MemoryRecordLog)
+        assert isinstance(log, MemoryLog)
         return log
 
     def decided(self, number: int, item: str) -> float:
@@ -109,19 +106,16 @@ class Pair:
 
 
 @asynccontextmanager
-async def paired(
-    monkeypatch: pytest.MonkeyPatch, context: ssl.SSLContext | None = None, **more: Any
-) -> AsyncIterator[Pair]:
+async def paired(context: ssl.SSLContext | None = None, **more: Any) -> AsyncIterator[Pair]:
     """Run two coordinators that divide the groups between them."""
 
-    def divided(_settings: Settings, url: str) -> MemoryStore:
-        store = MemoryStore(MachineClock())
+    def divided(url: str) -> MemoryStore:
+        store = MemoryStore()
         store.ownership = Divided(owners)
         store.ownership.own = url
         return store
 
     owners: dict[str, str] = {}
-    monkeypatch.setattr(bootstrap, "store_of", divided)
     settings = Settings(admin_token=SecretStr(SECRET), shutdown_s=2, **more)
     async with contextlib.AsyncExitStack() as stack:
         client = await stack.enter_async_context(httpx.AsyncClient(timeout=20, verify=context or True))
@@ -130,7 +124,7 @@ async def paired(
             listener = bind("127.0.0.1", 0)
             url = url_of(listener, is_tls=settings.is_tls)
             owners[letter] = url
-            process = build(settings, url)
+            process = build(settings, divided(url))
             server = Server(process, listening=lambda: None)
             await stack.enter_async_context(listening(server, listener))
             found.urls.append(url)

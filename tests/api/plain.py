@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, ClassVar
 
-import pytest
 from tests.api.pairs import BEARER, Pair, paired
 
 
@@ -70,9 +69,9 @@ async def epoch_of(pair: Pair) -> int:
 
 
 @asynccontextmanager
-async def one_member(monkeypatch: pytest.MonkeyPatch, **more: Any) -> AsyncIterator[Pair]:
+async def one_member(**more: Any) -> AsyncIterator[Pair]:
     """A coordinator with a group of one member; connections that are open at the end are closed."""
-    async with paired(monkeypatch, **more) as found:
+    async with paired(**more) as found:
         await found.declare("apples")
         joined = await found.call("PUT", "/v1/groups/apples/members/m1", json={})
         assert joined.status_code == 201

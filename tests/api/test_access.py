@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from tests.api.conftest import Api, serving
 from tests.api.pairs import paired
+from tests.contracts.memory_store import MemoryTokens
 
 from batonpass.api.access import Gate, check, check_local
 from batonpass.api.app import ROUTERS, served
@@ -15,7 +16,6 @@ from batonpass.api.calls import ADMIN, ROLES, Calls
 from batonpass.core.state.ids import GroupId
 from batonpass.runtime.access import AccessRole, Forbidden, Principal, StoredToken
 from batonpass.runtime.history import NOBODY_ASKED, Asked
-from batonpass.runtime.memory_store import MemoryTokens
 
 ADMIN_SECRET = "an-admin-secret-of-enough-length"  # noqa: S105 - the token that these tests make
 DOCUMENT = Path(__file__).parents[2] / "docs" / "security.md"
@@ -282,9 +282,9 @@ def test_without_tokens_a_header_makes_nobody_local(peer: str, *, is_local: bool
             check_local(headers, peer)
 
 
-async def test_an_address_that_a_caller_makes_up_is_no_other_caller(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_address_that_a_caller_makes_up_is_no_other_caller() -> None:
     """Only a coordinator that passes a call on, with its caller's token, says from where that comes."""
-    async with paired(monkeypatch, operator_requests_per_s=0.1, operator_requests_burst=3) as pair:
+    async with paired(operator_requests_per_s=0.1, operator_requests_burst=3) as pair:
         headers = ({"batonpass-forwarded-for": f"10.0.0.{number}"} for number in range(6))
         answers = [await pair.client.get(f"{pair.urls[0]}/metrics", headers=one) for one in headers]
     assert [answer.status_code for answer in answers] == [200, 200, 200, 429, 429, 429]

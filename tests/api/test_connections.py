@@ -40,10 +40,9 @@ HEAD_MAX, AHEAD_MAX = 8_192, 4
 
 
 @pytest.fixture
-async def pair(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Pair]:
+async def pair() -> AsyncIterator[Pair]:
     """A coordinator with tight limits, and a group of one member."""
     async with paired(
-        monkeypatch,
         request_arrival_s=1,
         request_head_bytes_max=HEAD_MAX,
         requests_ahead_max=AHEAD_MAX,
@@ -438,7 +437,7 @@ async def test_handshakes_that_do_not_end_keep_nobody_out(
     authority.configure_trust(context)
     most = CONNECTIONS_MIN + FOR_PROBES
     loop = asyncio.get_running_loop()
-    async with paired(monkeypatch, context, tls_certfile=file, connections_max=CONNECTIONS_MIN) as found:
+    async with paired(context, tls_certfile=file, connections_max=CONNECTIONS_MIN) as found:
         host, port = found.urls[0].removeprefix("https://").split(":")
         opened = contextlib.ExitStack()
 
@@ -463,7 +462,7 @@ async def test_handshakes_that_do_not_end_keep_nobody_out(
 
 
 async def test_a_certificate_that_is_replaced_in_its_files_is_shown_from_then_on(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """To clients and to other coordinators; one that cannot be used leaves the last one in place."""
     authority, chain, key = trustme.CA(), tmp_path / "chain.pem", tmp_path / "key.pem"
@@ -480,7 +479,7 @@ async def test_a_certificate_that_is_replaced_in_its_files_is_shown_from_then_on
     first = replace()
     files = {"tls_certfile": chain, "tls_keyfile": key}
     authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
-    async with paired(monkeypatch, context, **files, tls_peer_ca=tmp_path / "ca.pem") as found:
+    async with paired(context, **files, tls_peer_ca=tmp_path / "ca.pem") as found:
 
         def shown() -> bytes | None:
             _, host, port = found.urls[0].split(":")

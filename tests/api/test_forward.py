@@ -22,9 +22,9 @@ from batonpass.sockets import bind, url_of
 
 
 @pytest.fixture
-async def pair(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Pair]:
+async def pair() -> AsyncIterator[Pair]:
     """Run two coordinators that divide the groups between them."""
-    async with paired(monkeypatch) as found:
+    async with paired() as found:
         yield found
 
 
@@ -198,10 +198,10 @@ async def test_calls_to_an_owner_end_when_its_lease_is_over(pair: Pair, frozen: 
     assert process.policy.limits.polls.taken == 0
 
 
-async def test_an_owner_that_does_not_answer_in_time_is_503(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_owner_that_does_not_answer_in_time_is_503() -> None:
     """The time that a call itself asks to wait is not counted."""
     server = await asyncio.start_server(Frozen(), "127.0.0.1", 0)
-    async with server, paired(monkeypatch, forward_answer_s=1) as pair:
+    async with server, paired(forward_answer_s=1) as pair:
         pair.owners["f"] = url_of(server.sockets[0], is_tls=False)
         waiting = asyncio.create_task(pair.call("GET", "/v1/groups/f/members/m/assignment?wait_ms=300000"))
         soon = "/v1/groups/f/members/m/assignment?wait_ms=100"
@@ -251,9 +251,7 @@ async def test_the_list_of_groups_is_that_of_all_coordinators(pair: Pair) -> Non
     assert (answer.status_code, answer.json()["type"]) == (503, "coordinator-loading")
 
 
-async def test_coordinators_know_one_another_by_their_certificates(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+async def test_coordinators_know_one_another_by_their_certificates(tmp_path: Path) -> None:
     authority, stranger = trustme.CA(), trustme.CA()
     files = {name: tmp_path / f"{name}.pem" for name in ("certfile", "ca", "strange")}
     own = authority.issue_cert("127.0.0.1")
@@ -263,10 +261,10 @@ async def test_coordinators_know_one_another_by_their_certificates(
     context = ssl.create_default_context(cafile=files["ca"])
     context.load_cert_chain(files["certfile"])
     tls = {"tls_certfile": files["certfile"], "tls_client_ca": files["ca"]}
-    async with paired(monkeypatch, context, **tls, tls_peer_ca=files["ca"]) as found:
+    async with paired(context, **tls, tls_peer_ca=files["ca"]) as found:
         await found.declare("b-group")
         assert await found.log(1).group_ids() == ["b-group"]
-    async with paired(monkeypatch, context, **tls, tls_peer_ca=files["strange"]) as found:
+    async with paired(context, **tls, tls_peer_ca=files["strange"]) as found:
         refused = await found.call("GET", "/v1/groups/b-group")
         assert (refused.status_code, refused.json()["type"]) == (503, "coordinator-loading")
 

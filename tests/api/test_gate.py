@@ -5,13 +5,13 @@ from collections import Counter
 
 import pytest
 from tests.api.conftest import serving
+from tests.contracts.memory_store import MemoryTokens
 
 from batonpass.api.access import LOOKUPS_EACH_ADDRESS_MAX, LOOKUPS_MAX, TOKENS_MAX, Gate, Unauthenticated
 from batonpass.core.state.errors import LimitExceeded
 from batonpass.core.state.ids import GroupId
 from batonpass.runtime.access import AccessRole, Principal
 from batonpass.runtime.history import NOBODY_ASKED
-from batonpass.runtime.memory_store import MemoryTokens
 from batonpass.runtime.ports import StoreUnavailable
 
 ADMIN_SECRET = "an-admin-secret-of-enough-length"  # noqa: S105 - the token that these tests make

@@ -12,9 +12,9 @@ TOKEN = f"Authorization: {BEARER['authorization']}"
 
 
 @pytest.fixture
-async def pair(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Pair]:
+async def pair() -> AsyncIterator[Pair]:
     """A coordinator with a group of one member."""
-    async with one_member(monkeypatch) as found:
+    async with one_member() as found:
         yield found
 
 

@@ -15,9 +15,9 @@ RUNNING = {"0_0": {"role": "active", "state": "running"}}
 
 
 @pytest.fixture
-async def pair(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Pair]:
+async def pair() -> AsyncIterator[Pair]:
     """A coordinator with a group of one member."""
-    async with one_member(monkeypatch) as found:
+    async with one_member() as found:
         yield found
 
 
@@ -162,7 +162,7 @@ async def test_a_caller_that_breaks_off_in_a_body_leaves_the_others_served(pair:
 async def test_a_connection_stays_open_as_long_as_heartbeats_come(monkeypatch: pytest.MonkeyPatch) -> None:
     """The time of an idle connection counts from the last answer."""
     monkeypatch.setattr(connections, "KEEP_ALIVE_S", 1)
-    async with one_member(monkeypatch) as pair:
+    async with one_member() as pair:
         epoch = await epoch_of(pair)
         wire = await Socket.open(pair)
         loop = asyncio.get_running_loop()

@@ -16,9 +16,9 @@ RUNNING = {"0_0": {"role": "active", "state": "running"}}
 
 
 @pytest.fixture
-async def pair(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Pair]:
+async def pair() -> AsyncIterator[Pair]:
     """A coordinator with a group of one member."""
-    async with one_member(monkeypatch) as found:
+    async with one_member() as found:
         yield found
 
 
@@ -152,8 +152,8 @@ async def test_what_is_out_of_order_is_refused(pair: Pair, request_bytes: bytes,
     assert parked(pair) == 0
 
 
-async def test_a_poll_without_a_place_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with one_member(monkeypatch, polls_max=1) as pair:
+async def test_a_poll_without_a_place_is_refused() -> None:
+    async with one_member(polls_max=1) as pair:
         epoch = await epoch_of(pair)
         wires = [await Socket.open(pair) for _ in range(2)]
         await wires[0].send(ask(epoch))
@@ -163,8 +163,8 @@ async def test_a_poll_without_a_place_is_refused(monkeypatch: pytest.MonkeyPatch
         assert (status, body["type"], headers["retry-after"]) == (429, "limit-exceeded", "2")
 
 
-async def test_one_poll_too_many_of_a_member_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with one_member(monkeypatch, member_requests_per_s=0.1, member_requests_burst=2) as pair:
+async def test_one_poll_too_many_of_a_member_is_refused() -> None:
+    async with one_member(member_requests_per_s=0.1, member_requests_burst=2) as pair:
         epoch = await epoch_of(pair)
         wire = await Socket.open(pair)
         for status in (204, 429):

@@ -158,7 +158,7 @@ async def test_dry_runs_of_callers_who_hung_up_end_and_hold_up_no_reads(monkeypa
     monkeypatch.setattr(groups, "imagine", imagined)
     monkeypatch.setattr(groups, "plan_snapshot", counted)
     monkeypatch.setattr(offload, "AT_ONCE_MAX", 0)
-    async with one_member(monkeypatch) as pair:
+    async with one_member() as pair:
         dry_runs = pair.processes[0].policy.limits.dry_runs
         body = json.dumps({"join": [{"count": 2}]}).encode()
         head = f"POST /v1/groups/apples/plan HTTP/1.1\r\nHost: x\r\nAuthorization: {BEARER['authorization']}\r\n"
@@ -177,10 +177,10 @@ async def test_dry_runs_of_callers_who_hung_up_end_and_hold_up_no_reads(monkeypa
         assert (imagining, planned) == ([2], [1])
 
 
-async def test_decisions_that_wait_in_threads_hold_up_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_decisions_that_wait_in_threads_hold_up_nobody_else() -> None:
     """As many groups may wait for the solver as there are large ones."""
     held = threading.Event()
-    async with paired(monkeypatch) as pair:
+    async with paired() as pair:
         waiting = [asyncio.create_task(asyncio.to_thread(held.wait, 60)) for _ in range(60)]
         try:
             assert (await asyncio.wait_for(pair.call("GET", "/metrics"), 10)).status_code == 200
@@ -197,7 +197,7 @@ async def test_a_decision_does_not_wait_for_the_solver_of_a_dry_run(monkeypatch:
         return minimum_flow(*network)
 
     monkeypatch.setattr(SolverProcess, "solve", solve)
-    async with paired(monkeypatch) as pair:
+    async with paired() as pair:
         topology = {"subtopologies": [{"id": "0", "partitions": 6}]}
         await pair.call(
             "PUT", "/v1/groups/a-1", json={"topology": topology, "config": {"initial_rebalance_delay_ms": 0}}
@@ -231,7 +231,7 @@ async def test_a_dry_run_waits_at_its_next_part_while_a_large_decision_is_made(m
         asked[0] += 1
         return is_deciding(coordinator)
 
-    async with one_member(monkeypatch) as pair:
+    async with one_member() as pair:
         monkeypatch.setattr(Engine, "_make", held)
         monkeypatch.setattr(groups, "imagine", imagined)
         monkeypatch.setattr(Coordinator, "is_deciding", noted)

@@ -44,10 +44,10 @@ def cut(fate: random.Random, sent: bytes) -> list[bytes]:
 
 
 @pytest.mark.parametrize("seed", range(STORIES))
-async def test_every_request_gets_its_own_answer(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+async def test_every_request_gets_its_own_answer(seed: int) -> None:
     """Requests of all kinds follow each other on a few connections, cut and joined at random."""
     fate, numbers = random.Random(seed), count(1)
-    async with one_member(monkeypatch, member_requests_per_s=10_000, member_requests_burst=10_000) as pair:
+    async with one_member(member_requests_per_s=10_000, member_requests_burst=10_000) as pair:
         epoch = await epoch_of(pair)
         for _ in range(3):
             wire = await Socket.open(pair)

@@ -5,7 +5,6 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 
-import pytest
 from tests.api.pairs import SECRET, Pair, paired
 from tests.waiting import until
 
@@ -48,8 +47,8 @@ def ended(connections: Sequence[Connection]) -> int:
     return sum(reader.at_eof() or reader.exception() is not None for reader, _ in connections)
 
 
-async def test_who_sends_nothing_keeps_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with paired(monkeypatch, connections_max=MOST) as found, opening(found) as opened:
+async def test_who_sends_nothing_keeps_nobody_out() -> None:
+    async with paired(connections_max=MOST) as found, opening(found) as opened:
         server = found.servers[0].server_state
         silent = await opened(b"", *[b"GET /livez HTTP/1.1\r\nHost:"] * (MOST - 1))
         await until(lambda: len(server.connections) == MOST)
@@ -64,10 +63,8 @@ async def test_who_sends_nothing_keeps_nobody_out(monkeypatch: pytest.MonkeyPatc
         assert 'batonpass_connections_cut_total{reason="too-many"}' in shown
 
 
-async def test_while_all_connections_are_busy_a_coordinator_answers_probes_alone(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    async with paired(monkeypatch, connections_max=MOST) as found, opening(found) as opened:
+async def test_while_all_connections_are_busy_a_coordinator_answers_probes_alone() -> None:
+    async with paired(connections_max=MOST) as found, opening(found) as opened:
         server, polls = found.servers[0].server_state, found.processes[0].policy.limits.polls
         await found.declare("apples")
         assert (await found.call("PUT", "/v1/groups/apples/members/m1", json={})).status_code == 201

@@ -4,7 +4,6 @@ import asyncio
 from typing import Any
 
 import httpx2 as httpx
-import pytest
 from tests.api.pairs import Pair, paired
 from tests.api.test_streams import advice_body, process
 from tests.waiting import until
@@ -25,8 +24,8 @@ async def declare(pair: Pair, group: str, partitions: int | None, *, epoch: int 
     return await pair.call("PUT", f"/v1/groups/{group}", json={"topology": topology}, headers=headers)
 
 
-async def test_groups_that_are_larger_than_all_may_be_together_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with paired(monkeypatch, tasks_max=ONE_MAX, tasks_total_max=ALL_MAX) as pair:
+async def test_groups_that_are_larger_than_all_may_be_together_are_refused() -> None:
+    async with paired(tasks_max=ONE_MAX, tasks_total_max=ALL_MAX) as pair:
         assert (await declare(pair, "a-1", ONE_MAX)).status_code == 201
         refused = await declare(pair, "a-2", 5)
         assert (refused.status_code, refused.json()["type"]) == (429, "limit-exceeded")
@@ -43,9 +42,9 @@ async def test_groups_that_are_larger_than_all_may_be_together_are_refused(monke
         assert (await declare(pair, "a-3", ONE_MAX)).status_code == 201
 
 
-async def test_what_members_have_yet_to_give_up_takes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_members_have_yet_to_give_up_takes_room() -> None:
     """And what has ended takes none, however often a group is deleted or gets other tasks."""
-    async with paired(monkeypatch, tasks_max=ONE_MAX, tasks_total_max=ALL_MAX) as pair:
+    async with paired(tasks_max=ONE_MAX, tasks_total_max=ALL_MAX) as pair:
         coordinator = pair.processes[0].coordinator
 
         async def redeclare(epoch: int, etag: str) -> httpx.Response:
@@ -70,14 +69,14 @@ async def test_what_members_have_yet_to_give_up_takes_room(monkeypatch: pytest.M
         assert (await redeclare(7, held.headers["etag"])).status_code == 200
 
 
-async def test_groups_that_are_declared_at_once_share_the_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with paired(monkeypatch, tasks_max=ONE_MAX, tasks_total_max=ALL_MAX) as pair:
+async def test_groups_that_are_declared_at_once_share_the_room() -> None:
+    async with paired(tasks_max=ONE_MAX, tasks_total_max=ALL_MAX) as pair:
         answers = await asyncio.gather(*(declare(pair, f"a-{number}", ONE_MAX) for number in range(5)))
         assert sorted(answer.status_code for answer in answers) == [201, 429, 429, 429, 429]
 
 
-async def test_partitions_that_kafka_tells_need_room_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with paired(monkeypatch, tasks_max=ONE_MAX, tasks_total_max=ALL_MAX) as pair:
+async def test_partitions_that_kafka_tells_need_room_too() -> None:
+    async with paired(tasks_max=ONE_MAX, tasks_total_max=ALL_MAX) as pair:
         await declare(pair, "a-1", ONE_MAX)
         assert (await declare(pair, "a-2", None)).status_code == 201
         coordinator = pair.processes[0].coordinator
@@ -88,8 +87,8 @@ async def test_partitions_that_kafka_tells_need_room_too(monkeypatch: pytest.Mon
         assert len(group.table.ids) == 4
 
 
-async def test_a_kafka_streams_application_needs_room_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with paired(monkeypatch, tasks_max=ONE_MAX, tasks_total_max=ALL_MAX) as pair:
+async def test_a_kafka_streams_application_needs_room_too() -> None:
+    async with paired(tasks_max=ONE_MAX, tasks_total_max=ALL_MAX) as pair:
         await declare(pair, "a-1", ONE_MAX)
         for partitions, status in ((5, 429), (4, 200)):
             body = advice_body(process("a"), tasks=partitions)

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
+from tests.contracts.memory_store import MemoryLog
 
 from batonpass.codec.changes import Change
 from batonpass.codec.generations import Generation, Moved
@@ -19,7 +20,6 @@ from batonpass.postgres.archive import PostgresArchive
 from batonpass.postgres.record_log import PostgresRecordLog
 from batonpass.runtime.events import Event
 from batonpass.runtime.history import Asked, History
-from batonpass.runtime.memory_store import MemoryRecordLog
 from batonpass.runtime.ports import Archive, Commit, RecordLog, Superseded, VersionConflict
 
 ORDERS, CLICKS = GroupId("orders"), GroupId("clicks")
@@ -38,7 +38,7 @@ class Store(NamedTuple):
 @pytest.fixture
 def memory_store() -> Store:
     """Return an empty store in memory."""
-    log = MemoryRecordLog()
+    log = MemoryLog()
     return Store(log, log)
 
 

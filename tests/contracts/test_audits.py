@@ -15,8 +15,6 @@ from batonpass.audit.runs import daily_of, recorded
 from batonpass.codec.answers import rfc3339
 from batonpass.postgres.audits import PostgresAudits, _measures
 from batonpass.runtime.audits import AuditDay, AuditFinding, AuditMeasures, Audits, AuditStanding, AuditState
-from batonpass.runtime.clocks import MachineClock
-from batonpass.runtime.memory_store import MemoryStore
 
 KINDS = ("memory_kept", "postgres_kept")
 NEXT_DAY = DAY + timedelta(days=1)
@@ -257,8 +255,8 @@ async def test_a_day_that_was_audited_under_way_is_not_the_last_one(kept: Kept) 
     assert "so far" in so_far.detail
 
 
-async def test_a_store_in_memory_has_no_audits() -> None:
-    audits = MemoryStore(MachineClock()).audits
+async def test_a_store_has_no_audits_unless_it_says_otherwise() -> None:
+    audits = Audits()
     assert await audits.days(before=None, limit=5) == ()
     assert await audits.day(DAY) is None
     assert await audits.findings(DAY, after=0, limit=5) == ()

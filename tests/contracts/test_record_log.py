@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from tests.contracts.memory_store import MemoryLog
 
 from batonpass.codec.records import StoredRecord, UnwritableRecord, decode_record, encode_record
 from batonpass.core.state.evolve import evolve
@@ -20,7 +21,6 @@ from batonpass.core.state.records import (
     Record,
     TargetPlaced,
 )
-from batonpass.runtime.memory_store import MemoryRecordLog
 from batonpass.runtime.ports import Commit, Loaded, RecordLog, Superseded, VersionConflict
 
 FIXTURES = Path(__file__).parent.parent / "fixtures" / "records-v1.jsonl"
@@ -36,7 +36,7 @@ async def append(log: RecordLog, group_id: GroupId, records: Sequence[Record], e
 @pytest.fixture
 def memory_log() -> RecordLog:
     """Return an empty log in memory."""
-    return MemoryRecordLog()
+    return MemoryLog()
 
 
 @pytest.fixture(params=LOGS)

@@ -10,7 +10,7 @@ from tests.waiting import until
 
 from batonpass import background
 from batonpass.background import kept_going
-from batonpass.bootstrap import Process, build
+from batonpass.bootstrap import Process, build, store_of
 from batonpass.cli import up
 from batonpass.cli.folder import UpFolder
 from batonpass.dashboard.shared_client import EventListener
@@ -91,7 +91,7 @@ async def test_no_work_of_a_coordinator_ends_unnoticed(
     name: str, database_url: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = {"auth": "off", "database_url": database_url, "kafka_bootstrap": "127.0.0.1:1", "kafka_heartbeats": True}
-    process = build(Settings.model_validate(settings), URL)
+    process = build(found := Settings.model_validate(settings), store_of(found, URL))
     find, function = USERS[name]
     is_back = failing_once(monkeypatch, find(process), function)
     async with process.running(), asyncio.timeout(20):
@@ -111,7 +111,7 @@ async def test_every_work_of_a_coordinator_was_tried(database_url: str, monkeypa
     for module in ("background", "runtime.coordinator", "postgres.fleet"):
         monkeypatch.setattr(f"batonpass.{module}.kept_going", noted)
     settings = {"auth": "off", "database_url": database_url, "kafka_bootstrap": "127.0.0.1:1", "kafka_heartbeats": True}
-    async with build(Settings.model_validate(settings), URL).running():
+    async with build(found := Settings.model_validate(settings), store_of(found, URL)).running():
         await until(lambda: begun == set(USERS), within_s=20)
 
 

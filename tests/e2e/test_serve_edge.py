@@ -128,7 +128,8 @@ def write(database_url: str) -> None:
 def test_access_that_is_off_is_said_loudly() -> None:
     script = (
         "from batonpass.bootstrap import build; from batonpass.logs import configure;"
-        "from batonpass.settings import Settings; configure('json'); build(Settings(auth='off'), 'http://x')"
+        "from batonpass.settings import Settings; from tests.contracts.memory_store import MemoryStore;"
+        "configure('json'); build(Settings(auth='off'), MemoryStore())"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert "access-is-off" in done.stderr

@@ -22,6 +22,7 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
     load_pem_private_key,
 )
+from tests.contracts.memory_store import MemoryStore
 from tests.kafka.cluster import known_to_broker, topics_of_a_job
 from tests.kafka.secured_broker import PASSWORD, SCRAM, USER, SecuredBroker
 from tests.token_server import CLIENT, SECRET, TokenServer
@@ -131,7 +132,7 @@ async def test_a_coordinator_reads_by_each_login(login: str, place: Place, monke
     job = await place.job(place.connection(login))
     for name, value in place.variables(login).items():
         monkeypatch.setenv(f"BATONPASS_KAFKA_{name}", value)
-    process = build(Settings(kafka_topic_prefix=job.group, kafka_interval_ms=100, auth="off"), "http://127.0.0.1:0")
+    process = build(Settings(kafka_topic_prefix=job.group, kafka_interval_ms=100, auth="off"), MemoryStore())
     part = {"id": "0", "source_topics": [job.source], "changelog_topics": [job.changelog]}
     body = to_json({"topology": {"subtopologies": [part]}})
     async with process.running():

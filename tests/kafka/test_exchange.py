@@ -15,6 +15,7 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
 from aiokafka.errors import KafkaConnectionError, KafkaTimeoutError
+from tests.contracts.memory_store import MemoryStore
 from tests.waiting import until
 from tests.worker.children import connections, forked
 
@@ -431,7 +432,7 @@ def serving(connection: KafkaConnection, prefix: str, **settings: Any) -> Proces
         kafka_bootstrap=connection.bootstrap_servers, kafka_topic_prefix=prefix, kafka_interval_ms=100, auth="off",
         **settings,
     )  # fmt: skip
-    return build(found, "http://127.0.0.1:0")
+    return build(found, MemoryStore())
 
 
 def declaration(**config: object) -> GroupDeclaration:

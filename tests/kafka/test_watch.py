@@ -13,6 +13,7 @@ from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import KafkaTimeoutError, RequestTimedOutError
 from aiokafka.protocol.metadata import MetadataRequest
 from aiokafka.structs import TopicPartition
+from tests.contracts.memory_store import MemoryStore
 from tests.kafka.cluster import known_to_broker
 from tests.waiting import until
 from tests.worker.kafka.totals import NewTopics
@@ -573,7 +574,7 @@ async def test_a_coordinator_with_a_bootstrap_server_reads_kafka_by_itself(
     source, changelog = await new_topic("orders", partitions=2), await new_topic("store", partitions=2)
     process = build(
         Settings(kafka_bootstrap=bootstrap, kafka_topic_prefix=source, kafka_interval_ms=100, auth="off"),
-        "http://127.0.0.1:0",
+        MemoryStore(),
     )
     part = {"id": "0", "source_topics": [source], "changelog_topics": [changelog]}
     body = to_json({"topology": {"subtopologies": [part]}})

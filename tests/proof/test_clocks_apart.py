@@ -13,7 +13,7 @@ from pydantic import SecretStr
 from tests.proof.conftest import Jump
 from tests.waiting import until
 
-from batonpass.bootstrap import build
+from batonpass.bootstrap import build, store_of
 from batonpass.settings import Settings
 
 HOUR_S = 3_600
@@ -51,7 +51,7 @@ def run(own_url: str, monkeypatch: pytest.MonkeyPatch) -> Run:
         with monkeypatch.context() as patch:
             patch.setattr(time, "time_ns", lambda: time_ns() + ahead_s * 1_000_000_000)
             patch.setattr(time, "time", lambda: time.time_ns() / 1_000_000_000)
-            process = build(settings, f"http://127.0.0.1:{next(ports)}")
+            process = build(settings, store_of(settings, f"http://127.0.0.1:{next(ports)}"))
         transport = httpx.ASGITransport(app=process.app())
         async with process.running(), httpx.AsyncClient(transport=transport, base_url="http://here") as client:
             yield client

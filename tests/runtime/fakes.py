@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+from tests.contracts.memory_store import MemoryLog
+
 from batonpass.core.decide import Decision
 from batonpass.core.state.errors import ProtocolError
 from batonpass.core.state.ids import GroupId, MemberId
@@ -16,7 +18,6 @@ from batonpass.core.state.records import AssignmentChanged, ProbeScheduled, Reco
 from batonpass.core.state.replies import Answer, Done
 from batonpass.core.state.soft import MemberSoft, Soft
 from batonpass.invariants import Transition, Violation
-from batonpass.runtime.memory_store import MemoryRecordLog
 from batonpass.runtime.ports import Commit, Loaded, NotOwner, Observer, Ownership, Ports, StoreUnavailable
 
 GROUP = GroupId("orders")
@@ -59,7 +60,7 @@ class SetOwnership(Ownership):
         """Take note of nothing."""
 
 
-class BreakableLog(MemoryRecordLog):
+class BreakableLog(MemoryLog):
     """A log in memory whose appends can be held back, refused, or carried out without the caller being told."""
 
     def __init__(self) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from batonpass.runtime.clocks import MOVED_MS, UNCERTAIN_MAX_MS, DatabaseClock, MachineClock
+from batonpass.runtime.clocks import MOVED_MS, UNCERTAIN_MAX_MS, DatabaseClock
 
 HOUR_MS = 3_600_000.0
 DATABASE_MS = 1_800_000_000_000.0
@@ -141,13 +141,3 @@ def test_a_machine_that_runs_too_fast_keeps_the_databases_time() -> None:
         machine.database_ahead_ms -= 0.3
         assert abs(machine.off_ms) <= 4
     assert machine.clock.moved_ms is None
-
-
-def test_without_a_database_the_time_of_day_counts_on_from_the_start() -> None:
-    """Setting it later changes nothing."""
-    boot, wall = [7.0], [1_000_000.0]
-    clock = MachineClock(boot=lambda: boot[0], wall=lambda: wall[0])
-    boot[0] += 50
-    wall[0] = 5.0
-    assert clock.now_ms() == 1_000_050
-    assert clock.moved_ms is None

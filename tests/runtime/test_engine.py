@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+from tests.contracts.memory_store import MemoryLog
 from tests.runtime.fakes import GROUP, M1, World, make_world
 
 from batonpass.core.state.inputs import Heartbeat, Input, PauseRequest, ProbeRequest, ResumeRequest, Started, Tick
@@ -12,7 +13,6 @@ from batonpass.core.state.replies import Done, Reply
 from batonpass.invariants import Transition, Violation
 from batonpass.runtime.engine import ATTEMPTS_MAX, Attempt, Engine
 from batonpass.runtime.history import NOBODY_ASKED, Asked
-from batonpass.runtime.memory_store import MemoryRecordLog
 from batonpass.runtime.ports import Commit, CoordinatorLoading, Defect, Loaded, NotOwner, StoreUnavailable
 
 BEAT = Heartbeat(M1, 1, 1)
@@ -136,7 +136,7 @@ async def test_a_conflict_reads_the_group_anew_and_decides_again(world: World) -
     """Judging begins afresh (L3)."""
     bench = Bench(world)
     await bench.carry_out(ProbeRequest())
-    await MemoryRecordLog.append(world.log, Commit(GROUP, 1, 1, [ProbeScheduled(5)]))
+    await MemoryLog.append(world.log, Commit(GROUP, 1, 1, [ProbeScheduled(5)]))
     world.seen.asked.clear()
     assert await bench.carry_out(ProbeRequest()) == Done()
     assert bench.engine.group.version == 3
@@ -182,7 +182,7 @@ async def test_conflicts_without_end_are_given_up(world: World) -> None:
     append = world.log.append
 
     async def beaten(commit: Commit) -> None:
-        await MemoryRecordLog.append(world.log, replace(commit, records=[ProbeScheduled(5)]))
+        await MemoryLog.append(world.log, replace(commit, records=[ProbeScheduled(5)]))
         await append(commit)
 
     world.log.append = beaten  # type: ignore[method-assign]

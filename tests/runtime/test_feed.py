@@ -5,19 +5,19 @@ import random
 from collections.abc import AsyncIterator, Sequence
 
 import pytest
+from tests.contracts.memory_store import MemoryLog
 
 from batonpass.core.state.errors import LimitExceeded
 from batonpass.core.state.ids import GroupId
 from batonpass.runtime.events import Event
 from batonpass.runtime.feed import PAGE, Feed, Follower, Missed
 from batonpass.runtime.history import History, StoredEvent
-from batonpass.runtime.memory_store import MemoryRecordLog
 from batonpass.runtime.ports import Commit, StoreUnavailable
 
 A, B = GroupId("a"), GroupId("b")
 
 
-class Log(MemoryRecordLog):
+class Log(MemoryLog):
     """A log in memory that counts how often its events are asked for, and may be away."""
 
     def __init__(self) -> None:

@@ -5,10 +5,10 @@ from typing import Any
 from unittest.mock import AsyncMock
 
 import pytest
+from tests.contracts.memory_store import MemoryStore
 from tests.runtime.fakes import GROUP, M1, M2, SetClock
 from tests.waiting import until
 
-from batonpass import bootstrap
 from batonpass.bootstrap import Process, build
 from batonpass.codec.answers import to_json
 from batonpass.codec.requests import read_declaration
@@ -16,7 +16,6 @@ from batonpass.core.state.ids import GroupId, InstanceId, MemberId
 from batonpass.core.state.inputs import Heartbeat, Input, Join, Leave, Tick
 from batonpass.core.state.replies import Answer, Declared, Reply
 from batonpass.runtime import unheard
-from batonpass.runtime.memory_store import MemoryStore
 from batonpass.runtime.ports import NotOwner
 from batonpass.settings import Settings
 
@@ -24,17 +23,15 @@ SESSION_MS = 30_000
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> SetClock:
-    """Give all coordinators of a test one store, and this clock."""
-    clock = SetClock(1_000_000)
-    store = MemoryStore(clock)
-    monkeypatch.setattr(bootstrap, "store_of", lambda *_: store)
-    return clock
+def clock() -> SetClock:
+    """Return the clock of a store."""
+    return SetClock(1_000_000)
 
 
 async def taken_over(clock: SetClock, **config: Any) -> Process:
     """Return a coordinator that has just taken over a group of members that another one has heard."""
-    first, second = (build(Settings(auth="off"), "http://127.0.0.1:0") for _ in range(2))
+    store = MemoryStore(clock)
+    first, second = (build(Settings(auth="off"), store) for _ in range(2))
     topology = {"subtopologies": [{"id": "0", "partitions": 4, "stateful": False}]}
     body = to_json({"topology": topology, "config": {"session_timeout_ms": SESSION_MS} | config})
     assert isinstance(await first.coordinator.ask(GROUP, read_declaration(GROUP, body, if_match=None)[0]), Declared)
@@ -133,7 +130,7 @@ async def test_a_coordinator_looks_for_as_long_as_it_runs(clock: SetClock, monke
 
 def test_with_the_setting_a_coordinator_listens_while_it_is_connected() -> None:
     settings = {"auth": "off", "kafka_bootstrap": "127.0.0.1:1", "kafka_heartbeats": True}
-    process = build(Settings.model_validate(settings), "http://127.0.0.1:0")
+    process = build(Settings.model_validate(settings), MemoryStore())
     (exchange,) = (part for part in process.kafka if type(part).__name__ == "Exchange")
     listens = process.unheard.listens
     assert listens is not None

@@ -5,7 +5,7 @@ import pickle
 import sys
 from pathlib import Path
 
-from batonpass.runtime.memory_store import MemoryRecordLog
+from batonpass.runtime.memory_log import MemoryRecordLog
 from batonpass.runtime.ports import Commit
 from batonpass.worker.testing.__main__ import serve
 

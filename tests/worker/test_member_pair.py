@@ -22,9 +22,9 @@ CONFIG = {
 
 
 @pytest.fixture
-async def pair(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Pair]:
+async def pair() -> AsyncIterator[Pair]:
     """Two coordinators, the second of which owns the group `b`; the first one passes requests for it on."""
-    async with paired(monkeypatch) as found:
+    async with paired() as found:
         await found.declare("b")
         etag = (await found.call("GET", "/v1/groups/b")).headers["etag"]
         changed = await found.call("PUT", "/v1/groups/b", json={"config": CONFIG}, headers={"if-match": etag})

@@ -31,20 +31,6 @@ def wall_ms() -> float:
     return time.time() * 1_000
 
 
-class MachineClock(Clock):
-    """The clock of a coordinator that no other shares its store with: the time of day of its start, counted on.
-
-    It never moves, because nobody sets it.
-    """
-
-    def __init__(self, *, boot: Callable[[], float] = boot_ms, wall: Callable[[], float] = wall_ms) -> None:
-        self._boot = boot
-        self._offset_ms = wall() - boot()
-
-    def now_ms(self) -> int:
-        return int(self._boot() + self._offset_ms)
-
-
 class DatabaseClock(Clock):
     """The database's clock, as readings of it tell; its time lies between the sending of a request and the answer.
 

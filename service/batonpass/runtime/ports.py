@@ -150,32 +150,42 @@ class RecordLog(Protocol):
         """
 
 
-class Archive(Protocol):
-    """The histories that were committed beside the records, and samples. Every call may raise ``StoreUnavailable``."""
+class Archive:
+    """The histories that were committed beside the records, and samples; none, unless a class says otherwise.
+
+    Every call may raise ``StoreUnavailable``.
+    """
 
     async def generations(self, group_id: GroupId, *, before: int | None, limit: int) -> Sequence[Generation]:
         """Return generations below ``before`` (None: from the newest), newest first, without ``moved``."""
+        return ()
 
     async def generation(self, group_id: GroupId, number: int) -> Generation | None:
         """Return one generation with ``moved``; None if there is none of this number."""
+        return None
 
     async def task_changes(self, group_id: GroupId, task: TaskId, *, limit: int) -> Sequence[Change]:
         """Return the last changes of a task, newest first."""
+        return ()
 
     async def events(self, group_id: GroupId | None, *, after: int, limit: int) -> Sequence[StoredEvent]:
         """Return events after a position, in order; of all groups when ``group_id`` is None.
 
         An event is never returned while one of a lower position could still be committed.
         """
+        return ()
 
     async def events_before(self, group_id: GroupId | None, *, before: int | None, limit: int) -> Sequence[StoredEvent]:
         """Return events below a position (None: from the newest), newest first; of all groups when group is None."""
+        return ()
 
     async def last_position(self) -> int:
         """Return the position of the newest event."""
+        return 0
 
     async def commands(self, group_id: GroupId | None, *, before: int | None, limit: int) -> Sequence[StoredCommand]:
         """Return rows of the audit trail below a position (None: from the newest), newest first."""
+        return ()
 
     async def lags(
         self, group_id: GroupId, *, since: datetime, until: datetime, limit: int
@@ -184,6 +194,7 @@ class Archive(Protocol):
 
         Each is an instant (epoch ms) and the records that its copies lacked, added up.
         """
+        return ()
 
     async def keep_samples(self, samples: Sequence[Sample]) -> None:
         """Keep samples of lags and rates, of several groups, all or none; a sample that is lost is not replaced."""

@@ -29,8 +29,8 @@ from batonpass.explain.health import describe
 from batonpass.explain.status import describe_assignments
 from batonpass.invariants import Violation, check_step
 from batonpass.runtime.coordinator import Coordinator
-from batonpass.runtime.memory_store import MemoryRecordLog
-from batonpass.runtime.ports import Clock, Defect, Observer, Ownership, Ports, RecordLog
+from batonpass.runtime.memory_log import MemoryRecordLog
+from batonpass.runtime.ports import Archive, Clock, Defect, Observer, Ownership, Ports, RecordLog
 from batonpass.worker.protocol.messages import KINDS
 from batonpass.worker.testing.http import Reply
 from batonpass.worker.testing.line import Line, LocalTransport
@@ -94,7 +94,7 @@ class LocalCoordinator:
     async def __aenter__(self) -> Self:
         ports = Ports(
             log=self._log,
-            archive=MemoryRecordLog(),
+            archive=Archive(),
             ownership=Ownership(),
             clock=_Clock(),
             observer=self._observer,

@@ -1,8 +1,4 @@
-"""A store in memory, lost when its process ends, that otherwise behaves like a real one.
-
-Its record log keeps stored forms, not the values it was given. So a record without a stored form fails here as it would
-in a database, and a read never returns the object that was written.
-"""
+"""A store in memory, for tests of what works with one; the tests in this folder hold it to what Postgres does."""
 
 import secrets
 from collections.abc import Callable, Sequence
@@ -12,51 +8,28 @@ import msgspec
 
 from batonpass.codec.changes import Change
 from batonpass.codec.generations import Generation
-from batonpass.codec.records import StoredRecord, decode_records, encode_records
 from batonpass.core.state.ids import GroupId, TaskId
-from batonpass.core.state.model import Group
 from batonpass.runtime.access import Principal, StoredToken, Tokens, digest_of, new_secret
 from batonpass.runtime.audits import Audits
+from batonpass.runtime.clocks import boot_ms, wall_ms
 from batonpass.runtime.history import Asked, History, Sample, StoredCommand, StoredEvent
-from batonpass.runtime.ports import (
-    Archive,
-    Clock,
-    Commit,
-    Loaded,
-    Ownership,
-    RecordLog,
-    Store,
-    Superseded,
-    VersionConflict,
-)
+from batonpass.runtime.memory_log import MemoryRecordLog
+from batonpass.runtime.ports import Archive, Clock, Commit, Ownership, Store
 
 
-class MemoryRecordLog(RecordLog, Archive):
-    """The records and histories of all groups, in memory. It keeps no snapshots and no samples."""
+class MemoryLog(MemoryRecordLog, Archive):
+    """The records and histories of all groups, in memory. It keeps no samples."""
 
     def __init__(self) -> None:
-        self._stored: dict[GroupId, list[StoredRecord]] = {}
-        self._epochs: dict[GroupId, int] = {}
+        super().__init__()
         self._histories: dict[GroupId, list[History]] = {}
         self._events: list[StoredEvent] = []
         self._commands: list[StoredCommand] = []
 
-    async def take_over(self, group_id: GroupId) -> int:
-        self._epochs[group_id] = self._epochs.get(group_id, 0) + 1
-        return self._epochs[group_id]
-
     async def append(self, commit: Commit) -> None:
-        group_id = commit.group_id
-        stored = encode_records(commit.records)
-        epoch = self._epochs.get(group_id, 0)
-        if commit.coordinator_epoch < epoch:
-            raise Superseded(f"{group_id} was taken over under epoch {epoch}; this is {commit.coordinator_epoch}")
-        present = len(self._stored.get(group_id, ()))
-        if present != commit.expected_version:
-            raise VersionConflict(f"{group_id} is at version {present}, not {commit.expected_version}")
-        if stored:
-            self._stored.setdefault(group_id, []).extend(stored)
-        self._remember(group_id, commit.history)
+        """Append, and remember what the commit says beside its records."""
+        await super().append(commit)
+        self._remember(commit.group_id, commit.history)
 
     def _remember(self, group_id: GroupId, history: History) -> None:
         self._histories.setdefault(group_id, []).append(history)
@@ -66,19 +39,6 @@ class MemoryRecordLog(RecordLog, Archive):
         if history.asked.command:
             row = StoredCommand(len(self._commands) + 1, group_id, history.at_ms, history.asked, history.subject)
             self._commands.append(row)
-
-    async def read(self, group_id: GroupId, *, after_version: int | None = None) -> Loaded:
-        stored = self._stored.get(group_id, [])
-        return Loaded(len(stored), decode_records(stored[after_version or 0 :]))
-
-    async def group_ids(self) -> Sequence[GroupId]:
-        return sorted(name for name, stored in self._stored.items() if stored[-1].kind != "group-deleted")
-
-    async def knows(self, group_id: GroupId) -> bool:
-        return group_id in self._stored
-
-    async def keep_snapshot(self, group: Group) -> None:
-        pass
 
     async def generations(self, group_id: GroupId, *, before: int | None, limit: int) -> Sequence[Generation]:
         found = [one.generation for one in reversed(self._histories.get(group_id, ())) if one.generation]
@@ -157,12 +117,22 @@ class MemoryTokens(Tokens):
         return False
 
 
+class MachineClock(Clock):
+    """This machine's time of day, as it was at the start, counted on."""
+
+    def __init__(self) -> None:
+        self._offset_ms = wall_ms() - boot_ms()
+
+    def now_ms(self) -> int:
+        return int(boot_ms() + self._offset_ms)
+
+
 class MemoryStore(Store):
     """A store in memory, which no other process shares, and which is forgotten by itself. No audit reads it."""
 
-    def __init__(self, clock: Clock) -> None:
-        self.clock = clock
-        self.log = self.archive = MemoryRecordLog()
-        self.tokens = MemoryTokens(clock.now_ms)
+    def __init__(self, clock: Clock | None = None) -> None:
+        self.clock = clock or MachineClock()
+        self.log = self.archive = MemoryLog()
+        self.tokens = MemoryTokens(self.clock.now_ms)
         self.audits = Audits()
         self.ownership = Ownership()
