@@ -299,11 +299,12 @@ def _kafka(
             coordinator,
             connection,
             holds=holds,
+            heard=unheard.heard,
             refused=counts.refused_over_kafka,
             prefix=prefix,
         )
         parts.append(exchange)
-        unheard.listens = lambda: exchange.is_connected
+        unheard.line = exchange
     if store.outbox is not None:
         mine = partial(holds, EVENTS_OWNER)
         parts.append(EventPublisher(store.outbox, connection, body=event_body, prefix=prefix, mine=mine))

@@ -20,6 +20,7 @@ from tests.waiting import until
 from tests.worker.children import connections, forked
 
 from batonpass.api.events import event_body
+from batonpass.background import first_to_fail
 from batonpass.bootstrap import Process, build
 from batonpass.codec.answers import to_json
 from batonpass.codec.requests import read_declaration
@@ -36,6 +37,7 @@ from batonpass.kafka.topics import TopicReader, make_topics
 from batonpass.kafka.watch import ClusterWatch
 from batonpass.runtime.events import Event
 from batonpass.runtime.history import StoredCommand, StoredEvent
+from batonpass.runtime.unheard import Unheard
 from batonpass.settings import Settings
 from batonpass.worker import Callbacks, Member, Offsets, Revocation, Task
 from batonpass.worker.kafka import KafkaConnection
@@ -95,14 +97,17 @@ async def exchanging(
     refused: Callable[[str], None] = lambda _reason: None,
 ) -> AsyncIterator[Exchange]:
     """Serve a coordinator's groups over Kafka."""
+    unheard = Unheard(local.coordinator, told=set[GroupId]().add)
     exchange = Exchange(
         local.coordinator,
         connection,
         holds=lambda _: True,
+        heard=unheard.heard,
         refused=refused,
         prefix=topics.prefix,
     )
-    running = asyncio.create_task(exchange.run())
+    unheard.line = exchange
+    running = asyncio.create_task(first_to_fail(exchange.run(), unheard.run()))
     await until(lambda: exchange.is_connected)
     yield exchange
     running.cancel()
@@ -226,8 +231,8 @@ async def test_what_was_read_before_the_clock_was_set_back_is_no_sign_that_heart
     async with LocalCoordinator() as local:
         exchange = Exchange(local.coordinator, KafkaConnection(bootstrap_servers="none:1"), holds=lambda _: True)
         exchange._consumer = Reader()
-        assert exchange._reads(0) is reads
-        assert exchange._reads(1)
+        assert exchange.reads(0) is reads
+        assert exchange.reads(1)
 
 
 async def test_faults_are_looked_for_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:

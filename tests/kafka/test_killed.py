@@ -31,6 +31,7 @@ from batonpass.kafka.broker import LocalBroker
 from batonpass.kafka.exchange import Exchange
 from batonpass.kafka.topics import TopicReader
 from batonpass.kafka.watch import ClusterWatch
+from batonpass.runtime.unheard import Unheard
 from batonpass.sockets import free_port
 from batonpass.worker.kafka import KafkaConnection
 from batonpass.worker.kafka.transport import KafkaTransport
@@ -61,9 +62,11 @@ async def kill(broker: LocalBroker) -> None:
 @asynccontextmanager
 async def kafka_side(coordinator: LocalCoordinator, job: Job, away: list[str | None]) -> AsyncIterator[Exchange]:
     """Read ends, and carry the protocol, for a coordinator; ``away`` gets why the broker cannot be asked."""
-    exchange = Exchange(coordinator.coordinator, job.connection, holds=lambda _: True)
+    unheard = Unheard(coordinator.coordinator, told=set[GroupId]().add)
+    exchange = Exchange(coordinator.coordinator, job.connection, holds=lambda _: True, heard=unheard.heard)
+    unheard.line = exchange
     watch = ClusterWatch(coordinator.coordinator, TopicReader(job.connection), interval_ms=200, away=away.append)
-    running = [asyncio.create_task(exchange.run()), asyncio.create_task(watch.run())]
+    running = [asyncio.create_task(one.run()) for one in (exchange, unheard, watch)]
     await until(lambda: exchange.is_connected)
     yield exchange
     for one in running:

@@ -16,7 +16,7 @@ from batonpass.core.state.ids import GroupId, InstanceId, MemberId
 from batonpass.core.state.inputs import Heartbeat, Input, Join, Leave, Tick
 from batonpass.core.state.replies import Answer, Declared, Reply
 from batonpass.runtime import unheard
-from batonpass.runtime.ports import NotOwner
+from batonpass.runtime.ports import NotOwner, StoreUnavailable
 from batonpass.settings import Settings
 
 SESSION_MS = 30_000
@@ -26,6 +26,19 @@ SESSION_MS = 30_000
 def clock() -> SetClock:
     """Return the clock of a store."""
     return SetClock(1_000_000)
+
+
+class Line:
+    """Reads the partitions of the heartbeats that a test says."""
+
+    is_connected = False
+
+    def __init__(self) -> None:
+        self.read: set[int] = set()
+
+    def reads(self, partition: int) -> bool:
+        """Whether it reads one."""
+        return partition in self.read
 
 
 async def taken_over(clock: SetClock, **config: Any) -> Process:
@@ -83,17 +96,50 @@ async def test_without_the_groups_setting_silence_is_silence(clock: SetClock) ->
 
 async def test_a_coordinator_that_listens_judges_once_it_does(clock: SetClock) -> None:
     """One that is started while the cluster is away does not know either who speaks over Kafka."""
-    process, connected = await taken_over(clock, kafka_heartbeats=True), [False]
-    process.unheard.listens = lambda: connected[0]
+    process, line = await taken_over(clock, kafka_heartbeats=True), Line()
+    process.unheard.line = line
     assert await pass_time(process, clock) == {M1, M2}
-    connected[0] = True
+    line.is_connected = True
     assert await pass_time(process, clock) == set()
+
+
+async def test_who_was_heard_over_kafka_counts_as_heard_while_its_partition_is_not_read(clock: SetClock) -> None:
+    """And for a whole session timeout after that."""
+    process, line = await taken_over(clock, kafka_heartbeats=True), Line()
+    process.unheard.line, line.is_connected = line, True
+    for partition, member_id in enumerate((M1, M2)):
+        await process.coordinator.ask(GROUP, Heartbeat(member_id, 2, 1))
+        process.unheard.heard(GROUP, member_id, partition)
+    line.read = {1}
+    assert await pass_time(process, clock) == {M1}
+    _, soft = await process.coordinator.look(GROUP)
+    assert clock.at_ms - soft.of(M1).heard_ms < SESSION_MS // 10
+    line.read = {0, 1}
+    assert await pass_time(process, clock) == set()
+
+
+async def test_who_was_heard_over_kafka_is_forgotten_once_it_is_gone(
+    clock: SetClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the store is away it is not."""
+    process, line = await taken_over(clock, kafka_heartbeats=True), Line()
+    process.unheard.line, line.is_connected = line, True
+    await process.coordinator.ask(GROUP, Leave(M1))
+    for member_id in (M1, M2):
+        process.unheard.heard(GROUP, member_id, 0)
+    asked = AsyncMock(side_effect=StoreUnavailable("away"))
+    monkeypatch.setattr(process.coordinator, "ask", asked)
+    for _ in range(2):
+        await process.unheard.look()
+    assert [one.args for one in asked.await_args_list] == [(GROUP, Heartbeat(M2, -1, 0))] * 2
+    assert process.unheard.groups == set()
 
 
 async def test_who_is_away_to_restart_is_not_heard(clock: SetClock, monkeypatch: pytest.MonkeyPatch) -> None:
     """It would be refused, again and again."""
     process = await taken_over(clock, kafka_heartbeats=True)
     await process.coordinator.ask(GROUP, Leave(M1, restart=True))
+    process.unheard.heard(GROUP, M1, 0)
     ask, asked = process.coordinator.ask, list[Input]()
 
     async def noted(group_id: GroupId, item: Input) -> Reply:
@@ -128,12 +174,9 @@ async def test_a_coordinator_looks_for_as_long_as_it_runs(clock: SetClock, monke
         assert replace(before.of(M1), heard_ms=clock.at_ms).seq == -1
 
 
-def test_with_the_setting_a_coordinator_listens_while_it_is_connected() -> None:
+def test_with_the_setting_a_coordinator_listens() -> None:
     settings = {"auth": "off", "kafka_bootstrap": "127.0.0.1:1", "kafka_heartbeats": True}
     process = build(Settings.model_validate(settings), MemoryStore())
     (exchange,) = (part for part in process.kafka if type(part).__name__ == "Exchange")
-    listens = process.unheard.listens
-    assert listens is not None
-    assert not listens()
-    exchange.is_connected = True  # type: ignore[union-attr]
-    assert listens()
+    assert process.unheard.line is exchange
+    assert not process.unheard.line.is_connected

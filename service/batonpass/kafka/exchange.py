@@ -27,7 +27,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -43,15 +43,14 @@ from batonpass.codec.shape import AtOnce, HasFaults, Shape, decode_json, refusal
 from batonpass.core.arrivals.answers import answer_to_poll
 from batonpass.core.state.errors import ProtocolError
 from batonpass.core.state.ids import GroupId, MemberId
-from batonpass.core.state.inputs import DrainRequest, DrainReversal, Heartbeat, Input
+from batonpass.core.state.inputs import DrainRequest, DrainReversal, Input
 from batonpass.core.state.model import Group
-from batonpass.core.state.replies import Answer, Reply
+from batonpass.core.state.replies import Answer
 from batonpass.core.state.soft import Soft
 from batonpass.kafka.topics import make_topics
 from batonpass.runtime.access import Forbidden
 from batonpass.runtime.coordinator import Coordinator
 from batonpass.runtime.history import Asked, command_of
-from batonpass.runtime.mailbox import LATE_SEQ
 from batonpass.runtime.ports import Commit, CoordinatorLoading, NotOwner, Observer, StoreUnavailable
 from batonpass.worker.kafka.connection import KafkaConnection, TopicNames, disconnect, hang_up, in_words
 from batonpass.worker.kafka.metadata import PROTOCOL_TIMEOUT_MS, RECORD_BYTES_MAX, adopt
@@ -65,7 +64,6 @@ SWEEP_S: Final = 1.0
 """How often all groups are looked at without a commit, because some may have come from other coordinators."""
 
 ACK_LOOK_S: Final = 0.1
-SILENCE_LOOK_S: Final = 0.5
 SILENCE_S: Final = 1.5
 """How long the cluster may leave a read of the heartbeats unanswered; it answers several times a second."""
 
@@ -260,39 +258,6 @@ def read_item(member_id: MemberId, kind: str, body: bytes, *, tasks_max: int) ->
             raise refusal([("kind", f"{kind[:40]!r} is not one of {', '.join(KINDS)}")])
 
 
-class KafkaMembers:
-    """The members that this coordinator hears over Kafka, so that none expires because the cluster is unavailable.
-
-    A heartbeat that could not be read may well have been sent. So while heartbeats cannot be read, every member last
-    heard over Kafka counts as heard; once they can be read again, each has a whole session timeout left.
-    """
-
-    def __init__(self) -> None:
-        self._heard: dict[tuple[GroupId, MemberId], int] = {}
-
-    def heard(self, group_id: GroupId, member_id: MemberId, partition: int) -> None:
-        """Note that a member was heard, and by which partition."""
-        self._heard[group_id, member_id] = partition
-
-    def keep(self, groups: Mapping[GroupId, Collection[MemberId]]) -> None:
-        """Forget all that are not members any more."""
-        self._heard = {key: at for key, at in self._heard.items() if key[1] in groups.get(key[0], ())}
-
-    async def count_as_heard(
-        self, reads: Callable[[int], bool], ask: Callable[[GroupId, Input], Awaitable[Reply]]
-    ) -> None:
-        """Count those as heard now whose partition is not read; forget the gone, and those of another coordinator."""
-        for (group_id, member_id), partition in list(self._heard.items()):
-            if reads(partition):
-                continue
-            try:
-                reply = await ask(group_id, Heartbeat(member_id, LATE_SEQ, 0))
-            except ProtocolError as error:
-                reply = error
-            if isinstance(reply, ProtocolError) and not isinstance(reply, StoreUnavailable | CoordinatorLoading):
-                self._heard.pop((group_id, member_id), None)
-
-
 class Exchange(Observer):
     """Carries the protocol over Kafka for one coordinator."""
 
@@ -302,14 +267,16 @@ class Exchange(Observer):
         connection: KafkaConnection,
         *,
         holds: Callable[[GroupId], bool],
+        heard: Callable[[GroupId, MemberId, int], None] = lambda *_: None,
         refused: Callable[[str], None] = lambda _reason: None,
         prefix: str = "batonpass",
     ) -> None:
         """Make an exchange that is not connected yet.
 
         ``prefix`` begins the topics' names. ``holds`` says whether this coordinator may speak for a group now.
-        ``refused`` is called with the type of each refusal.
+        ``heard`` is called with each member that was, and the partition; ``refused`` with the type of each refusal.
         """
+        self._heard = heard
         self._refused = refused
         self._coordinator = coordinator
         self._connection = connection
@@ -320,7 +287,6 @@ class Exchange(Observer):
         self._news = asyncio.Event()
         self._acks: dict[GroupId, dict[MemberId, int]] = {}
         self._acked_at: dict[GroupId, float] = {}
-        self._members = KafkaMembers()
         self._unreadable = UnreadableRecords(log)
         self._said = Said()
         self._consumer: AIOKafkaConsumer | None = None
@@ -333,9 +299,6 @@ class Exchange(Observer):
 
     async def run(self) -> None:
         """Serve until cancelled, connecting anew whenever the cluster was unavailable."""
-        await first_to_fail(self._serve(), self._count_as_heard_while_silent())
-
-    async def _serve(self) -> None:
         while True:
             try:
                 async with self._connected() as (consumer, producer):
@@ -385,13 +348,7 @@ class Exchange(Observer):
         finally:
             await asyncio.gather(disconnect(consumer), hang_up(producer), return_exceptions=True)
 
-    async def _count_as_heard_while_silent(self) -> None:
-        """Keep members from expiring for heartbeats that could not be read."""
-        while True:
-            await asyncio.sleep(SILENCE_LOOK_S)
-            await self._members.count_as_heard(self._reads, self._coordinator.ask)
-
-    def _reads(self, partition: int) -> bool:
+    def reads(self, partition: int) -> bool:
         """Whether a partition of the heartbeats is read, or is gone, so that nothing is in it."""
         consumer, place = self._consumer, TopicPartition(self._topics.heartbeats, partition)
         if consumer is None:
@@ -443,7 +400,7 @@ class Exchange(Observer):
             answers.put(self._assignments.refusal(group_id, member_id, reply))
         elif isinstance(reply, Answer):
             self._acks.setdefault(group_id, {})[member_id] = reply.seq
-            self._members.heard(group_id, member_id, record.partition)
+            self._heard(group_id, member_id, record.partition)
         elif asked.command:
             self._coordinator.observer.commanded(group_id, asked)
         self._changed.add(group_id)
@@ -465,8 +422,6 @@ class Exchange(Observer):
                 swept_at = time.monotonic()
             loaded = self._coordinator.loaded_groups()
             groups = {group.id: (group, soft) for group, soft in loaded if group.config.kafka_heartbeats}
-            if is_sweep:
-                self._members.keep({group_id: group.members for group_id, (group, _) in groups.items()})
             for group_id in sorted(groups if is_sweep else changed & groups.keys()):
                 for record in self._assignments.news(*groups[group_id]):
                     answers.put(record)

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import Final
+from typing import Final, Protocol
 
 from batonpass.core.state.errors import ProtocolError
 from batonpass.core.state.ids import GroupId, MemberId
@@ -16,20 +16,37 @@ from batonpass.runtime.mailbox import LATE_SEQ
 LOOK_S: Final = 0.5
 
 
+class Line(Protocol):
+    """What hears members over Kafka; ``is_connected`` while it listens."""
+
+    is_connected: bool
+
+    def reads(self, partition: int) -> bool:
+        """Whether a partition of the heartbeats is read, or is gone, so that nothing is in it."""
+
+
 class Unheard:
     """The groups whose members may speak over Kafka, while that is not listened to.
 
-    A coordinator that took such a group over does not know how each member speaks. So all count as heard that it has
-    not heard itself; those that it has heard over HTTP are judged as ever.
+    A heartbeat that could not be read may well have been sent. So while its partition is not read, every member last
+    heard over Kafka counts as heard; once it is read again, each has a whole session timeout left.
+
+    A coordinator that took a group over meanwhile does not know how each member speaks. So all count as heard that it
+    has not heard itself; those that it has heard over HTTP are judged as ever.
     """
 
     def __init__(self, coordinator: Coordinator, *, told: Callable[[GroupId], None]) -> None:
         """``told`` is called with each group, where the settings have this coordinator never listen to Kafka."""
         self._coordinator = coordinator
         self._told = told
-        self.listens: Callable[[], bool] | None = None
-        """Whether Kafka is listened to now. None: this coordinator never does."""
+        self._heard: dict[tuple[GroupId, MemberId], int] = {}
+        self.line: Line | None = None
+        """None: this coordinator never listens to Kafka."""
         self.groups: set[GroupId] = set()
+
+    def heard(self, group_id: GroupId, member_id: MemberId, partition: int) -> None:
+        """Note that a member was heard over Kafka, and by which partition."""
+        self._heard[group_id, member_id] = partition
 
     async def run(self) -> None:
         while True:
@@ -37,20 +54,27 @@ class Unheard:
             await asyncio.sleep(LOOK_S)
 
     async def look(self) -> None:
-        loaded = [] if self.listens is not None and self.listens() else self._coordinator.loaded_groups()
-        found = {group.id: (group, soft) for group, soft in loaded if group.config.kafka_heartbeats}
-        if self.listens is None:
-            for group_id in sorted(found.keys() - self.groups):
+        line, loaded = self.line, self._coordinator.loaded_groups()
+        groups = {group.id: (group, soft) for group, soft in loaded if group.config.kafka_heartbeats}
+        here = {group_id: group.members for group_id, (group, _) in groups.items()}
+        self._heard = {key: at for key, at in self._heard.items() if key[1] in here.get(key[0], ())}
+        read = {at for at in set(self._heard.values()) if line is not None and line.reads(at)}
+        silent = {
+            key for key, at in self._heard.items() if at not in read and here[key[0]][key[1]].away_until_ms is None
+        }
+        if line is None:
+            for group_id in sorted(groups.keys() - self.groups):
                 self._told(group_id)
-        self.groups = set(found)
-        for group_id, (group, soft) in found.items():
-            for member_id in _unheard(group, soft, self._coordinator.now_ms()):
-                # Whoever owns the group by now, or once the store is back, looks again.
-                with suppress(ProtocolError):
-                    await self._coordinator.ask(group_id, Heartbeat(member_id, LATE_SEQ, 0))
+        self.groups = set() if line is not None and line.is_connected else set(groups)
+        for group_id in self.groups:
+            silent |= {(group_id, one) for one in _never_heard(*groups[group_id], self._coordinator.now_ms())}
+        for group_id, member_id in sorted(silent):
+            # Whoever owns the group by now, or once the store is back, looks again.
+            with suppress(ProtocolError):
+                await self._coordinator.ask(group_id, Heartbeat(member_id, LATE_SEQ, 0))
 
 
-def _unheard(group: Group, soft: Soft, now_ms: int) -> Iterator[MemberId]:
+def _never_heard(group: Group, soft: Soft, now_ms: int) -> Iterator[MemberId]:
     """Yield the members that this coordinator has never heard, each once per heartbeat interval."""
     for member in group.members.values():
         known = soft.of(member.id)

@@ -7,12 +7,6 @@ from typing import Any
 import pytest
 from aiokafka.errors import KafkaError
 
-from batonpass.core.state.errors import UnknownMember
-from batonpass.core.state.ids import GroupId, MemberId
-from batonpass.core.state.inputs import Heartbeat, Input
-from batonpass.core.state.replies import Done, Reply
-from batonpass.kafka.exchange import KafkaMembers
-from batonpass.runtime.ports import StoreUnavailable
 from batonpass.worker.kafka.clients import Clients, Closing, Prepared
 
 
@@ -131,31 +125,6 @@ async def test_what_does_not_close_keeps_nothing_else_open(caplog: pytest.LogCap
     await closing.done()
     assert fake.is_closed
     assert "did not close" in caplog.text
-
-
-async def test_members_over_kafka_count_as_heard_until_they_are_gone() -> None:
-    """A member that is unknown by now is forgotten; one whose store is away is not, and one that is read is left."""
-    members, members_asked = KafkaMembers(), list[MemberId]()
-    replies: dict[str, Reply] = {"gone": UnknownMember("x"), "stays": Done(), "later": StoreUnavailable("away")}
-
-    async def ask(_group: GroupId, item: Input) -> Reply:
-        assert isinstance(item, Heartbeat)
-        assert (item.seq, item.tasks) == (-1, None)
-        members_asked.append(item.member_id)
-        return replies[item.member_id]
-
-    for name in replies:
-        members.heard(GroupId("g"), MemberId(name), 0)
-    members.heard(GroupId("g"), MemberId("read"), 1)
-    await members.count_as_heard(bool, ask)
-    assert sorted(members_asked) == sorted(replies)
-    members_asked.clear()
-    await members.count_as_heard(bool, ask)
-    assert members_asked == ["stays", "later"]
-    members.keep({GroupId("g"): {MemberId("later")}})
-    members_asked.clear()
-    await members.count_as_heard(bool, ask)
-    assert members_asked == ["later"]
 
 
 def test_clients_are_what_a_fake_stands_for() -> None:
