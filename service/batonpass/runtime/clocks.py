@@ -1,4 +1,4 @@
-"""The clocks of a coordinator: the database's where there is one, because an instant is judged by who wrote it.
+"""The clock of a coordinator: the database's, because an instant is judged by who wrote it.
 
 Instants in the log outlive the coordinator that wrote them: the end of a lease, a hold on grants, a deadline. Machines
 disagree about the time of day, so every coordinator on a database counts in the database's time. Between two readings
