@@ -1,11 +1,12 @@
-"""What a change of a group cost: moves, handovers, the time until rest, and how long each task stood still."""
+"""A group in virtual time, and what a change of it cost: moves, handovers, time until rest, downtime of each task."""
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import NamedTuple
 
-from batonpass.simulate.tasks import Task
+from batonpass.simulate.copies import Copies
+from batonpass.simulate.tasks import Task, TaskSet
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,82 +15,15 @@ class GroupOutcome:
 
     `moved` counts stateful tasks that have another owner than before the change, `handovers` every grant of a stateful
     task to a process other than its last owner. `rest_ms` is counted from the change; None: not yet at rest.
-    `downtime_ms` and `longest_gap_ms` have every task, stateless ones too: 0 if it never stopped, and counted until now
-    if it is still down. `restored_records` are those of all copies, cold starts and warm-ups alike.
+    `downtime_ms` has every task, stateless ones too: 0 if it never stopped, and counted until now if it is still down.
+    `restored_records` are those of all copies, cold starts and warm-ups alike.
     """
 
     moved: int
     handovers: int
     rest_ms: int | None
     downtime_ms: Mapping[Task, int]
-    longest_gap_ms: Mapping[Task, int]
     restored_records: int
-
-
-@dataclass(slots=True)
-class HandoverTally:
-    """Counts changes of owner from one assignment of the group to the next."""
-
-    owners: dict[Task, str]
-    of_task: Counter[Task] = field(default_factory=Counter)
-    _first: dict[Task, str] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._first = dict(self.owners)
-
-    def observe(self, owners: Mapping[Task, str]) -> int:
-        """Note the present owners; return how many tasks changed hands.
-
-        A task that has no owner now keeps its last one.
-        """
-        changed = [task for task, owner in owners.items() if self.owners.get(task, owner) != owner]
-        self.of_task.update(changed)
-        self.owners.update(owners)
-        return len(changed)
-
-    @property
-    def moved(self) -> int:
-        """How many tasks have another owner now than at first."""
-        return sum(self.owners[task] != owner for task, owner in self._first.items())
-
-
-class ChangeCost:
-    """Adds up the cost of one change from its first moment on."""
-
-    def __init__(
-        self, tasks: Iterable[Task], *, owners: Mapping[Task, str], now_ms: int, restored_records: float
-    ) -> None:
-        self.started_ms = now_ms
-        self._restored_before = restored_records
-        self._tally = HandoverTally(dict(owners))
-        self._downtime_ms = dict.fromkeys(tasks, 0)
-        self._longest_ms = dict.fromkeys(self._downtime_ms, 0)
-        self._down_since_ms: dict[Task, int] = {}
-
-    def stopped(self, task: Task, at_ms: int) -> None:
-        """Note that no process runs the task from now on; noting it twice changes nothing."""
-        self._down_since_ms.setdefault(task, at_ms)
-
-    def started(self, task: Task, at_ms: int) -> None:
-        """Note that the task is processed again."""
-        since = self._down_since_ms.pop(task, None)
-        if since is not None:
-            self._downtime_ms[task] += at_ms - since
-            self._longest_ms[task] = max(self._longest_ms[task], at_ms - since)
-
-    def granted(self, owners: Mapping[Task, str]) -> None:
-        self._tally.observe(owners)
-
-    def outcome(self, *, now_ms: int, restored_records: float, rest_at_ms: int | None) -> GroupOutcome:
-        open_ms = {task: now_ms - since for task, since in self._down_since_ms.items()}
-        return GroupOutcome(
-            moved=self._tally.moved,
-            handovers=self._tally.of_task.total(),
-            rest_ms=None if rest_at_ms is None else max(0, rest_at_ms - self.started_ms),
-            downtime_ms={task: ms + open_ms.get(task, 0) for task, ms in self._downtime_ms.items()},
-            longest_gap_ms={task: max(ms, open_ms.get(task, 0)) for task, ms in self._longest_ms.items()},
-            restored_records=round(restored_records - self._restored_before),
-        )
 
 
 class Stint(NamedTuple):
@@ -105,31 +39,120 @@ class Stint(NamedTuple):
 class Account:
     """Which process had which task as its active and when, and the cost since the last change began."""
 
-    def __init__(self, cost: ChangeCost) -> None:
-        self.cost = cost
+    def __init__(self, tasks: TaskSet) -> None:
+        self._tasks = tasks
         self._over: list[Stint] = []
         self._open: dict[Task, Stint] = {}
+        # The last owner of each stateful task, now and when the change began.
+        self._owners: dict[Task, str] = {}
+        self.begin_change(now_ms=0, restored_records=0.0)
+
+    def begin_change(self, *, now_ms: int, restored_records: float) -> None:
+        """Count costs from now on."""
+        self._began_ms, self._restored_before = now_ms, restored_records
+        self._owners_before, self._handovers = dict(self._owners), 0
 
     @property
     def stints(self) -> tuple[Stint, ...]:
         """Every stint in the order of ends; stints that go on come last."""
         return (*self._over, *self._open.values())
 
+    def granted(self, owners: Mapping[Task, str]) -> None:
+        """Note the present owners; a task that has none now keeps its last one."""
+        for task in self._tasks.stateful:
+            if (owner := owners.get(task)) is not None:
+                self._handovers += self._owners.get(task, owner) != owner
+                self._owners[task] = owner
+
     def begins(self, task: Task, client: str, at_ms: int, *, is_running: bool) -> None:
         """Note that a process has a task as its active from now on, or runs it."""
-        self._end(task, at_ms)
+        self.ends(task, at_ms)
         self._open[task] = Stint(task, client, is_running, at_ms)
-        if is_running:
-            self.cost.started(task, at_ms)
-        else:
-            self.cost.stopped(task, at_ms)
 
     def ends(self, task: Task, at_ms: int) -> None:
         """Note that a task's active has been given up."""
-        self._end(task, at_ms)
-        self.cost.stopped(task, at_ms)
-
-    def _end(self, task: Task, at_ms: int) -> None:
         last = self._open.pop(task, None)
         if last is not None and last.from_ms < at_ms:
             self._over.append(last._replace(to_ms=at_ms))
+
+    def outcome(self, *, now_ms: int, restored_records: float, rest_at_ms: int | None) -> GroupOutcome:
+        down_ms = dict.fromkeys((*self._tasks.stateful, *self._tasks.stateless), now_ms - self._began_ms)
+        for task, _, is_running, from_ms, to_ms in self.stints:
+            if is_running:
+                down_ms[task] -= max(0, (now_ms if to_ms is None else to_ms) - max(from_ms, self._began_ms))
+        return GroupOutcome(
+            moved=sum(self._owners[task] != owner for task, owner in self._owners_before.items()),
+            handovers=self._handovers,
+            rest_ms=None if rest_at_ms is None else max(0, rest_at_ms - self._began_ms),
+            downtime_ms=down_ms,
+            restored_records=round(restored_records - self._restored_before),
+        )
+
+
+class PlayedGroup(ABC):
+    """A group and its virtual clock; whatever is called happens at `now_ms`, and `advance` lets time pass."""
+
+    def __init__(self, tasks: TaskSet) -> None:
+        self._account = Account(tasks)
+        # Since when the group has been at rest; None while it is not.
+        self._rest_at_ms: int | None = None
+
+    @property
+    @abstractmethod
+    def now_ms(self) -> int: ...
+
+    @abstractmethod
+    def _copies_now(self) -> Copies:
+        """Return the copies as of now."""
+
+    @abstractmethod
+    def _next_ms(self) -> int | None:
+        """Return when the next thing happens; None when nothing is left to happen."""
+
+    @abstractmethod
+    def _happen(self, due_ms: int) -> None:
+        """Let the next thing happen, which is due then."""
+
+    @abstractmethod
+    def _pass_to(self, to_ms: int) -> None:
+        """Let time pass in which nothing happens."""
+
+    @abstractmethod
+    def _has_come_to_rest(self) -> bool:
+        """Whether every task runs, every copy has reached the end, and there is nothing to look at later."""
+
+    @property
+    def stints(self) -> tuple[Stint, ...]:
+        """Which process had which task as its active and when, in the order of ends; stints that go on come last."""
+        return self._account.stints
+
+    def begin_change(self) -> None:
+        self._account.begin_change(now_ms=self.now_ms, restored_records=self._copies_now().restored_records)
+
+    def outcome(self) -> GroupOutcome:
+        """Return the cost since the change began; `rest_ms` is None if the group has not come to rest yet."""
+        restored = self._copies_now().restored_records
+        return self._account.outcome(now_ms=self.now_ms, restored_records=restored, rest_at_ms=self._rest_at_ms)
+
+    def advance(self, to_ms: int) -> None:
+        """Let time pass until then; everything that falls due on the way happens."""
+        while (due := self._next_ms()) is not None and due <= to_ms:
+            self._step(due)
+        self._pass_to(to_ms)
+
+    def run_to_rest(self, *, limit_ms: int) -> bool:
+        """Let time pass until the group is at rest; False if it is not at the limit."""
+        while self._rest_at_ms is None:
+            due = self._next_ms()
+            if due is None or due > limit_ms:
+                self._pass_to(limit_ms)
+                return False
+            self._step(due)
+        return True
+
+    def _step(self, due_ms: int) -> None:
+        self._happen(due_ms)
+        if not self._has_come_to_rest():
+            self._rest_at_ms = None
+        elif self._rest_at_ms is None:
+            self._rest_at_ms = self.now_ms

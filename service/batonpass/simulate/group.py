@@ -27,8 +27,8 @@ from batonpass.core.state.model import Group
 from batonpass.core.state.soft import Soft
 from batonpass.core.wakeups import hold_ends_ms
 from batonpass.simulate.coordinator import POLICY, CoordinatorObserver, SimulatedCoordinator
-from batonpass.simulate.copies import Rates
-from batonpass.simulate.costs import Account, ChangeCost, GroupOutcome, Stint
+from batonpass.simulate.copies import Copies, Rates
+from batonpass.simulate.costs import PlayedGroup
 from batonpass.simulate.plan import Pace, WorkerPlan, WorldPlan
 from batonpass.simulate.tasks import Task, TaskSet, task_of, topology_of
 from batonpass.simulate.worker import Worker
@@ -83,20 +83,16 @@ Observe = Callable[[Group, Soft, Input, Decision, int], None]
 """Called for each decision that writes records: group and soft state before it, input, decision, present time."""
 
 
-class BatonpassGroup(CoordinatorObserver):
-    """A group and its virtual clock; whatever is called happens at `now_ms`, and `advance` lets time pass."""
+class BatonpassGroup(PlayedGroup, CoordinatorObserver):
+    """A group under Batonpass."""
 
     def __init__(
         self, tasks: TaskSet, settings: BatonpassSettings, rates: Rates, *, observe: Observe | None = None
     ) -> None:
         """Declare a group without members; `observe` is called for every decision that writes records."""
-        self._everything = (*tasks.stateful, *tasks.stateless)
-        self._stateful = frozenset(tasks.stateful)
+        super().__init__(tasks)
         self._settings = settings
         self._observe = observe
-        self._last_owners: dict[Task, str] = {}
-        # Since when the group has been at rest; None while it is not.
-        self._rest_at_ms: int | None = None
         plan = WorldPlan(
             seed=0,
             topology=topology_of(tasks),
@@ -109,7 +105,7 @@ class BatonpassGroup(CoordinatorObserver):
         self._world = World(plan, rates=rates, check_laws=False, audience=self)
         self._shared = self._world.shared
         self._shared.is_instant = True
-        self._account = self._shared.account = Account(self._new_cost())
+        self._shared.account = self._account
         self._world.begin()
 
     @classmethod
@@ -179,11 +175,6 @@ class BatonpassGroup(CoordinatorObserver):
     @property
     def soft(self) -> Soft:
         return self._world.leader.soft
-
-    @property
-    def stints(self) -> tuple[Stint, ...]:
-        """Which process had which task as its active and when, in the order of ends; stints that go on come last."""
-        return self._account.stints
 
     @property
     def is_at_rest(self) -> bool:
@@ -271,44 +262,30 @@ class BatonpassGroup(CoordinatorObserver):
             for task in list(worker.tasks) if worker.is_up else ():
                 worker.say_load(task)
 
-    def begin_change(self) -> None:
-        self._account.cost = self._new_cost()
-
-    def _new_cost(self) -> ChangeCost:
+    def _copies_now(self) -> Copies:
         self._shared.catch_up()
-        copies = self._shared.copies
-        owners = {task: owner for task, owner in self._last_owners.items() if task in self._stateful}
-        cost = ChangeCost(self._everything, owners=owners, now_ms=self.now_ms, restored_records=copies.restored_records)
-        for task in self._everything:
-            if not copies.runs(task):
-                cost.stopped(task, self.now_ms)
-        return cost
+        return self._shared.copies
 
-    def outcome(self) -> GroupOutcome:
-        """Return the cost since the change began; `rest_ms` is None if the group has not come to rest yet."""
-        self._shared.catch_up()
-        return self._account.cost.outcome(
-            now_ms=self.now_ms,
-            restored_records=self._shared.copies.restored_records,
-            rest_at_ms=self._rest_at_ms,
-        )
+    def _next_ms(self) -> int | None:
+        return self._world.next_ms
 
-    def advance(self, to_ms: int) -> None:
-        """Let time pass until then; everything that falls due on the way happens."""
-        while (due := self._world.next_ms) is not None and due <= to_ms:
-            self._step()
+    def _happen(self, due_ms: int) -> None:
+        del due_ms
+        self._world.step()
+
+    def _pass_to(self, to_ms: int) -> None:
         self._world.clock.pass_to(to_ms)
 
     def advance_to_rest(self, to_ms: int, *, not_beyond_ms: int) -> None:
         """Let time pass until the earlier of the two, or until ``skip_rest(to_ms)`` would skip something."""
         until_ms = min(to_ms, not_beyond_ms)
-        while (due := self._world.next_ms) is not None and due <= until_ms:
+        while (due := self._next_ms()) is not None and due <= until_ms:
             known_ms = self._rest_known_ms()
             if known_ms is not None and self.now_ms < known_ms <= due < self._awake_ms(to_ms):
-                self._world.clock.pass_to(known_ms)
+                self._pass_to(known_ms)
                 return
-            self._step()
-        self._world.clock.pass_to(until_ms)
+            self._step(due)
+        self._pass_to(until_ms)
 
     def _rest_known_ms(self) -> int | None:
         """Return when every member has reported that nothing is new; None if the group is not at rest.
@@ -340,27 +317,7 @@ class BatonpassGroup(CoordinatorObserver):
         ends = hold_ends_ms(DecisionDraft(self.group, self.soft, self.now_ms, POLICY))
         return min([to_ms, *ends]) - self._said_ms
 
-    def run_to_rest(self, *, limit_ms: int) -> bool:
-        """Let time pass until the group is at rest; False if it is not at the limit.
-
-        At rest every task runs, every copy has reached the end, and the core has nothing to look at later.
-        """
-        while self._rest_at_ms is None:
-            due = self._world.next_ms
-            if due is None or due > limit_ms:
-                self._world.clock.pass_to(limit_ms)
-                return False
-            self._step()
-        return True
-
-    def _step(self) -> None:
-        self._world.step()
-        if not self._is_at_rest():
-            self._rest_at_ms = None
-        elif self._rest_at_ms is None:
-            self._rest_at_ms = self.now_ms
-
-    def _is_at_rest(self) -> bool:
+    def _has_come_to_rest(self) -> bool:
         group = self.group
         if group.unsettled or group.placement_due_ms is not None or group.next_probe_ms is not None:
             return False
@@ -384,6 +341,4 @@ class BatonpassGroup(CoordinatorObserver):
 
     def committed(self, coordinator: SimulatedCoordinator, decision: Decision) -> None:
         del coordinator
-        owners = {task: owner for task, owner in self._owners_of(decision.after).items() if task in self._stateful}
-        self._last_owners.update(owners)
-        self._account.cost.granted(owners)
+        self._account.granted(self._owners_of(decision.after))

@@ -6,9 +6,9 @@ shows what the assignor alone costs in moves, handovers and rounds; sessions, tw
 the subject of `batonpass.simulate.kafka.group`.
 """
 
+from collections import Counter
 from dataclasses import dataclass
 
-from batonpass.simulate.costs import HandoverTally
 from batonpass.simulate.kafka.assignor import LATEST, Assignment, ClientState, Kip441Config, assign
 from batonpass.simulate.tasks import Task, TaskSet
 
@@ -94,15 +94,19 @@ class ClosedLoop:
         Raises:
             RuntimeError: The group was still not at rest after `limit` rebalances.
         """
-        tally, most_at_once = HandoverTally(dict(self._owners)), 0
+        first, most_at_once = dict(self._owners), 0
+        last, of_task = dict(first), Counter[Task]()
         for rounds in range(limit):
             assignment = self.rebalance()
-            most_at_once = max(most_at_once, tally.observe(self._owners))
+            changed = [task for task, owner in self._owners.items() if last.get(task, owner) != owner]
+            last.update(self._owners)
+            of_task.update(changed)
+            most_at_once = max(most_at_once, len(changed))
             if not assignment.probing_needed:
                 return LoopOutcome(
-                    moved=tally.moved,
-                    handovers=tally.of_task.total(),
-                    most_handovers_of_one_task=max(tally.of_task.values(), default=0),
+                    moved=sum(last[task] != owner for task, owner in first.items()),
+                    handovers=of_task.total(),
+                    most_handovers_of_one_task=max(of_task.values(), default=0),
                     most_handovers_in_one_rebalance=most_at_once,
                     probing_rounds=rounds,
                     assignment=assignment,

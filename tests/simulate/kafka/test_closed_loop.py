@@ -14,7 +14,6 @@ from tests.often import cases
 from tests.simulate.kafka.cases import faults, grid, process_ids, skew
 from tests.simulate.kafka.closed_loop import ClosedLoop, LoopOutcome
 
-from batonpass.simulate.costs import HandoverTally
 from batonpass.simulate.kafka.assignor import ClientState, Kip441Config
 from batonpass.simulate.tasks import TaskSet
 
@@ -221,11 +220,3 @@ def test_a_group_that_does_not_settle_is_an_error() -> None:
     loop.join("c1")
     with pytest.raises(RuntimeError, match="not at rest after 2 rebalances of 2 clients"):
         loop.settle(limit=2)
-
-
-def test_a_tally_counts_changes_of_owner_and_keeps_the_last_one() -> None:
-    """A task that comes back has moved nowhere and changed hands twice."""
-    tally = HandoverTally({(0, 0): "a", (0, 1): "a", (0, 2): "b"})
-    assert tally.observe({(0, 0): "b", (0, 1): "b"}) == 2
-    assert tally.observe({(0, 0): "a", (0, 1): "b", (0, 2): "b"}) == 1
-    assert (tally.moved, tally.of_task) == (1, {(0, 0): 2, (0, 1): 1})

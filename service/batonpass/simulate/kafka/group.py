@@ -31,7 +31,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from batonpass.simulate.copies import Copies, Rates, Role
-from batonpass.simulate.costs import ChangeCost, GroupOutcome
+from batonpass.simulate.costs import PlayedGroup
 from batonpass.simulate.kafka import eager
 from batonpass.simulate.kafka.assignor import (
     LATEST,
@@ -103,10 +103,11 @@ class _Rebalance:
     stopped: set[str] = field(default_factory=set)
 
 
-class KafkaGroup:
-    """A group and its virtual clock; whatever is called happens at `now_ms`, and `advance` lets time pass."""
+class KafkaGroup(PlayedGroup):
+    """A group of Kafka Streams processes, or of plain consumers."""
 
     def __init__(self, tasks: TaskSet, settings: KafkaSettings, rates: Rates) -> None:
+        super().__init__(tasks)
         self._tasks = tasks
         self._settings = settings
         self._copies = Copies(frozenset(tasks.stateful).__contains__, rates)
@@ -117,12 +118,8 @@ class KafkaGroup:
         self._returns_at_ms: dict[str, int] = {}
         self._assigned: dict[str, ClientTasks] = {}
         self._owners: dict[Task, str] = {}
-        self._last_owners: dict[Task, str] = {}
         self._rebalance: _Rebalance | None = None
         self._probe_at_ms: int | None = None
-        # Since when the group has been at rest; None while it is not.
-        self._rest_at_ms: int | None = None
-        self._cost = self._new_cost()
         self.rebalances = 0
         """How many rebalances were completed since the change began."""
 
@@ -147,7 +144,9 @@ class KafkaGroup:
                 group._copies.hold_ready(client, task, Role.STANDBY)
             for task in assigned.active:
                 group._copies.hold_ready(client, task, Role.ACTIVE)
-                group._owners[task] = group._last_owners[task] = client
+                group._owners[task] = client
+                group._account.begins(task, client, 0, is_running=True)
+        group._account.granted(group._owners)
         group._assigned = dict(assignment.clients)
         group._rest_at_ms = 0
         group.begin_change()
@@ -210,42 +209,18 @@ class KafkaGroup:
             self._rejoin(client)
 
     def begin_change(self) -> None:
-        self._cost = self._new_cost()
+        super().begin_change()
         self.rebalances = 0
 
-    def outcome(self) -> GroupOutcome:
-        """Return the cost since the change began; `rest_ms` is None if the group has not come to rest yet."""
-        return self._cost.outcome(
-            now_ms=self.now_ms, restored_records=self._copies.restored_records, rest_at_ms=self._rest_at_ms
-        )
+    def _copies_now(self) -> Copies:
+        return self._copies
 
-    def advance(self, to_ms: int) -> None:
-        """Let time pass until then; everything that falls due on the way happens."""
-        while (due := self._next_event_ms()) is not None and due <= to_ms:
-            self._pass(due)
-            self._happen()
-        self._pass(to_ms)
-
-    def run_to_rest(self, *, limit_ms: int) -> bool:
-        """Let time pass until the group is at rest; False if it is not at the limit.
-
-        At rest every task runs, every standby has reached the end, and no timer is set.
-        """
-        while self._rest_at_ms is None:
-            due = self._next_event_ms()
-            if due is None or due > limit_ms:
-                self._pass(max(limit_ms, self.now_ms))
-                return False
-            self._pass(due)
-            self._happen()
-        return True
-
-    def _is_at_rest(self) -> bool:
+    def _has_come_to_rest(self) -> bool:
         still_to_come = self._rebalance or self._probe_at_ms is not None or self._silent_until_ms or self._returns_at_ms
         everything_runs = len(self._owners) == len(self._tasks.stateful) + len(self._tasks.stateless)
         return not still_to_come and everything_runs and self._copies.all_current()
 
-    def _next_event_ms(self) -> int | None:
+    def _next_ms(self) -> int | None:
         moments = [*self._returns_at_ms.values(), *self._silent_until_ms.values()]
         arrival = self._copies.next_arrival_ms()
         moments += [moment for moment in (arrival, self._probe_at_ms) if moment is not None]
@@ -254,12 +229,12 @@ class KafkaGroup:
             moments += [at for client, at in self._rebalance.rejoins_at_ms.items() if self._must_stop(client)]
         return max(min(moments), self.now_ms) if moments else None
 
-    def _pass(self, to_ms: int) -> None:
-        for _, task, at_ms in self._copies.advance(to_ms):
-            self._cost.started(task, at_ms)
+    def _pass_to(self, to_ms: int) -> None:
+        for client, task, at_ms in self._copies.advance(to_ms):
+            self._account.begins(task, client, at_ms, is_running=True)
 
-    def _happen(self) -> None:
-        """Let everything happen that is due now."""
+    def _happen(self, due_ms: int) -> None:
+        self._pass_to(due_ms)
         now = self.now_ms
         for client in [client for client, at in self._returns_at_ms.items() if at <= now]:
             del self._returns_at_ms[client]
@@ -277,10 +252,6 @@ class KafkaGroup:
         elif self._probe_at_ms is not None and self._probe_at_ms <= now:
             # One consumer of the leader has the timer: it rejoins, and the others hear of it.
             self._start({min(self._up)} if self._up else set())
-        if not self._is_at_rest():
-            self._rest_at_ms = None
-        elif self._rest_at_ms is None:
-            self._rest_at_ms = now
 
     # Membership.
 
@@ -354,10 +325,8 @@ class KafkaGroup:
         withheld = self._withhold(assignment)
         self._apply(assignment, withheld.keys())
         self._assigned = dict(assignment.clients)
-        self._last_owners.update(self._owners)
-        stateful = frozenset(self._tasks.stateful)
         self.rebalances += 1
-        self._cost.granted({task: owner for task, owner in self._owners.items() if task in stateful})
+        self._account.granted(self._owners)
         if withheld:
             self._start({client for pair in withheld.values() for client in pair}, in_step=True)
         elif assignment.probing_needed:
@@ -400,29 +369,17 @@ class KafkaGroup:
                     self._grant(client, task)
 
     def _grant(self, client: str, task: Task) -> None:
+        is_new = task not in self._owners
         self._owners[task] = client
-        if self._copies.hold(client, task, Role.ACTIVE):
-            self._cost.started(task, self.now_ms)
+        if self._copies.hold(client, task, Role.ACTIVE) or is_new:
+            is_running = self._copies.is_current(client, task)
+            self._account.begins(task, client, self.now_ms, is_running=is_running)
 
     def _give_up(self, client: str, task: Task) -> None:
         del self._owners[task]
         self._copies.drop(client, task)
-        self._cost.stopped(task, self.now_ms)
+        self._account.ends(task, self.now_ms)
 
     def _give_everything_up(self, client: str) -> None:
         for task in sorted(task for task, owner in self._owners.items() if owner == client):
             self._give_up(client, task)
-
-    def _new_cost(self) -> ChangeCost:
-        stateful = frozenset(self._tasks.stateful)
-        cost = ChangeCost(
-            (*self._tasks.stateful, *self._tasks.stateless),
-            owners={task: owner for task, owner in self._last_owners.items() if task in stateful},
-            now_ms=self.now_ms,
-            restored_records=self._copies.restored_records,
-        )
-        for task in (*self._tasks.stateful, *self._tasks.stateless):
-            owner = self._owners.get(task)
-            if owner is None or not self._copies.is_current(owner, task):
-                cost.stopped(task, self.now_ms)
-        return cost
