@@ -23,7 +23,7 @@ from batonpass.invariants import Violation
 from batonpass.simulate import checks, coordinator
 from batonpass.simulate.coordinator import AppendResult, SimulatedCoordinator, Store
 from batonpass.simulate.faults import FAULTS
-from batonpass.simulate.plan import Event, narrowed
+from batonpass.simulate.plan import Event
 from batonpass.simulate.run import Outcome, run_world
 from batonpass.simulate.seeds import draw
 from batonpass.simulate.shrink import Narrowing, replay_command, shrink
@@ -185,7 +185,7 @@ def test_a_store_without_guards_is_caught(monkeypatch: pytest.MonkeyPatch) -> No
         return AppendResult.COMMITTED
 
     monkeypatch.setattr(Store, "append", careless)
-    stalls = (narrowed(draw(seed), only=stalled(seed)) for seed in range(400) if stalled(seed))
+    stalls = (Narrowing(only=stalled(seed)).of(seed) for seed in range(400) if stalled(seed))
     found = {one.violations[0].law for one in map(run_world, stalls) if one.failed}
     assert found & {"L4", "L3"}
 

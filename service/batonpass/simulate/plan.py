@@ -4,8 +4,8 @@ Everything is decided here in advance, and each event carries a seed of its own.
 left out without changing the others: that is how a failure is shrunk.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from random import Random
 
@@ -125,21 +125,3 @@ def draw_worker(seed: int, number: int, *, fenced: str, tasks: int) -> WorkerPla
         reports=chance.choice((ReportStyle.LAG, ReportStyle.OFFSETS, ReportStyle.POSITION)),
         clock_offset_ms=chance.randint(-(10**9), 10**9),
     )
-
-
-def narrowed(plan: WorldPlan, *, only: Sequence[int] | None = None, members: int | None = None) -> WorldPlan:
-    """Return the plan with only the events of these numbers and the first ``members`` workers."""
-    events = plan.events if only is None else tuple(event for event in plan.events if event.number in only)
-    workers = plan.workers if members is None else plan.workers[:members]
-    return replace(plan, events=events, workers=workers)
-
-
-def without_wire_faults(plan: WorldPlan) -> WorldPlan:
-    """Return the plan over a wire that loses, doubles and delays nothing."""
-    return replace(plan, wire=WireFaults())
-
-
-def with_partitions(plan: WorldPlan, most: int) -> WorldPlan:
-    """Return the plan with at most so many partitions per subtopology."""
-    parts = tuple(replace(one, partitions=min(one.partitions or most, most)) for one in plan.topology.subtopologies)
-    return replace(plan, topology=replace(plan.topology, subtopologies=parts))

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from batonpass.simulate.plan import WorldPlan, narrowed, with_partitions, without_wire_faults
+from batonpass.simulate.plan import WireFaults, WorldPlan
 from batonpass.simulate.run import Outcome, run_world
 from batonpass.simulate.seeds import draw
 
@@ -26,10 +26,17 @@ class Narrowing:
 
     def of(self, seed: int) -> WorldPlan:
         """Return the world of the seed without what is left out."""
-        scenario = narrowed(draw(seed), only=self.only, members=self.members)
-        if self.partitions is not None:
-            scenario = with_partitions(scenario, self.partitions)
-        return without_wire_faults(scenario) if self.whole_wire else scenario
+        plan = draw(seed)
+        parts, most = plan.topology.subtopologies, self.partitions
+        if most is not None:
+            parts = tuple(replace(one, partitions=min(one.partitions or most, most)) for one in parts)
+        return replace(
+            plan,
+            topology=replace(plan.topology, subtopologies=parts),
+            workers=plan.workers[: self.members],
+            wire=WireFaults() if self.whole_wire else plan.wire,
+            events=tuple(one for one in plan.events if self.only is None or one.number in self.only),
+        )
 
     def options(self) -> str:
         """Return the command line options that leave out the same."""
