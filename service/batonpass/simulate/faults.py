@@ -23,10 +23,10 @@ from batonpass.core.state.inputs import (
     ResumeRequest,
     TrustRequest,
 )
-from batonpass.core.state.model import PauseScope, Subtopology, Topology
+from batonpass.core.state.model import PauseScope, Topology
 from batonpass.simulate.coordinator import LEASE_MS, SimulatedCoordinator
 from batonpass.simulate.plan import Event, draw_worker, seeded
-from batonpass.simulate.tasks import Task, task_of
+from batonpass.simulate.tasks import Task, simulated_subtopology, task_of
 from batonpass.simulate.worker import Worker
 from batonpass.simulate.world import World
 
@@ -497,17 +497,8 @@ def more_partitions(world: World, chance: Random) -> None:
 def new_subtopology(world: World, chance: Random) -> None:
     """A newer program brings another subtopology."""
     topology = world.store.group.topology
-    number = len(topology.subtopologies)
     epoch = topology.epoch + 1
-    stateful = chance.random() < 0.5
-    part = Subtopology(
-        id=str(number),
-        partitions=2,
-        stateful=stateful,
-        source_topics=(f"in-{number}",),
-        changelog_topics=(f"store-{number}",) if stateful else (),
-        epoch=epoch,
-    )
+    part = simulated_subtopology(len(topology.subtopologies), 2, stateful=chance.random() < 0.5, epoch=epoch)
     world.declare(replace(topology, epoch=epoch, subtopologies=(*topology.subtopologies, part)), None)
 
 

@@ -3,10 +3,11 @@
 from dataclasses import fields
 from random import Random
 
-from batonpass.core.state.model import Subtopology, Topology
+from batonpass.core.state.model import Topology
 from batonpass.core.state.policy import RANGES, GroupConfig
 from batonpass.simulate.faults import FAULTS
 from batonpass.simulate.plan import Event, WireFaults, WorldPlan, draw_worker, seeded
+from batonpass.simulate.tasks import simulated_subtopology
 
 
 def draw(seed: int) -> WorldPlan:
@@ -52,17 +53,8 @@ def _topology(chance: Random) -> Topology:
     parts = []
     for number in range(chance.choice((1, 1, 2, 3))):
         stateful = number == 0 or chance.random() < 0.75
-        parts.append(
-            Subtopology(
-                id=str(number),
-                partitions=chance.choice((1, 2, 3, 4, 6)),
-                stateful=stateful,
-                weight=chance.choice((1.0, 1.0, 1.0, 2.5)),
-                source_topics=(f"in-{number}",),
-                changelog_topics=(f"store-{number}",) if stateful else (),
-                epoch=1,
-            )
-        )
+        partitions, weight = chance.choice((1, 2, 3, 4, 6)), chance.choice((1.0, 1.0, 1.0, 2.5))
+        parts.append(simulated_subtopology(number, partitions, stateful=stateful, weight=weight))
     return Topology(1, tuple(parts))
 
 

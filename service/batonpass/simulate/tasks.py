@@ -34,17 +34,23 @@ def topology_of(tasks: TaskSet) -> Topology:
     for subtopology, partition in (*tasks.stateful, *tasks.stateless):
         partitions[subtopology] = max(partitions.get(subtopology, 0), partition + 1)
     stateful = {subtopology for subtopology, _ in tasks.stateful}
-    return Topology(
-        1,
-        tuple(
-            Subtopology(
-                id=str(number),
-                partitions=count,
-                stateful=number in stateful,
-                source_topics=(f"in-{number}",),
-                changelog_topics=(f"store-{number}",) if number in stateful else (),
-                epoch=1,
-            )
-            for number, count in sorted(partitions.items())
-        ),
+    parts = (
+        simulated_subtopology(number, count, stateful=number in stateful)
+        for number, count in sorted(partitions.items())
+    )
+    return Topology(1, tuple(parts))
+
+
+def simulated_subtopology(
+    number: int, partitions: int, *, stateful: bool, weight: float = 1.0, epoch: int = 1
+) -> Subtopology:
+    """Return a subtopology of a simulated group, with topics of its own."""
+    return Subtopology(
+        id=str(number),
+        partitions=partitions,
+        stateful=stateful,
+        weight=weight,
+        source_topics=(f"in-{number}",),
+        changelog_topics=(f"store-{number}",) if stateful else (),
+        epoch=epoch,
     )
