@@ -598,5 +598,5 @@ def _lose(world: World, chance: Random, *, declared: bool) -> None:
     world.store.is_out = False
     lost = world.store.lose(chance.randint(1, 12))
     world.noted(f"the store lost {lost} commits")
-    world.checks.store_lost_commits()
+    world.checks.credit.clear()
     world.lead_anew(recovered=declared)
