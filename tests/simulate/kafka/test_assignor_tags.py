@@ -18,7 +18,7 @@ def by_tags(
     drafts = {name: Draft(ClientState(name, {}, tags=tags[name])) for name in sorted(tags)}
     for name, tasks in actives.items():
         for task in tasks:
-            drafts[name].add_active(task)
+            drafts[name].active.add(task)
     place_standbys(list(drafts.values()), sorted(task for tasks in actives.values() for task in tasks), config)
     return drafts
 
@@ -63,9 +63,9 @@ def test_a_tag_without_a_value_left_stops_to_count() -> None:
 def test_a_key_that_stopped_to_count_leaves_the_others_in_force() -> None:
     tags = {f"{zone}{cluster}": {"zone": zone, "cluster": cluster} for zone in ZONES for cluster in ("x", "y")}
     drafts = {name: Draft(ClientState(name, {}, tags=tags[name])) for name in sorted(tags)}
-    drafts["ax"].add_active((0, 0))
+    drafts["ax"].active.add((0, 0))
     for place, name in enumerate(("cx", "cy")):
-        drafts[name].add_active((1, place))
+        drafts[name].active.add((1, place))
     config = Kip441Config(num_standby_replicas=2, rack_aware_tags=("zone", "cluster"))
     place_standbys(list(drafts.values()), [(0, 0)], config)
     assert holders(drafts, (0, 0)) == ["by", "cx"]
@@ -120,8 +120,8 @@ def test_evening_out_moves_a_standby_between_clients_of_the_same_tags_only(zone:
     tags = {"c1": {"zone": "a"}, "c2": {"zone": zone}, "c3": {"zone": "b"}}
     drafts = {name: Draft(ClientState(name, {}, tags=tags[name])) for name in tags}
     for partition in range(3):
-        drafts["c1"].add_standby((0, partition))
-        drafts["c3"].add_active((0, partition))
+        drafts["c1"].standby.add((0, partition))
+        drafts["c3"].active.add((0, partition))
     place_standbys(list(drafts.values()), [], Kip441Config(rack_aware_tags=("zone",)))
     assert [len(drafts[name].standby) for name in ("c1", "c2")] == standbys
 

@@ -18,6 +18,7 @@ import heapq
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from batonpass.simulate.tasks import Task, TaskSet
 
@@ -158,7 +159,7 @@ def assign(clients: Iterable[ClientState], tasks: TaskSet, config: Kip441Config)
 class Draft:
     """One client's share of the assignment that is being made."""
 
-    __slots__ = ("active", "capacity", "client", "load", "standby", "tags", "warmup")
+    __slots__ = ("active", "capacity", "client", "standby", "tags", "warmup")
 
     def __init__(self, state: ClientState) -> None:
         self.client = state.client
@@ -167,7 +168,11 @@ class Draft:
         self.active: set[Task] = set()
         self.standby: set[Task] = set()
         self.warmup: set[Task] = set()
-        self.load = 0.0
+
+    @property
+    def load(self) -> float:
+        """What it has per thread."""
+        return (len(self.active) + len(self.standby)) / self.capacity
 
     @property
     def active_load(self) -> float:
@@ -177,28 +182,6 @@ class Draft:
     def holds(self, task: Task) -> bool:
         return task in self.active or task in self.standby
 
-    def add_active(self, task: Task) -> None:
-        """Make this client the task's owner."""
-        self.active.add(task)
-        self._weigh()
-
-    def remove_active(self, task: Task) -> None:
-        """Take the task's active from this client."""
-        self.active.remove(task)
-        self._weigh()
-
-    def add_standby(self, task: Task) -> None:
-        self.standby.add(task)
-        self._weigh()
-
-    def remove_standby(self, task: Task) -> None:
-        """Take the task's copy from here."""
-        self.standby.remove(task)
-        self._weigh()
-
-    def _weigh(self) -> None:
-        self.load = (len(self.active) + len(self.standby)) / self.capacity
-
 
 class LeastLoaded:
     """Clients in the order of a load, ties by process id, from which a fitting one is taken and put back.
@@ -207,8 +190,7 @@ class LeastLoaded:
     costs more the more clients do not fit. A client's load is read when it is put in.
     """
 
-    def __init__(self, drafts: Iterable[Draft], load: Callable[[Draft], float]) -> None:
-        self._load = load
+    def __init__(self, drafts: Iterable[Draft]) -> None:
         self._drafts: dict[str, Draft] = {}
         self._queued: dict[str, tuple[float, str]] = {}
         self._heap: list[tuple[float, str]] = []
@@ -217,7 +199,7 @@ class LeastLoaded:
     def offer(self, *drafts: Draft) -> None:
         """Put clients in, or correct the loads of those that are in."""
         for draft in drafts:
-            entry = (self._load(draft), draft.client)
+            entry = (draft.load, draft.client)
             self._drafts[draft.client] = draft
             self._queued[draft.client] = entry
             heapq.heappush(self._heap, entry)
@@ -244,18 +226,13 @@ class LeastLoaded:
 def place_actives(drafts: Sequence[Draft], tasks: Sequence[Task]) -> None:
     """Deal the tasks out by turns, then even out what clients hold per thread."""
     for turn, task in enumerate(tasks):
-        drafts[turn % len(drafts)].add_active(task)
-
-    def move(task: Task, source: Draft, destination: Draft) -> None:
-        source.remove_active(task)
-        destination.add_active(task)
-
-    _even_out(drafts, lambda draft: draft.active, move, lambda _source, _destination: True)
+        drafts[turn % len(drafts)].active.add(task)
+    _even_out(drafts, lambda draft: draft.active, lambda _source, _destination: True)
 
 
 def place_standbys(drafts: Sequence[Draft], tasks: Sequence[Task], config: Kip441Config) -> None:
     """Place the standbys of every task, by tags where the group has them, then even out what clients hold."""
-    by_load = LeastLoaded(drafts, lambda draft: draft.load)
+    by_load = LeastLoaded(drafts)
     missing = dict.fromkeys(tasks, config.num_standby_replicas)
     if config.rack_aware_tags:
         _place_by_tags(drafts, by_load, missing, config.rack_aware_tags)
@@ -264,17 +241,13 @@ def place_standbys(drafts: Sequence[Draft], tasks: Sequence[Task], config: Kip44
             draft = by_load.poll(task, _holds_no_copy)
             if draft is None:
                 break  # Fewer clients than copies: Kafka warns, and the task has fewer.
-            draft.add_standby(task)
+            draft.standby.add(task)
             by_load.offer(draft)
-
-    def move(task: Task, source: Draft, destination: Draft) -> None:
-        source.remove_standby(task)
-        destination.add_standby(task)
 
     def may_move(source: Draft, destination: Draft) -> bool:
         return not config.rack_aware_tags or all(destination.tags.get(key) == source.tags[key] for key in source.tags)
 
-    _even_out(drafts, lambda draft: draft.standby, move, may_move)
+    _even_out(drafts, lambda draft: draft.standby, may_move)
 
 
 def _holds_no_copy(draft: Draft, task: Task) -> bool:
@@ -298,30 +271,22 @@ def _place_by_tags(
         for copies in range(1, count + 1):
             used |= {(key, latest.tags[key]) for key in keys if key in latest.tags}
             used = {(key, value) for key, value in used if values[key] > copies}
-            draft = by_load.poll(task, _Apart(used))
+            draft = by_load.poll(task, partial(_is_apart, used))
             if draft is None:
                 break
-            draft.add_standby(task)
+            draft.standby.add(task)
             by_load.offer(draft)
             missing[task] -= 1
             latest = draft
 
 
-@dataclass(frozen=True, slots=True)
-class _Apart:
-    """Says whether a client holds no copy of a task and has none of the used tag values."""
-
-    used: set[tuple[str, str]]
-
-    def __call__(self, draft: Draft, task: Task) -> bool:
-        return not draft.holds(task) and all(draft.tags.get(key) != value for key, value in self.used)
+def _is_apart(used: set[tuple[str, str]], draft: Draft, task: Task) -> bool:
+    """Whether a client holds no copy of a task and has none of the used tag values."""
+    return not draft.holds(task) and all(draft.tags.get(key) != value for key, value in used)
 
 
 def _even_out(
-    drafts: Sequence[Draft],
-    tasks_of: Callable[[Draft], Iterable[Task]],
-    move: Callable[[Task, Draft, Draft], None],
-    may_move: Callable[[Draft, Draft], bool],
+    drafts: Sequence[Draft], tasks_of: Callable[[Draft], set[Task]], may_move: Callable[[Draft, Draft], bool]
 ) -> None:
     """Move tasks between every two clients while that makes their loads per thread more alike, until nothing moves."""
     moved = True
@@ -334,7 +299,8 @@ def _even_out(
                 for task in sorted(tasks_of(source)):
                     if destination.holds(task):
                         continue
-                    move(task, source, destination)
+                    tasks_of(source).remove(task)
+                    tasks_of(destination).add(task)
                     moved = True
                     if not _evens_out(source, destination):
                         break
@@ -405,7 +371,7 @@ class _Movements:
     def postpone_actives(self) -> int:
         """Give every active that would start behind to a client that is further; return how many these were."""
         queue = self._queue((task, draft) for draft in self._drafts.values() for task in draft.active)
-        by_load = self._by_load()
+        by_load = LeastLoaded(self._drafts.values())
         for task, destination in queue:
             source = by_load.poll(task, self._is_caught_up_standby)
             if source is not None:
@@ -430,7 +396,7 @@ class _Movements:
         queue = self._queue(
             (task, draft) for draft in self._drafts.values() for task in draft.standby if task not in draft.warmup
         )
-        by_load = self._by_load()
+        by_load = LeastLoaded(self._drafts.values())
         found = 0
         for task, destination in queue:
             source = by_load.poll(task, self._is_caught_up_without_copy)
@@ -439,11 +405,11 @@ class _Movements:
                 if source is None:
                     continue
             found += 1
-            source.add_standby(task)
+            source.standby.add(task)
             if self._pays_for_warmup():
                 destination.warmup.add(task)
             else:
-                destination.remove_standby(task)
+                destination.standby.remove(task)
             by_load.offer(source, destination)
         return found
 
@@ -452,9 +418,6 @@ class _Movements:
         caught_up = self._readiness.caught_up
         waiting = [(task, draft) for task, draft in placed if self._readiness.must_wait(task, draft.client)]
         return sorted(waiting, key=lambda item: (len(caught_up[item[0]]), item[0], item[1].client))
-
-    def _by_load(self) -> LeastLoaded:
-        return LeastLoaded(self._drafts.values(), lambda draft: draft.load)
 
     def _is_caught_up(self, draft: Draft, task: Task) -> bool:
         return draft.client in self._readiness.caught_up[task]
@@ -476,17 +439,17 @@ class _Movements:
 
     def _swap(self, task: Task, source: Draft, destination: Draft) -> None:
         """Let a standby and the ideal owner change places; no copy is added, so none has to be paid for."""
-        destination.remove_active(task)
-        source.remove_standby(task)
-        source.add_active(task)
-        destination.add_standby(task)
+        destination.active.remove(task)
+        source.standby.remove(task)
+        source.active.add(task)
+        destination.standby.add(task)
 
     def _move_active(self, task: Task, source: Draft, destination: Draft) -> None:
         """Put the active where its state is, and a warm-up on its ideal owner if the pool has one left."""
-        destination.remove_active(task)
-        source.add_active(task)
+        destination.active.remove(task)
+        source.active.add(task)
         if self._pays_for_warmup():
-            destination.add_standby(task)
+            destination.standby.add(task)
             destination.warmup.add(task)
 
     def _pays_for_warmup(self) -> bool:
@@ -501,5 +464,5 @@ def _place_stateless(drafts: Mapping[str, Draft], tasks: Sequence[Task]) -> None
     heapq.heapify(by_load)
     for task in tasks:
         draft = drafts[by_load[0][1]]
-        draft.add_active(task)
+        draft.active.add(task)
         heapq.heapreplace(by_load, (draft.active_load, draft.client))
