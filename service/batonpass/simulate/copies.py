@@ -124,14 +124,10 @@ class Copies:
     def hold(self, client: str, task: Task, role: Role) -> bool:
         """Give the process a copy in this role, from the state that it has; True if an active starts to run."""
         copy = self._held[client].setdefault(task, _Copy(Role.DISK, 0.0))
-        was_running = copy.role == Role.ACTIVE and copy.current
-        if was_running and role == Role.ACTIVE:
+        if role == copy.role == Role.ACTIVE and copy.current:
             return False
-        if was_running:
-            self._stop(task, copy)
-        elif copy.current:
-            copy.position = self.end_offset(task)
-        copy.role, copy.current = role, False
+        self._settle(task, copy)
+        copy.role = role
         return self._look(task, copy)
 
     def hold_ready(self, client: str, task: Task, role: Role) -> None:
@@ -144,11 +140,8 @@ class Copies:
         copy = self._held[client].get(task)
         if copy is None or copy.role == Role.DISK:
             return
-        if copy.role == Role.ACTIVE and copy.current:
-            self._stop(task, copy)
-        elif copy.current:
-            copy.position = self.end_offset(task)
-        copy.role, copy.current, copy.unassigned_at_ms = Role.DISK, False, self.now_ms
+        self._settle(task, copy)
+        copy.role, copy.unassigned_at_ms = Role.DISK, self.now_ms
         if not self._is_stateful(task):
             del self._held[client][task]
 
@@ -160,9 +153,8 @@ class Copies:
         if copy.role == Role.DISK:
             del self._held[client][task]
             return
-        if copy.role == Role.ACTIVE and copy.current:
-            self._stop(task, copy)
-        copy.position, copy.current = 0.0, False
+        self._settle(task, copy)
+        copy.position = 0.0
 
     def held(self, client: str) -> tuple[Task, ...]:
         """The tasks of which the process has a copy, on disk or in memory, sorted."""
@@ -223,12 +215,16 @@ class Copies:
             return True
         return False
 
-    def _stop(self, task: Task, copy: _Copy) -> None:
-        copy.position = self.end_offset(task)
-        self._runners[task] -= 1
-        if not self._runners[task]:
-            del self._runners[task]
-            self._stopped_at_ms[task] = self.now_ms
+    def _settle(self, task: Task, copy: _Copy) -> None:
+        """Let a copy that follows the end stay where that is now; a task of which it was the active stops."""
+        if not copy.current:
+            return
+        copy.position, copy.current = self.end_offset(task), False
+        if copy.role == Role.ACTIVE:
+            self._runners[task] -= 1
+            if not self._runners[task]:
+                del self._runners[task]
+                self._stopped_at_ms[task] = self.now_ms
 
     def _restoring(self) -> Iterator[tuple[str, Task, _Copy, float]]:
         """Every copy that restores now, with its share of its process's rate in records a second."""
