@@ -1,6 +1,6 @@
 """Scenario files: YAML to a scenario, with errors that name the place and the reason."""
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -168,43 +168,40 @@ def _plain(reason: str) -> str:
 
 
 class Presence:
-    """Follows the members of a file through its timeline. A member that drains counts as gone here."""
+    """Follows the members of a file through its timeline. A member that drains counts as gone here.
+
+    ``steps`` are those of the timeline so far, each behind its path in the file.
+    """
 
     def __init__(self, present: Iterable[str]) -> None:
         self._present = list(present)
-        self._steps: list[Step] = []
+        self.steps: list[tuple[str, Step]] = []
 
-    def expect(self, steps: Iterable[tuple[str, Step]]) -> None:
-        """Add steps of the timeline."""
-        self._steps += [step for _, step in steps]
-
-    def up(self, at_ms: int) -> list[str]:
-        """Return the members that are there at an instant, by the steps added so far."""
-        there = dict.fromkeys(self._present)
-        for step in sorted(self._steps, key=lambda one: one.at_ms):
-            if step.at_ms > at_ms:
-                break
+    def _follow(self, there: dict[str, None]) -> Iterator[tuple[str, Step]]:
+        """Yield the steps in the order of time; ``there`` has the members that are there before each."""
+        for path, step in sorted(self.steps, key=lambda one: one[1].at_ms):
+            yield path, step
             if step.act in _GOES:
                 there.pop(step.worker, None)
             elif step.act in _COMES:
                 there[step.worker] = None
+
+    def up(self, at_ms: int) -> list[str]:
+        """Return the members that are there at an instant, by the steps so far."""
+        there = dict.fromkeys(self._present)
+        for _, step in self._follow(there):
+            if step.at_ms > at_ms:
+                break
         return list(there)
 
-    def faults(self, steps: Sequence[tuple[str, Step]]) -> list[tuple[str, str]]:
-        """Return the impossible steps: those of a member that is not there, and joins of a member that is."""
-        there = set(self._present)
-        found = []
-        for path, step in sorted(steps, key=lambda one: one[1].at_ms):
-            at = f"{step.at_ms / 1_000:g}s"
-            if step.act in _GOES:
-                if step.worker not in there:
-                    found.append((path, f"member {step.worker!r} is not there at {at}"))
-                there.discard(step.worker)
-            elif step.act in _COMES:
-                if step.worker in there:
-                    found.append((path, f"member {step.worker!r} is there already at {at}"))
-                there.add(step.worker)
-        return found
+    def faults(self) -> Iterator[tuple[str, str]]:
+        """Yield the impossible steps: those of a member that is not there, and joins of a member that is."""
+        there = dict.fromkeys(self._present)
+        for path, step in self._follow(there):
+            is_there = step.worker in there
+            if step.act in (_COMES if is_there else _GOES):
+                wrong = "there already" if is_there else "not there"
+                yield path, f"member {step.worker!r} is {wrong} at {step.at_ms / 1_000:g}s"
 
 
 class _Making:
@@ -226,15 +223,11 @@ class _Making:
             name for place, entry in enumerate(file.members) for name in self._members(f"members[{place}]", entry)
         ]
         self._config()
-        steps: list[tuple[str, Step]] = []
         presence = Presence(present)
-        entries = sorted(enumerate(file.timeline), key=lambda one: parse_span(one[1].at))
-        for place, entry in entries:
+        for place, entry in sorted(enumerate(file.timeline), key=lambda one: parse_span(one[1].at)):
             path = f"timeline[{place}]"
-            made = [(path, step) for step in self._steps(path, entry, presence)]
-            steps += made
-            presence.expect(made)
-        self.faults += presence.faults(steps)
+            presence.steps += [(path, step) for step in self._steps(path, entry, presence)]
+        self.faults += presence.faults()
         return Scenario(
             name=self._name,
             title=file.title,
@@ -243,7 +236,7 @@ class _Making:
             workers=tuple(self._workers.values()),
             present=tuple(present),
             config=file.config,
-            steps=tuple(step for _, step in sorted(steps, key=lambda one: one[1].at_ms)),
+            steps=tuple(step for _, step in sorted(presence.steps, key=lambda one: one[1].at_ms)),
             until_ms=None if file.until == "rest" else parse_span(file.until),
             record_bytes=file.record_bytes,
         )
