@@ -51,8 +51,8 @@ def missed(*phases: PhaseFigures, account: Account = CLEAN) -> list[str]:
 
 def test_of_few_values_the_99th_in_a_hundred_is_the_largest() -> None:
     """By nearest rank."""
-    assert Spread.of([]).body() == {"p50": None, "p99": None, "max": None}
-    assert Spread.of([30, 10, 20]).body() == {"p50": 20, "p99": 30, "max": 30}
+    assert Spread.of([]) == Spread(None, None, None)
+    assert Spread.of([30, 10, 20]) == Spread(20, 30, 30)
     assert Spread.of(range(1, 201)) == Spread(100, 198, 200)
 
 

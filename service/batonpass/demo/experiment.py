@@ -51,7 +51,6 @@ class Steps:
     rested_ms: int = 0
     paused_ms: int = 0
     touched: set[int] = field(default_factory=set)
-    notes: list[str] = field(default_factory=list)
 
 
 class Experiment:
@@ -271,7 +270,6 @@ class Experiment:
             unanswered_reads=steps.reads.unanswered,
             reads=steps.reads.asked,
             reads_by_copies=steps.reads.by_copies,
-            notes=steps.notes,
         )
 
 

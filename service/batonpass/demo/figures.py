@@ -1,7 +1,7 @@
 """The figures of a run: one set for each phase, in the shape that `--json` prints."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from batonpass.demo.ledger import Account, Handover, Window
@@ -18,14 +18,10 @@ class Spread:
 
     @classmethod
     def of(cls, values: Sequence[int]) -> "Spread":
-        """Return the spread of some durations (nearest rank)."""
         if not values:
             return cls(None, None, None)
         ranked = sorted(values)
         return cls(nearest_rank(ranked, 50), nearest_rank(ranked, 99), ranked[-1])
-
-    def body(self) -> dict[str, int | None]:
-        return {"p50": self.p50, "p99": self.p99, "max": self.max}
 
 
 @dataclass(slots=True)
@@ -53,7 +49,6 @@ class PhaseFigures:
     unanswered_reads: int
     reads: int
     reads_by_copies: int
-    notes: list[str] = field(default_factory=list)
 
     def body(self) -> dict[str, Any]:
         return {
@@ -63,9 +58,9 @@ class PhaseFigures:
             "handovers": len(self.handovers),
             "rest_s": round(self.rest_s, 1),
             "restored_records": self.restored_records,
-            "gap_moved_ms": Spread.of(self.moved).body(),
-            "gap_unmoved_ms": Spread.of(self.unmoved).body(),
-            "quiet_gap_ms": Spread.of(self.quiet).body(),
+            "gap_moved_ms": asdict(Spread.of(self.moved)),
+            "gap_unmoved_ms": asdict(Spread.of(self.unmoved)),
+            "quiet_gap_ms": asdict(Spread.of(self.quiet)),
             "unanswered_reads": self.unanswered_reads,
         }
 
@@ -79,7 +74,6 @@ class PhaseFigures:
             "reads": self.reads,
             "reads_by_standbys": self.reads_by_copies,
             "each_handover": [one._asdict() for one in self.handovers],
-            "notes": self.notes,
         }
 
 

@@ -5,11 +5,11 @@ store with a changelog. The output names the input's offset, how many amounts th
 everything that is missing, doubled or forgotten shows.
 """
 
-import json
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Self
 
+import msgspec
 from aiokafka import ConsumerRecord
 
 from batonpass.worker.kafka import Context, KafkaConnection, Subtopology
@@ -69,11 +69,7 @@ class Job:
         return {"epoch": 1, "subtopologies": [part]}
 
     def words(self) -> str:
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_words(cls, words: str) -> Self:
-        return cls(**json.loads(words))
+        return msgspec.json.encode(self).decode()
 
 
 class Output(NamedTuple):

@@ -9,6 +9,7 @@ import random
 import signal
 import sys
 
+import msgspec
 from aiokafka import AIOKafkaProducer
 
 from batonpass.demo.job import LOG_FORM, Job, connection, customer
@@ -85,9 +86,9 @@ async def work(job: Job, seed: int) -> int:
 
 
 def main() -> int:
-    """Run the load that the command line describes."""
     log_to_stderr("WARNING", LOG_FORM)
-    return asyncio.run(work(Job.from_words(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 1))
+    job = msgspec.json.decode(sys.argv[1], type=Job)
+    return asyncio.run(work(job, int(sys.argv[2]) if len(sys.argv) > 2 else 1))
 
 
 if __name__ == "__main__":

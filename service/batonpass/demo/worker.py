@@ -13,11 +13,12 @@ import socket
 import sys
 import time
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
+import msgspec
 import uvicorn
 
 from batonpass import terminal
@@ -54,13 +55,7 @@ class Order:
     commit_interval_ms: int = 100
 
     def words(self) -> str:
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_words(cls, words: str) -> Self:
-        """Return the order that a text of the command line holds."""
-        order = json.loads(words)
-        return cls(**{**order, "job": Job(**order["job"])})
+        return msgspec.json.encode(self).decode()
 
 
 def say(event: str, **fields: object) -> None:
@@ -147,7 +142,6 @@ class Questions:
 
 @contextlib.asynccontextmanager
 async def answering(listener: socket.socket, questions: Questions) -> AsyncIterator[None]:
-    """Answer questions for as long as the block lasts."""
     config = uvicorn.Config(questions, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=1)
     server = uvicorn.Server(config)
     # The member handles the signals.
@@ -213,10 +207,9 @@ def keep_heap_small() -> None:
 
 
 def main() -> int:
-    """Run the worker that the command line describes."""
     # Until the member runs: the cluster is asked about state on disk before that.
     signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
-    order = Order.from_words(sys.argv[1])
+    order = msgspec.json.decode(sys.argv[1], type=Order)
     terminal.log_to_stderr("WARNING", LOG_FORM)
     keep_heap_small()
     try:
