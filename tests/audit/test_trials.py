@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import msgspec
 
+from batonpass.audit.cost import Counted
 from batonpass.audit.day_scenario import DayScenario
 from batonpass.audit.findings import GroupDay, Outcome, Value
 from batonpass.audit.trials import TUNED, choose, gets_better, grid, present, recommendation
 from batonpass.audit.whatif import recommendations, worth_trying
 from batonpass.core.state.policy import parse_config
 from batonpass.simulate.scenario.model import Act, Scenario, SimulatedSubtopology, Step, Worker
-from batonpass.simulate.scenario.tally import Counted
 
 NAMES = ("a", "b", "c")
 SCENARIO = Scenario(
@@ -31,7 +31,7 @@ def trial(downtime_ms: int, moves: int = 10, size: int = 1_000, **changed: Value
 
 def lived_day(downtime_ms: int, moves: int = 10, *gaps: str) -> DayScenario:
     """Return a day that was down for so long."""
-    return DayScenario(SCENARIO, Counted(downtime_ms, moves, 0, 0, 0), gaps)
+    return DayScenario(SCENARIO, Counted(downtime_ms, moves), gaps)
 
 
 def tries(scenario: Scenario, **costs: int) -> list[dict[str, Value]]:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from batonpass.audit.cost import Cost, Counted
 from batonpass.cli.simulate import app
 from batonpass.core.state.durations import duration
 from batonpass.core.state.ids import GroupId
@@ -17,7 +18,7 @@ from batonpass.simulate.scenario.model import Act, Scenario, SimulatedSubtopolog
 from batonpass.simulate.scenario.play import LEAD_MS, Played, ScenarioRates, play
 from batonpass.simulate.scenario.reading import read_scenario
 from batonpass.simulate.scenario.result import bars_of, result_of
-from batonpass.simulate.scenario.tally import Counted, Tally
+from batonpass.simulate.scenario.tally import Tally
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "docs" / "scenarios").glob("*.yaml"))
 MINUTE = 60_000
@@ -43,9 +44,15 @@ DIES_AGAIN = replace(
 
 
 def played(scenario: Scenario) -> tuple[Played, Counted]:
-    """Play a scenario, and count it by its records."""
-    tally = Tally(Group(GroupId(scenario.group)), begin_ms=LEAD_MS, end_ms=LEAD_MS + (scenario.until_ms or 0))
-    return play(scenario, observer=tally), tally.counted()
+    """Play a scenario, and count it by its records, as the audit does."""
+    cost = Cost(Group(GroupId(scenario.group)), begin_ms=LEAD_MS, end_ms=LEAD_MS + (scenario.until_ms or 0))
+    return play(scenario, observer=cost), cost.counted()
+
+
+def tallied(scenario: Scenario) -> tuple[Played, Tally]:
+    """Play a scenario, and count what its result says by records."""
+    tally = Tally(Group(GroupId(scenario.group)), begin_ms=LEAD_MS)
+    return play(scenario, observer=tally), tally
 
 
 def run(*arguments: str) -> Result:
@@ -62,7 +69,7 @@ def complaint(*arguments: str) -> str:
 def test_an_hour_of_an_autoscaler_costs_what_the_page_says(column: int, wait_ms: int) -> None:
     """New members wait only once it has happened twice; what the copies of the first two times cost is left."""
     scenario = read_scenario(next(path for path in EXAMPLES if path.stem == "autoscaler"))
-    result = result_of(*played(replace(scenario, config={**scenario.config, "newcomer_wait_ms": wait_ms})))
+    result = result_of(*tallied(replace(scenario, config={**scenario.config, "newcomer_wait_ms": wait_ms})))
     page = (EXAMPLES[0].parents[1] / "scenarios.md").read_text().partition("| in that hour |")[2]
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in page.splitlines()[2:5]]
     assert [row[column] for row in rows] == [
@@ -74,7 +81,9 @@ def test_an_hour_of_an_autoscaler_costs_what_the_page_says(column: int, wait_ms:
 
 def test_nothing_happens_in_a_quiet_hour() -> None:
     found, counted = played(QUIET)
-    assert counted == Counted(0, 0, 0, 0, 0)
+    assert counted == Counted(0, 0)
+    _, tally = tallied(QUIET)
+    assert (tally.moves, tally.warmups, tally.generations) == (0, 0, 0)
     assert found.outcome.restored_records == 0
     assert found.end_ms - found.start_ms == 60 * MINUTE
     assert not found.missed
@@ -86,7 +95,7 @@ def test_skipping_idle_time_changes_no_result(scenario: Scenario, monkeypatch: p
     monkeypatch.setattr(BatonpassGroup, "skip_rest", lambda _self, _to_ms: None)
     whole, in_full = played(scenario)
     assert whole.decisions > 3 * skipped.decisions
-    assert (in_full.moves, in_full.handovers) == (counted.moves, counted.handovers)
+    assert (in_full.moves, whole.outcome.handovers) == (counted.moves, skipped.outcome.handovers)
     assert whole.outcome.rest_ms == pytest.approx(skipped.outcome.rest_ms, abs=2 * 3_000)
     # When the last heartbeat before the crash was sent depends on where a skip began, by an interval at most.
     for task, down_ms in whole.outcome.downtime_ms.items():
@@ -129,8 +138,11 @@ def test_a_crash_with_standbys_lasts_as_long_as_the_lease() -> None:
 
 
 def test_a_join_moves_the_least() -> None:
-    found, counted = played(replace(QUIET, steps=(Step(5 * MINUTE, Act.JOIN, "d"),)))
+    joins = replace(QUIET, steps=(Step(5 * MINUTE, Act.JOIN, "d"),))
+    found, counted = played(joins)
     assert counted.moves == 2
+    _, tally = tallied(joins)
+    assert (tally.moves, tally.warmups, tally.generations) == (2, 4, 1)
     assert max(found.outcome.downtime_ms.values()) < 1_500
     assert found.outcome.restored_records > 100_000
 
@@ -144,9 +156,9 @@ def test_a_drained_member_goes() -> None:
 
 
 def test_a_step_that_cannot_happen_is_listed_as_missed() -> None:
-    found, _ = played(replace(QUIET, steps=(Step(MINUTE, Act.CRASH, "a"), Step(2 * MINUTE, Act.LEAVE, "a"))))
+    found, tally = tallied(replace(QUIET, steps=(Step(MINUTE, Act.CRASH, "a"), Step(2 * MINUTE, Act.LEAVE, "a"))))
     assert [step.act for step in found.missed] == [Act.LEAVE]
-    assert result_of(found, _).missed == ("leave a at 120s",)
+    assert result_of(found, tally).missed == ("leave a at 120s",)
 
 
 def test_a_restart_of_the_coordinator_stops_nothing() -> None:

@@ -7,6 +7,7 @@ from operator import itemgetter
 from statistics import median
 from typing import Final, NamedTuple
 
+from batonpass.audit.cost import Cost, Counted
 from batonpass.core.handover.room import has_limit
 from batonpass.core.state import records as r
 from batonpass.core.state.evolve import evolve
@@ -15,7 +16,6 @@ from batonpass.core.state.model import ActiveState, Cause, Group, Member, OnLeas
 from batonpass.core.state.policy import BalanceBy, GroupConfig
 from batonpass.core.state.topology import build_table
 from batonpass.simulate.scenario.model import RESTORE_PER_SECOND, Act, Scenario, SimulatedSubtopology, Step, Worker
-from batonpass.simulate.scenario.tally import Counted, Tally
 
 TAKEN_OVER_AFTER_MS: Final = 10_000
 """A run that was taken over or replaced is assumed to have ended so long before; the records do not say when."""
@@ -102,10 +102,10 @@ def day_scenario(
         left_out.append("what came before all tasks of the new group first ran is left out")
         begin_ms = records[place - 1][1]
     builder = _DayBuilder(start, begin_ms)
-    tally = Tally(start, begin_ms=begin_ms, end_ms=end_ms)
+    cost = Cost(start, begin_ms=begin_ms, end_ms=end_ms)
     for epoch, at_ms, record in records[place:]:
         builder.take(record, at_ms, epoch)
-        tally.take((record,), at_ms)
+        cost.take((record,), at_ms)
     if not builder.workers:
         raise NoDayScenario("the group has no members all day")
     growth, sizes = _sizes(builder.ends, sampled, begin_ms)
@@ -128,7 +128,7 @@ def day_scenario(
         steps=tuple(sorted([*builder.steps, *_loads(end, measured)], key=lambda one: one.at_ms)),
         until_ms=end_ms - begin_ms,
     )
-    return DayScenario(scenario, tally.counted(), (*left_out, *builder.left_out(), *unknown, *_left_out(end)))
+    return DayScenario(scenario, cost.counted(), (*left_out, *builder.left_out(), *unknown, *_left_out(end)))
 
 
 def _first_whole(group: Group, records: Sequence[tuple[int, int, r.Record]], place: int) -> tuple[Group, int]:
@@ -184,7 +184,6 @@ class _DayBuilder:
                 self._step(begin_ms, Act.RESTART, name)
 
     def take(self, record: r.Record, at_ms: int, epoch: int) -> None:
-        """Take the next record of the day."""
         if self._epoch is not None and epoch != self._epoch:
             self._step(at_ms, Act.COORDINATOR)
         self._epoch = epoch
@@ -363,7 +362,6 @@ def _measured(
 
 
 def _loads(group: Group, measured: Mapping[int, Mapping[TaskId, float]]) -> Iterator[Step]:
-    """Yield the changes of load of a day."""
     played = [one for one in group.topology.subtopologies if one.partitions]
     number_of = {
         f"{one.id}_{partition}": (number, partition)

@@ -23,7 +23,7 @@ def gap_after(run: Run, ledger: Ledger, begin_ms: int, end_ms: int) -> Gap | Non
     """
     if run.ended_ms is not None:
         end_ms = min(end_ms, run.ended_ms)
-    since_ms = None if run.parked or ledger.runs_beside(run) else _down_since(run, ledger)
+    since_ms = None if run.parked or ledger.runs_beside(run) else down_since(run, ledger)
     until_ms = run.next_up.ms if run.next_up is not None else end_ms
     if since_ms is None or not (since_ms < end_ms and until_ms > begin_ms):
         return None
@@ -46,7 +46,7 @@ def gap_after(run: Run, ledger: Ledger, begin_ms: int, end_ms: int) -> Gap | Non
     )
 
 
-def _down_since(run: Run, ledger: Ledger) -> int | None:
+def down_since(run: Run, ledger: Ledger) -> int | None:
     """Return since when it is known that no member runs the task: by a confirmation, the end of a lease, or a report.
 
     If the member was given up, since it was last heard, but not before the run. Logs from before that was recorded

@@ -132,16 +132,23 @@ def read_entries(seq: int, at_ms: int, epoch: int, stored: StoredRecord) -> tupl
     is_dated = -INSTANT_MOST < at_ms < INSTANT_MOST
     try:
         record = read_record(stored)
-        found = _ENTRIES.get(type(record))
-        said = [] if found is None else found(record, at_ms if is_dated else 0)
-        entries = _of_row(said, seq, at_ms, epoch)
+        entries = entries_of(record, seq, at_ms if is_dated else 0, epoch, stored.kind)
     except DAMAGE as error:
         return [_unreadable(seq, 0, at_ms if is_dated else 0, epoch, str(error))], None
-    if not entries:
-        entries = [Entry(seq, 0, at_ms, epoch, OTHER, ms=at_ms, word=stored.kind)]
     if not is_dated:
         return [_unreadable(seq, 0, 0, epoch, f"{entries[0].what}: at_ms {at_ms} is out of range")], record
     return entries, record
+
+
+def entries_of(record: Record, seq: int, at_ms: int, epoch: int, kind: str = "") -> list[Entry]:
+    """Return what a record changed; of a ``kind`` that changes nothing here, one entry that says so.
+
+    Raises:
+        ValueError: when a number is out of range.
+    """
+    find = _ENTRIES.get(type(record))
+    said = () if find is None else find(record, at_ms)
+    return _of_row(said, seq, at_ms, epoch) or [Entry(seq, 0, at_ms, epoch, OTHER, ms=at_ms, word=kind)]
 
 
 def _check_numbers(one: Entry) -> None:
@@ -166,10 +173,19 @@ def read_standing(version: int, at_ms: int, form: int, payload: bytes) -> tuple[
     """
     try:
         group = read_group(form, payload)
-        said = list(_standing(group, at_ms))
-        return _of_row(said, version, at_ms, 0, -len(said)), group
+        return standing(group, version, at_ms), group
     except DAMAGE as error:
         return [_unreadable(version, -1, at_ms, 0, str(error))], None
+
+
+def standing(group: Group, version: int, at_ms: int) -> list[Entry]:
+    """Return the state of a group, in the words of the records that would have led to it.
+
+    Raises:
+        ValueError: when a number is out of range.
+    """
+    said = list(_standing(group, at_ms))
+    return _of_row(said, version, at_ms, 0, -len(said))
 
 
 _said: Final[Callable[..., Entry]] = partial(Entry, 0, 0, 0, 0)

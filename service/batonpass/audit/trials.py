@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
+from batonpass.audit.cost import Cost, Counted
 from batonpass.audit.day_scenario import DayScenario
 from batonpass.audit.findings import Outcome, Recommendation, Value
 from batonpass.audit_words import amount
@@ -18,7 +19,6 @@ from batonpass.core.state.policy import BalanceBy, GroupConfig, parse_config
 from batonpass.simulate.group import NeverAtRest
 from batonpass.simulate.scenario.model import Act, Scenario
 from batonpass.simulate.scenario.play import LEAD_MS, play
-from batonpass.simulate.scenario.tally import Counted, Tally
 
 TUNED: Final = (
     *("max_warmup_replicas", "acceptable_recovery_lag", "num_standby_replicas", "rejoin_grace_ms"),
@@ -145,12 +145,12 @@ def attempt(scenario: Scenario, settings: Mapping[str, Value]) -> Outcome | str:
     """Play a day under other settings, and count its results as those of the real day; a text: why that cannot be."""
     tried = replace(scenario, config={**scenario.config, **settings})
     end_ms = LEAD_MS + (scenario.until_ms or 0)
-    tally = Tally(Group(GroupId(scenario.group)), begin_ms=LEAD_MS, end_ms=end_ms)
+    counting = Cost(Group(GroupId(scenario.group)), begin_ms=LEAD_MS, end_ms=end_ms)
     try:
-        played = play(tried, observer=tally)
+        played = play(tried, observer=counting)
     except (NeverAtRest, InvalidConfig) as error:
         return str(error)[:200]
-    counted = tally.counted()
+    counted = counting.counted()
     restored = played.outcome.restored_records * scenario.record_bytes
     cost = counted.downtime_ms, counted.moves, restored, counted.waiting_ms, counted.silence_ms
     return Outcome(settings, *cost, len(played.missed), counted.imbalance)

@@ -15,7 +15,7 @@ from batonpass.core.state.ids import GroupId
 from batonpass.core.state.model import Group
 from batonpass.simulate.group import NeverAtRest
 from batonpass.simulate.scenario.model import Scenario
-from batonpass.simulate.scenario.play import LEAD_MS, LIMIT_MS, Played, play
+from batonpass.simulate.scenario.play import LEAD_MS, Played, play
 from batonpass.simulate.scenario.reading import UnreadableScenario, read_scenario
 from batonpass.simulate.scenario.result import Result, bars_of, picture, result_of
 from batonpass.simulate.scenario.tally import Tally
@@ -70,7 +70,7 @@ def _played(scenario: Scenario) -> tuple[Result, Played]:
         def passed(ms: int) -> None:
             bar.update(line, completed=ms, at=duration(ms))
 
-        tally = Tally(Group(GroupId(scenario.group)), begin_ms=LEAD_MS, end_ms=LEAD_MS + LIMIT_MS)
+        tally = Tally(Group(GroupId(scenario.group)), begin_ms=LEAD_MS)
         try:
             played = play(scenario, observer=tally, passed=passed)
         except NeverAtRest as error:
@@ -79,7 +79,7 @@ def _played(scenario: Scenario) -> tuple[Result, Played]:
                 f"{scenario.title or scenario.name}: {error}.",
                 todo="Check the limits of its members, and initial_rebalance_delay_ms.",
             ) from None
-    return result_of(played, tally.counted()), played
+    return result_of(played, tally), played
 
 
 def _draw(path: Path, result: Result, played: Played) -> None:

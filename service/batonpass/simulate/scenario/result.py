@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from batonpass.percentiles import nearest_rank
 from batonpass.simulate.scenario.play import Played
-from batonpass.simulate.scenario.tally import Counted
+from batonpass.simulate.scenario.tally import Tally
 from batonpass.simulate.tasks import name_of
 
 WORST: Final = 10
@@ -40,8 +40,8 @@ class Result:
     missed: tuple[str, ...]
 
 
-def result_of(played: Played, counted: Counted) -> Result:
-    """Return the result of a scenario; ``counted`` is what its records say."""
+def result_of(played: Played, tally: Tally) -> Result:
+    """Return the result of a scenario; ``tally`` is what its records say."""
     outcome, scenario = played.outcome, played.scenario
     downtimes = sorted(outcome.downtime_ms.values())
     worst = sorted(outcome.downtime_ms.items(), key=lambda item: (-item[1], item[0]))[:WORST]
@@ -51,10 +51,10 @@ def result_of(played: Played, counted: Counted) -> Result:
         tasks=scenario.task_count,
         lasted_ms=played.end_ms - played.start_ms,
         rest_ms=outcome.rest_ms,
-        moves=counted.moves,
+        moves=tally.moves,
         handovers=outcome.handovers,
-        warmups=counted.warmups,
-        generations=counted.generations,
+        warmups=tally.warmups,
+        generations=tally.generations,
         downtime_ms=sum(downtimes),
         stopped=sum(one > 0 for one in downtimes),
         downtime_p50_ms=nearest_rank(downtimes, 50),

@@ -1,4 +1,4 @@
-"""The audit's ledger and a what-if count the downtime of the same records alike, to the millisecond."""
+"""A day and a what-if are counted alike, also from a group that was there before, to the millisecond."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 from tests.audit.small_day import BEGIN_MS, DAY_MS, MINUTE, SCENARIO, Noted
 
+from batonpass.audit.cost import Cost
 from batonpass.audit.entries import read_entries
 from batonpass.audit.fold import GroupFold
 from batonpass.audit.plan import GroupPlan
@@ -17,7 +18,6 @@ from batonpass.core.state.model import Cause, Group, Subtopology, Topology
 from batonpass.core.state.records import GroupDeleted, MemberGone, Record, TopologyChanged
 from batonpass.simulate.scenario.model import Act, Scenario, Step
 from batonpass.simulate.scenario.play import LEAD_MS, play
-from batonpass.simulate.scenario.tally import Tally
 
 FENCED = replace(SCENARIO, workers=tuple(replace(one, fenced=True) for one in SCENARIO.workers))
 BEGINS = {
@@ -54,10 +54,11 @@ def test_the_audit_and_a_what_if_count_the_same_downtime(day: str) -> None:
     end_ms = BEGIN_MS + DAY_MS
     sums = {}
     for name, begin_ms in BEGINS.items():
-        tally = Tally(Group(GroupId("small")), begin_ms=begin_ms, end_ms=end_ms)
-        for _, at_ms, record in noted.records:
-            tally.take((record,), at_ms)
-        sums[name] = tally.counted().downtime_ms
+        before = [record for _, at_ms, record in noted.records if at_ms < begin_ms]
+        cost = Cost(evolve(Group(GroupId("small")), before), begin_ms=begin_ms, end_ms=end_ms)
+        for _, at_ms, record in noted.records[len(before) :]:
+            cost.take((record,), at_ms)
+        sums[name] = cost.counted().downtime_ms
         assert sums[name] == sum(one.gap_ms for one in gaps(noted, begin_ms, end_ms))
     assert min(sums.values()) > 0
     assert sums["from its declaration, with first starts"] >= sums["a group that was there before"]
@@ -78,10 +79,10 @@ def test_the_audit_and_a_what_if_count_no_downtime_of_what_no_longer_exists(ends
 
     def downtime_ms(*after: tuple[int, Record]) -> int:
         noted.records = [*before, *((epoch, *one) for one in after)]
-        tally = Tally(Group(GroupId("small")), begin_ms=BEGIN_MS, end_ms=end_ms)
+        cost = Cost(Group(GroupId("small")), begin_ms=BEGIN_MS, end_ms=end_ms)
         for _, taken_ms, record in noted.records:
-            tally.take((record,), taken_ms)
-        counted_ms = tally.counted().downtime_ms
+            cost.take((record,), taken_ms)
+        counted_ms = cost.counted().downtime_ms
         assert counted_ms == sum(one.gap_ms for one in gaps(noted, BEGIN_MS, end_ms))
         return counted_ms
 
