@@ -283,12 +283,10 @@ class Kept:
     """
 
     def __init__(self) -> None:
-        """Begin with none."""
         self.left_out: Counter[str] = Counter()
         self._findings: defaultdict[str, list[Finding]] = defaultdict(list)
 
     def add(self, *found: Finding) -> None:
-        """Add findings."""
         for one in found:
             of_law = self._findings[one.law]
             of_law.append(one)

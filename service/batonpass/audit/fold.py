@@ -50,7 +50,6 @@ class GroupFold:
         self._measures = Measures(self.ledger, self.kept, begin_ms, end_ms)
 
     def take(self, entry: Entry) -> None:
-        """Take the next entry."""
         if entry.place == 0:
             self._measures.record(entry)
         for fact in self.ledger.take(entry):

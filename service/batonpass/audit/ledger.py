@@ -174,7 +174,6 @@ class Ledger:
     """
 
     def __init__(self, plan: GroupPlan, begin_ms: int) -> None:
-        """Begin with what is known before the first entry."""
         self.plan, self.begin_ms = plan, begin_ms
         self.tasks: dict[str, Task] = {}
         self.members: dict[str, Member] = {}
@@ -212,7 +211,6 @@ class Ledger:
         }
 
     def take(self, entry: Entry) -> list[Fact]:
-        """Take the next entry."""
         self._facts = []
         if entry.at_ms != self._instant.at_ms:
             self._end_instant()

@@ -70,7 +70,6 @@ class Measures:
         self._heat = Heat(new, begin_ms=begin_ms, end_ms=end_ms) if ledger.plan.known else None
 
     def record(self, entry: Entry) -> None:
-        """Count a record of the day."""
         if entry.seq >= self._ledger.plan.first:
             self._counts["records"] += 1
 
@@ -100,7 +99,6 @@ class Measures:
             self._departures.append(entry)
 
     def gap(self, gap: Gap) -> None:
-        """Count a gap."""
         self._kept.add(*stuck_task(gap, self._ledger.plan.group, self._end_ms))
         self._gaps[gap.cause].append(gap.gap_ms)
         self._longest_unowned_ms = max(self._longest_unowned_ms, gap.unowned_ms)
@@ -114,7 +112,6 @@ class Measures:
             self._counts["wasted_warmups"] += warmup.outcome == "dropped"
 
     def probe(self, probe: Probe) -> None:
-        """Count a probe of the day."""
         if probe.entry.at_ms >= self._begin_ms:
             self._counts["probes"] += 1
             self._counts["futile_probes"] += probe.futile

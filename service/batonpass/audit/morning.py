@@ -109,7 +109,6 @@ class Morning:
     """
 
     def __init__(self, result: AuditResult) -> None:
-        """Begin."""
         self._result = result
         midnight = datetime.combine(result.day + timedelta(days=1), time(), UTC)
         self.end_ms = int(midnight.timestamp() * 1_000) if result.so_far_ms is None else result.so_far_ms

@@ -40,7 +40,6 @@ class Order:
         self._deposed: dict[int, _Deposed] = {}
 
     def take(self, record: Entry) -> Iterator[Wrong]:
-        """Take the next record."""
         before, seq = self._before, record.seq
         # The number of the record before, if that was read, or is still there.
         known = before.seq if before is not None else self._plan.base if self._plan.base_epoch is not None else None

@@ -95,5 +95,4 @@ def write_table(files: Any, folder: str, schema: pa.Schema, batches: Iterable[pa
 
 
 def exists(files: Any, path: str) -> bool:
-    """Return whether there is a file or a folder."""
     return bool(files.get_file_info(path).type != arrow_fs.FileType.NotFound)

@@ -229,7 +229,6 @@ def colour(index: int) -> str:
 
 
 def axis(title: str, **more: Any) -> dict[str, Any]:
-    """Return an axis with a title."""
     return {
         "title": {"text": title},
         "automargin": True,
@@ -240,7 +239,6 @@ def axis(title: str, **more: Any) -> dict[str, Any]:
 
 
 def figure(data: list[dict[str, Any]], x: dict[str, Any], y: dict[str, Any], height: int = 360, **more: Any) -> Figure:
-    """Return a plot."""
     layout = {
         "height": height,
         "margin": {"l": 56, "r": 16, "t": 16, "b": 48},

@@ -145,7 +145,6 @@ Of = tuple[str, Row]
 
 
 def batch_of(kind: type, rows: Iterable[Of[Any]]) -> pa.RecordBatch:
-    """Return rows as a batch."""
     schema = schema_of(kind)
     columns = list(zip(*((group, *row) for group, row in rows), strict=True)) or [()] * len(schema)
     arrays = [pa.array(column, kind) for column, kind in zip(columns, schema.types, strict=True)]

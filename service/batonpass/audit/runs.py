@@ -257,7 +257,6 @@ def reason_of(error: BaseException, url: str | None) -> str:
 
 
 def finding_row(run_id: str, number: int, day: date, finding: Finding) -> tuple[Any, ...]:
-    """Return a finding as its row."""
     evidence = {"sequences": list(finding.sequences), "at": [rfc3339(one) for one in finding.at]}
     values = (finding.group, finding.law, finding.severity.value, finding.task, finding.member, finding.detail)
     return (run_id, number, day, *(None if one is None else plain(one) for one in values), to_json(evidence))

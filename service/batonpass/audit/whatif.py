@@ -185,7 +185,6 @@ def recommendations(days: Mapping[str, Day], tried: Mapping[str, Sequence[Trial]
 
 
 def read_day(url: str, plan: DayPlan, one: GroupPlan) -> Day:
-    """Read a group's day."""
     with reading(url) as read:
         sampled = _sampled(read(_SAMPLES.replace("{group}", quoted(one.group)).replace("{within}", plan.within())))
         rows = log_rows(read, plan, one, replayed=False, has_histories=False)

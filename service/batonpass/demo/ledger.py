@@ -65,7 +65,6 @@ class Ledger:
 
     @property
     def tasks(self) -> range:
-        """The numbers of the tasks."""
         return range(len(self._pages))
 
     def note(self, task: int, key: bytes, output: Output, at_ms: int) -> None:

@@ -63,7 +63,6 @@ class Workers:
         await self.running.pop(name).stop(patience_s=60)
 
     async def stop_all(self) -> None:
-        """End all workers at once."""
         children = list(self.running.values())
         self.running.clear()
         await asyncio.gather(*(child.stop() for child in children))

@@ -85,7 +85,6 @@ class Ledger:
         return self.unreleased.setdefault(task_id, dict(self.unreleased_of(task_id)))
 
     def grant(self, member_id: MemberId, task_id: TaskId) -> Grant | None:
-        """Return the member's entry for the task."""
         grants = self.grants[member_id]
         if task_id not in grants:
             member = self.member(member_id)

@@ -63,7 +63,6 @@ class GroupState:
         return member_tiles(member_lines(self.members, self.acceptable_lag, self.names))
 
     def task_tiles(self) -> dict[str, list[Tile]]:
-        """Return tiles of tasks by subtopology."""
         return task_tiles(self.group["topology"], self.tones)
 
     def warmups(self, events: Sequence[Mapping[str, Any]]) -> list[Warmup]:

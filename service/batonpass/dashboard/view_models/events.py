@@ -83,7 +83,6 @@ class EventLine(NamedTuple):
 
 
 def event_lines(events: Sequence[Json], names: Names) -> list[EventLine]:
-    """Return events as sentences, in their order."""
     return [event_line(event, names) for event in events]
 
 

@@ -13,7 +13,6 @@ Json = Mapping[str, Any]
 
 
 def size(count: int | None) -> str | None:
-    """Return a number of bytes in words."""
     return None if count is None else decimal(count)
 
 

@@ -135,7 +135,6 @@ def _crashes(chance: Random, day: Scenario) -> Iterator[Step]:
 
 
 def _odd(day: Scenario, oddities: Oddities) -> Scenario:
-    """Return the day with its oddities added."""
     steps, workers = list(day.steps), day.workers
     if oddities.stuck_warmup:
         workers = (*workers, Worker("stuck", restore_per_second=1e-6, tags=workers[0].tags))

@@ -35,7 +35,6 @@ class Heat:
         self._is_counted = False
 
     def take(self, record: r.Record, at_ms: int) -> None:
-        """Take the next record."""
         self._go_on(at_ms)
         match record:
             case r.LoadsMeasured(loads=loads):
