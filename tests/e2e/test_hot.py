@@ -7,6 +7,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from tests.e2e.running import Up, running
 from tests.e2e.test_up import descendants
@@ -48,7 +49,7 @@ async def test_a_hot_task_is_noticed_shown_in_shadow_and_ends_alone_without_a_re
     with running(open_folder / "hot", "--hot", home=tmp_path, broker=kafka_here) as up:
         assert "12 tasks with state, on Kafka at 127.0.0.1:" in up.greeting
         assert f"echo '{MEASURED}' | " in up.greeting
-        job = Job.from_words((up.folder / "job.json").read_text())
+        job = msgspec.json.decode((up.folder / "job.json").read_text(), type=Job)
         outputs = Outputs(job)
 
         async def ask(*arguments: str) -> Any:

@@ -22,7 +22,7 @@ class Tally:
     def take(self, record: r.Record) -> None:
         match record:
             case r.TargetPlaced(changes=changes):
-                owners = {task: owner for task, (owner, _, _) in changes.items()}
+                owners: dict[str, MemberId | None] = {task: owner for task, (owner, _, _) in changes.items()}
                 if record.at_ms >= self._begin_ms:
                     # A placement counts the moves that are still under way again.
                     changed = sum(owner not in (None, self.targets.get(task)) for task, owner in owners.items())
