@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from batonpass.demo.job import Output
-from batonpass.demo.ledger import Ledger, needed, quiet_for, silences
+from batonpass.demo.ledger import Ledger, quiet_for, silences
 
 A, B = "demo-1", "demo-2"
 
@@ -91,24 +91,6 @@ def test_the_writer_at_a_time_and_the_number_of_outputs_of_a_stretch_are_known()
     assert [ledger.writer_at(0, at) for at in (99, 100, 200, 240)] == [None, A, A, B]
     assert ledger.put_out_within(0, (100, 240)) == 2
     assert (ledger.first_at(0), ledger.last_at(0), ledger.writers_of(0)) == (100, 240, {A, B})
-
-
-@pytest.mark.parametrize(
-    ("held", "tasks", "fewest"),
-    [
-        ({"a": 4, "b": 4, "c": 4, "d": 0}, 12, 3),
-        ({"a": 4, "b": 4}, 12, 4),
-        ({"a": 4, "b": 4, "c": 4}, 12, 0),
-        ({"a": 3, "b": 3, "c": 3}, 12, 3),
-        ({"a": 2, "b": 2, "c": 0}, 6, 2),
-        ({"a": 12, "b": 0}, 12, 6),
-        ({"a": 3, "b": 2, "c": 2}, 7, 0),
-        ({"a": 5, "b": 1, "c": 1}, 7, 2),
-    ],
-)
-def test_the_fewest_tasks_that_must_move(held: dict[str, int], tasks: int, fewest: int) -> None:
-    """Those that have no owner any more, and those above an equal share; who has most keeps the larger share."""
-    assert needed(held, tasks) == fewest
 
 
 def test_quiet_windows_are_as_long_as_the_phase_and_the_nearest() -> None:

@@ -162,15 +162,27 @@ def test_the_same_scenario_comes_out_the_same() -> None:
     assert replace(small, seed=2).old != small.old
 
 
-def test_what_must_move_is_counted_by_floors_and_ceilings() -> None:
-    """Ten members with ten tasks each and an eleventh: one keeps its ten, nine give one."""
-    before = {(0, task): f"m{task % 10}" for task in range(100)}
-    ten = [f"m{place}" for place in range(10)]
-    assert needed(before, ten) == 0
-    assert needed(before, [*ten, "new"]) == 9
-    assert needed(before, ten[1:]) == 10
-    assert needed(before, ["new"]) == 100
-    assert needed({(0, 0): "a", (0, 1): "a", (0, 2): "a"}, ["a", "b"]) == 1
+TEN = {f"m{place}": 10 for place in range(10)}
+
+
+@pytest.mark.parametrize(
+    ("held", "tasks", "fewest"),
+    [
+        ({"a": 4, "b": 4, "c": 4, "d": 0}, 12, 3),
+        ({"a": 4, "b": 4}, 12, 4),
+        ({"a": 4, "b": 4, "c": 4}, 12, 0),
+        ({"a": 3, "b": 3, "c": 3}, 12, 3),
+        ({"a": 2, "b": 2, "c": 0}, 6, 2),
+        ({"a": 12, "b": 0}, 12, 6),
+        ({"a": 3, "b": 2, "c": 2}, 7, 0),
+        ({"a": 5, "b": 1, "c": 1}, 7, 2),
+        ({**TEN, "new": 0}, 100, 9),
+        ({"new": 0}, 100, 100),
+    ],
+)
+def test_the_fewest_tasks_that_must_move(held: dict[str, int], tasks: int, fewest: int) -> None:
+    """Those that have no owner any more, and those above an equal share; who has most keeps the larger share."""
+    assert needed(held, tasks) == fewest
 
 
 def test_percentiles_are_values_that_occurred() -> None:

@@ -12,13 +12,14 @@ from batonpass.demo.figures import PhaseFigures
 from batonpass.demo.group import DemoGroup
 from batonpass.demo.infrastructure import Infrastructure
 from batonpass.demo.job import Job
-from batonpass.demo.ledger import Account, Window, needed, quiet_for, silences
+from batonpass.demo.ledger import Account, Window, quiet_for, silences
 from batonpass.demo.outputs import Outputs
 from batonpass.demo.processes import Child
 from batonpass.demo.reader import Reader, Reads
 from batonpass.demo.sizes import HandoverMode, Sizes, config
 from batonpass.demo.topics import make_topics, preload, throttle
 from batonpass.demo.workers import Workers
+from batonpass.simulate.compare import needed
 from batonpass.worker import Exit
 
 LOOK_S = 0.1

@@ -175,14 +175,3 @@ def quiet_for(phase: Window, quiet: Sequence[Window]) -> list[Window]:
         found.append((end - length, end) if end <= phase[0] else (begin, begin + length))
         left -= length
     return sorted(found)
-
-
-def needed(held: dict[str, int], tasks: int) -> int:
-    """Return the fewest tasks that must change owner so that each of these members has its equal share of all tasks.
-
-    ``held`` has how many tasks each member that remains runs now; the tasks of the others must move in any case.
-    """
-    share, rest = divmod(tasks, len(held))
-    counts = sorted(held.values(), reverse=True)
-    stay = sum(min(count, share + (number < rest)) for number, count in enumerate(counts))
-    return tasks - stay

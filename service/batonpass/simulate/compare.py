@@ -7,6 +7,7 @@ Batonpass is the real core and the real machine of the protocol (`group`); the o
 against the real program where there is one (`kafka`). What the numbers can and cannot say: `docs/compare.md`.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
@@ -17,7 +18,7 @@ from batonpass.percentiles import nearest_rank
 from batonpass.simulate.copies import SteadyRates
 from batonpass.simulate.group import BATONPASS, BATONPASS_FENCED, BatonpassGroup, BatonpassSettings
 from batonpass.simulate.kafka.group import EAGER, KAFKA_DEFAULTS, KAFKA_TUNED, KafkaGroup, KafkaSettings
-from batonpass.simulate.tasks import Task, TaskSet
+from batonpass.simulate.tasks import TaskSet
 
 SECOND: Final = 1_000
 MINUTE: Final = 60_000
@@ -75,16 +76,15 @@ class Scenario:
         return {name: {"zone": f"z{place % self.zones}"} for place, name in enumerate((*self.old, *self.new))}
 
 
-def needed(before: Mapping[Task, str], after: Sequence[str]) -> int:
-    """Return how many tasks any balanced placement on `after` must move away from their owners in `before`.
+def needed(held: Mapping[str, int], tasks: int) -> int:
+    """Return the fewest tasks that must change owner so that each of these processes has its equal share of all tasks.
 
-    All tasks have the same weight and all processes the same capacity: each gets the floor or the ceiling of its share.
+    ``held`` has how many tasks each process that remains runs; the tasks of the others must move in any case.
     """
-    floor, ceilings = divmod(len(before), len(after))
-    held = [sum(owner == name for owner in before.values()) for name in after]
-    stay = sum(min(count, floor) for count in held)
-    stay += min(ceilings, sum(count > floor for count in held))
-    return len(before) - stay
+    share, rest = divmod(tasks, len(held))
+    counts = sorted(held.values(), reverse=True)
+    stay = sum(min(count, share + (number < rest)) for number, count in enumerate(counts))
+    return tasks - stay
 
 
 def _join(arm: Arm, scenario: Scenario) -> None:
@@ -318,14 +318,14 @@ def play(name: str, arm: Arm, scenario: Scenario) -> Result:
     """Play the scenario's script on a group at rest, let it come to rest again, and return what that cost."""
     arm.advance(BEGIN_MS)
     arm.begin_change()
-    before = arm.owners
+    before = Counter(arm.owners.values())
     scenario.script(arm, scenario)
     arm.run_to_rest(limit_ms=LIMIT_MS)
     outcome = arm.outcome()
     downtimes = sorted(outcome.downtime_ms.values())
     return Result(
         arm=name,
-        needed=needed(before, arm.members),
+        needed=needed({name: before[name] for name in arm.members}, scenario.tasks),
         moved=outcome.moved,
         handovers=outcome.handovers,
         rest_ms=outcome.rest_ms,
