@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 from tests.clients.streams_job import PARTITIONS, Event
 
 from batonpass.demo.figures import Spread
-from batonpass.demo.ledger import Ledger, needed
+from batonpass.demo.ledger import Ledger
+from batonpass.simulate.compare import needed
 
 Figures = dict[str, Any]
 """The figures of one run, as the results have them."""
