@@ -29,10 +29,12 @@ async def declare(
     subtopologies: Sequence[Mapping[str, object]],
     config: Mapping[str, object],
     options: Options,
-) -> None:
+) -> int:
     """Declare the group if nobody has; ``config`` counts only then, because later it is the operators'.
 
-    The log says which settings the group has otherwise.
+    Return the epoch of the topology that this program is for. Every join is to name it: one that names none, as after a
+    lease that ran out, would stand for whatever is declared by then. The log says which settings the group has
+    otherwise.
 
     A worker of an older topology than the declared one (`Options.topology_epoch`) is not compared: it gets no tasks of
     what was changed since.
@@ -58,9 +60,10 @@ async def declare(
             declared = await _ask(client, "GET", group, options)
             if declared is None:
                 asked = {"topology": topology, "config": dict(config)}
-                if await _ask(client, "PUT", group, options, asked) is not None:
+                declared = await _ask(client, "PUT", group, options, asked)
+                if declared is not None:
                     log.info("declared group %s: %s", group, json.dumps(topology))
-                    return
+                    return int(declared["topology"]["epoch"])
                 # Another worker was faster.
                 declared = await _ask(client, "GET", group, options)
         except ApiError as error:
@@ -73,6 +76,7 @@ async def declare(
             raise NotDeclared(f"group {group} cannot be declared: {error}{todo}") from error
     _compare(group, subtopologies, declared["topology"], options.topology_epoch)
     _tell_settings(group, config, declared["config"])
+    return int(declared["topology"]["epoch"]) if options.topology_epoch is None else options.topology_epoch
 
 
 async def _ask(client: CoordinatorClient, method: str, group: str, options: Options, body: object = None) -> Any:

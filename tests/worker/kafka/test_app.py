@@ -25,6 +25,9 @@ from tests.waiting import until
 from tests.worker.kafka.totals import Job, NewTopics, read
 from tests.worker.test_own_folder import held
 
+from batonpass.codec.requests import read_declaration
+from batonpass.core.state.ids import GroupId
+from batonpass.core.state.replies import Declared
 from batonpass.sockets import free_port
 from batonpass.worker import Phase
 from batonpass.worker.declaring import NotDeclared
@@ -490,6 +493,25 @@ async def test_a_worker_says_what_it_runs_and_shows_its_metrics(
         assert any(line in said for said in lines), line
     assert "<Task 0_0 active> has stopped" in lines
     assert not [one for one in caplog.records if "HTTP Request" in one.getMessage()]
+
+
+@pytest.mark.needs("kafka")
+async def test_a_worker_that_joins_anew_is_still_of_the_topology_that_it_began_with(world: World) -> None:
+    """Its program has not changed: it would run a task without what a newer topology has added to it."""
+    async with adding(world).running() as member:
+        await at_rest(world)
+        first = member.member_id
+        name, local = GroupId(world.name), world.coordinator.coordinator
+        group, _ = await local.look(name)
+        topology = (await world.coordinator.describe(world.name))["topology"]
+        topology["subtopologies"][0]["changelog_topics"].append("seen")
+        body = msgspec.json.encode({"topology": topology | {"epoch": topology["epoch"] + 1}})
+        declared, _ = read_declaration(name, body, if_match=group.revision)
+        assert isinstance(await local.ask(name, declared), Declared)
+        await world.coordinator.answer("POST", f"/v1/groups/{name}/members/{first}/evict")
+        await until(lambda: member.member_id not in (first, None))
+        group, _ = await local.look(name)
+        assert [one.topology_epoch for one in group.members.values()] == [topology["epoch"]]
 
 
 async def two_members(world: World) -> bool:

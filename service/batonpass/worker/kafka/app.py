@@ -400,7 +400,8 @@ class App:
             else:
                 given = MemberOptions(replaces=ids.last, new_member_id=ids.new) | given
             counts = await self._have_topics(parts, connection)
-            await declare([url], self.group, declared(parts, counts), self.config, Options(**given))
+            topology = declared(parts, counts)
+            given["topology_epoch"] = await declare([url], self.group, topology, self.config, Options(**given))
             runtime = KafkaRuntime(
                 connection, self.group, parts, folder=folder, open_store=self._open_store, options=self.options
             )
