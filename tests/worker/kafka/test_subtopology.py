@@ -131,7 +131,8 @@ async def test_a_worker_on_kafka_says_of_itself_what_heartbeats_have_a_number_fo
     [
         ({"a": 8, "b": 4, "c": 8}, True, "unequally many partitions (a has 8, b has 4)"),
         ({"a": 8, "b": 8, "c": 4}, True, "a changelog has another number (c has 4)"),
-        ({"a": 4, "b": 4, "c": 8}, True, "(c has 8): make it with 4"),
+        ({"a": 4, "b": 4, "c": 8}, True, "(c has 8): make it with 4, if there is no state yet"),
+        ({"a": 8, "b": 8, "c": 4}, True, "write it to a new topic, and read that under a new group id"),
         ({"a": 8, "b": 4, "c": 4}, False, "(c has 4): make it with 8"),
         ({"a": 8, "b": 8, "c": 8}, True, ""),
         ({"a": 8, "b": 4, "c": 8}, False, ""),

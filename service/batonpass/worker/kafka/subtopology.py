@@ -129,7 +129,8 @@ def check_partitions(part: Subtopology, known: Mapping[str, Collection[int]]) ->
     if others:
         raise MissingPartition(
             f"the tasks are as many as {', '.join(part.sources)} has partitions, {wanted}, and a changelog has another number "
-            f"({_listed(others)}): make it with {wanted}"
+            f"({_listed(others)}): make it with {wanted}, if there is no state yet. A source that got more partitions has "
+            "keys with other tasks now than their state: write it to a new topic, and read that under a new group id"
         )
 
 
