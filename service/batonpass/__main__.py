@@ -16,6 +16,8 @@ def main() -> None:
     exit code 3. Any other missing module is a defect and raises.
     """
     get_ready()
+    # It is for a server of several processes. Each of these is scraped by itself, and may not have the folder.
+    os.environ.pop("PROMETHEUS_MULTIPROC_DIR", None)
     try:
         app()
     except ModuleNotFoundError as error:

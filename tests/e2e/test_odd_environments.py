@@ -49,6 +49,7 @@ ENVIRONMENTS = {
             "all_proxy": "socks5://127.0.0.1:9",
             "no_proxy": "[::1],fd00::/8",
             "SPARK_HOME": "/nowhere",
+            "PROMETHEUS_MULTIPROC_DIR": "/nowhere",
             "BATONPASS_PATIENCE": " 20s\n",
         },
         umask=0o077,
@@ -70,6 +71,7 @@ ENVIRONMENTS = {
     "Python's own settings": Odd(
         variables={"PYTHONOPTIMIZE": "2", "PYTHONWARNINGS": "error", "PYTHONIOENCODING": "ascii", "PIP_USER": "1"}
     ),
+    "Prometheus for several processes": Odd(variables={"PROMETHEUS_MULTIPROC_DIR": "/nowhere"}),
     "another zone of time": Odd(variables={"TZ": "America/New_York", "TERM": "dumb", "COLUMNS": "10"}),
 }
 WANTED = os.environ.get("BATONPASS_ENVIRONMENTS", "all at once").split(",")
