@@ -502,6 +502,8 @@ def test_a_restore_says_how_much_is_left() -> None:
     assert said(scene) == (Level.ATTENTION, "restoring", words)
     scene.beat("a", {TASK: restoring(None)})
     assert health(scene).sentence.startswith("1 of 1 task is not processed: 1 restoring")
+    scene.beat("a", {TASK: restoring(90_000)._replace(detail="its changelog is gone")})
+    assert said(scene) == (Level.ATTENTION, "restoring", f"{words} Held up: its changelog is gone.")
 
 
 def test_a_storm_names_the_command_that_ends_it() -> None:

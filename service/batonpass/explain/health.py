@@ -429,6 +429,10 @@ def _of_tasks(look: _Look) -> Iterator[Finding]:
         lags = [copy.lag for copy in copies if copy.lag is not None]
         left = f", {count(sum(lags), 'record')} left" if lags else ""
         words = _not_processed(look, len(tasks), f"{len(tasks)} restoring{left}")
+        reports = [look.view.soft.report_of(task.owner, task.id) for task in tasks if task.owner is not None]
+        hindered = [one.report.detail for one in reports if one is not None and one.report.detail]
+        if hindered:
+            words = f"{words} Held up: {hindered[0]}."
         yield look.found(
             "restoring", words, since_ms=_since(look, tasks), until="when restored", cause=_cause(look, tasks)
         )

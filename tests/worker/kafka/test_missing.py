@@ -90,6 +90,7 @@ async def test_a_changelog_with_too_few_partitions_is_said_once(
     await asyncio.sleep(1)
     assert [caplog.text.count(each) for each in lacking] == [1, 1]
     assert active.states == []
+    assert lacking[1] in active.progressed["0_1"].detail
     assert standby.progressed == {}
     admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
     await admin.start()

@@ -142,6 +142,7 @@ class Active:
         self._found: dict[TopicPartition, int] = {}
         self._topic_ids: dict[str, str] = {}
         self._has_run = False
+        self._hindrance = ""
         # Records that are not processed, by their places, each with what becomes of it and why.
         self._passed: dict[tuple[str, int, int], tuple[str, Exception]] = {}
         self._again = 0
@@ -201,6 +202,7 @@ class Active:
                 if said.is_news(repr(error)):
                     why = await in_words(error, self._connection)
                     log.warning("%r begins anew every %s ms: %s", self._task, self._options.retry_ms, why)
+                    self._hindrance = why
                 await self._task.stop_requested(self._options.retry_ms / 1_000)
 
     def _note_fenced(self) -> None:
@@ -229,7 +231,7 @@ class Active:
         self._is_connected = False
         if self._changelog is not None:
             # The copy's position now: its last report may be old, and how close it is decides whether the task stays.
-            self._report(self._changelog.known_ends())
+            self._report(self._changelog.known_ends(), self._hindrance)
         # Connecting fences no other producer, so it needs no lease, and takes none of its time.
         clients = await self._connected()
         if clients is None:
@@ -248,7 +250,7 @@ class Active:
             await self._check_commits(clients, found)
             if self._changelog is not None:
                 self._changelog.pause()
-            self._has_run = True
+            self._has_run, self._hindrance = True, ""
             self._task.running()
             log.info("%r runs", self._task)
             await self._busy.of(self._process(clients))
