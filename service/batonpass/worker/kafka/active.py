@@ -67,8 +67,8 @@ GIVE_UP_S = 1.0
 PROMPT_S = 0.04
 """How long the connection that restores may take to read what is left after a promotion."""
 
-TURN_S = 0.005
-"""How long records are processed before other work on the loop, such as heartbeats, gets its turn."""
+FIRING_S = 0.1
+"""How long timers may fire in one transaction at least, however short its interval: they are many at a time."""
 
 RENEW_S = 86_400.0
 """How often offsets are committed without new input: a cluster drops old ones (`offsets.retention.minutes`)."""
@@ -483,7 +483,7 @@ class Active:
             now_ms = self._options.clock()
             was_due = await self._wall_clock.call(now_ms, context)
             offsets = await self._fill(context, clients, inputs)
-            if offsets or was_due:
+            if offsets or was_due or context.is_cut:
                 # One after the other: a broker that is to check a transaction twice at once gives up the first check.
                 await self._in_time(context.flush(), clients)
                 # Also where the worker's own code went on after an error of a store.
@@ -589,11 +589,18 @@ class Active:
         # The first transaction ends with its first records: readers of the output wait since the last owner stopped.
         longest_s = self._options.commit_interval_ms / 1_000
         interval_s = longest_s if self._has_committed else 0.0
-        began = turn = time.monotonic()
+        began = time.monotonic()
         commit_at, end_at = began + interval_s, began + longest_s
         offsets: dict[TopicPartition, int] = {}
         # After a record was passed over: as many as there were up to it, so that one more costs no more than these.
         left = self._again or self._options.records_max
+        timers_left = iter(range(self._options.records_max - 1))
+
+        def has_room() -> bool:
+            is_over = time.monotonic() >= max(end_at, began + FIRING_S) or self._task.stopping
+            return not is_over and next(timers_left, None) is not None
+
+        context.has_room = has_room
         while True:
             came = 0
             while inputs.is_ready:
@@ -601,11 +608,12 @@ class Active:
                 if self._task.stopping or came == left or (now >= end_at and offsets):
                     # The rest belongs to the next transaction, or is read again by the next owner.
                     return offsets
-                if now - turn >= TURN_S:
-                    await asyncio.sleep(0)
-                    turn = time.monotonic()
+                await context.turn()
                 record = inputs.take()
                 await self._process_one(record, context, clients)
+                if context.is_cut:
+                    inputs.put_back_last()
+                    return offsets
                 offsets[TopicPartition(record.topic, record.partition)] = record.offset + 1
                 came += 1
             left -= came

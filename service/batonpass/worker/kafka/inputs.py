@@ -72,10 +72,14 @@ class Inputs:
 
     def put_back(self) -> int:
         """Take back what was taken and is not done, and return how many records that is."""
-        taken = self.done()
-        for record in reversed(taken):
-            self._waiting[TopicPartition(record.topic, record.partition)].appendleft(record)
-        return len(taken)
+        count = len(self._taken)
+        while self._taken:
+            self.put_back_last()
+        return count
+
+    def put_back_last(self) -> None:
+        record = self._taken.pop()
+        self._waiting[TopicPartition(record.topic, record.partition)].appendleft(record)
 
     def _next(self) -> deque[ConsumerRecord] | None:
         """Return the records of the partition that is next; None while that is not known."""

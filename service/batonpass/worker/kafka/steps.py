@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from batonpass.worker.kafka.timers import Timers
-from batonpass.worker.kafka.transaction import Context
+from batonpass.worker.kafka.timers import FIRST, Timers
+from batonpass.worker.kafka.transaction import Context, Writer
 from batonpass.worker.kafka.typed import State, Table, Timer, Topic
 from batonpass.worker.kafka.wall_clock import Punctuation, next_multiple
 
@@ -41,6 +41,8 @@ class Steps:
     every: dict[str, tuple[int, Punctuation]] = field(default_factory=dict)
     by_clock: dict[str, tuple[int, Punctuation]] = field(default_factory=dict)
     _timers: WeakKeyDictionary[Context, Timers] = field(default_factory=WeakKeyDictionary)
+    # Where the index of timers begins, as long as the same producer writes: then nobody else does.
+    _earliest: WeakKeyDictionary[Writer, bytes] = field(default_factory=WeakKeyDictionary)
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -54,16 +56,19 @@ class Steps:
         """Process one record.
 
         Records of topics that are only tables do not move stream time: all of them are read before the first of the
-        others.
+        others. Where more timers are due than one transaction takes, it ends before the record.
         """
         if raw.topic in self.tables:
             _fill(self.tables[raw.topic], raw, context)
         if raw.topic not in self.calls:
             return
+        # One that cannot be read lets no time pass.
+        records = [(call, call.topic.record(raw)) for call in self.calls[raw.topic]]
         if self.has_time:
             await self._pass_time(raw.timestamp, context)
-        for call in self.calls[raw.topic]:
-            record = call.topic.record(raw)
+        if context.is_cut:
+            return
+        for call, record in records:
             if call.state is None:
                 await call.function(record, context)
             else:
@@ -71,19 +76,27 @@ class Steps:
 
     async def _pass_time(self, to_ms: int, context: Context) -> None:
         timers = self._timers_of(context)
-        for at_ms, owner in timers.advance(to_ms):
-            name, _, key = owner.partition(b"\0")
-            if not name:
-                await self._call_every(key, at_ms, timers, context)
-            elif name.decode() in self.on_timer:
-                table, function = self.on_timer[name.decode()]
-                of = table.key.load(key)
-                with context.calling_for_time(f"for the timer of table {table.name}, key {of!r:.100}, at {at_ms} ms"):
-                    await function(Timer(of, at_ms), context, self._state(table, context, of))
+        for due in timers.advance(to_ms):
+            if due is not None:
+                await self._fire(*due, timers, context)
+            await context.turn()
+            if not context.has_room():
+                context.is_cut = True
+                return
         for function_name, (every_ms, _) in self.every.items():
             owner = b"\0" + function_name.encode()
             if timers.of(owner) is None:
                 timers.set(owner, next_multiple(timers.now_ms, every_ms))
+
+    async def _fire(self, at_ms: int, owner: bytes, timers: Timers, context: Context) -> None:
+        name, _, key = owner.partition(b"\0")
+        if not name:
+            await self._call_every(key, at_ms, timers, context)
+        elif name.decode() in self.on_timer:
+            table, function = self.on_timer[name.decode()]
+            of = table.key.load(key)
+            with context.calling_for_time(f"for the timer of table {table.name}, key {of!r:.100}, at {at_ms} ms"):
+                await function(Timer(of, at_ms), context, self._state(table, context, of))
 
     async def _call_every(self, name: bytes, at_ms: int, timers: Timers, context: Context) -> None:
         if name.decode() not in self.every:
@@ -101,7 +114,9 @@ class Steps:
     def _timers_of(self, context: Context) -> Timers:
         timers = self._timers.get(context)
         if timers is None:
-            timers = self._timers[context] = Timers(context.store(TIMERS))
+            by = context._producer  # noqa: SLF001 - no matter of the worker's own code
+            made = timers = self._timers[context] = Timers(context.store(TIMERS), self._earliest.get(by, FIRST))
+            context.when_applied.append(lambda: self._earliest.update({by: made.earliest}))
         return timers
 
 

@@ -76,8 +76,8 @@ class ReadableStore(Protocol):
     def get(self, key: bytes) -> bytes | None:
         """Return the value of a key, or None."""
 
-    def scan(self, prefix: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
-        """Yield the keys that begin with ``prefix`` with their values, in the order of the keys."""
+    def scan(self, prefix: bytes = b"", start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+        """Yield the keys that begin with ``prefix``, from ``start`` on, with their values, in the order of the keys."""
 
 
 class Store(ReadableStore, Protocol):
@@ -119,10 +119,11 @@ class MemoryStore:
         """Return the value of a key, or None."""
         return self._records.get(key)
 
-    def scan(self, prefix: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+    def scan(self, prefix: bytes = b"", start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
         """Yield keys with their values in order, as they are when the scan begins."""
         # Copied first: another thread may read while this one writes.
-        return iter(sorted(item for item in list(self._records.items()) if item[0].startswith(prefix)))
+        items = list(self._records.items())
+        return iter(sorted(item for item in items if item[0].startswith(prefix) and item[0] >= start))
 
     def apply(self, changes: Iterable[Change], position: int) -> None:
         """Apply records and move the position."""
@@ -230,7 +231,7 @@ class RocksStore:
             raise
         return found
 
-    def scan(self, prefix: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+    def scan(self, prefix: bytes = b"", start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
         """Yield keys with their values in order, as they are when the scan begins.
 
         Raises:
@@ -238,7 +239,7 @@ class RocksStore:
             Exception: when the files cannot be read to the end.
         """
         with self._turn:
-            scan = _Scan(self._db.iter(), _RECORD + prefix, self._note)
+            scan = _Scan(self._db.iter(), _RECORD + prefix, _RECORD + max(prefix, start), self._note)
             self._scans.add(scan)
         return scan
 
@@ -311,14 +312,14 @@ class _Scan:
     RocksDB keeps its files locked while there is an iterator. Its status tells an error from the end of the data.
     """
 
-    def __init__(self, records: "RdictIter", prefix: bytes, note: Callable[[Exception], None]) -> None:
+    def __init__(self, records: "RdictIter", prefix: bytes, start: bytes, note: Callable[[Exception], None]) -> None:
         self._records: RdictIter | None = records
         self._prefix = prefix
         self._note = note
         self._is_over = False
         # A store may be closed in another thread than the one that scans.
         self._turn = threading.Lock()
-        records.seek(prefix)
+        records.seek(start)
 
     def __iter__(self) -> "_Scan":
         return self
@@ -428,9 +429,9 @@ class TaskStore:
         except Exception as error:
             raise self._failed(error) from error
 
-    def scan(self, prefix: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+    def scan(self, prefix: bytes = b"", start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
         try:
-            yield from self.inner.scan(checked_bytes(prefix))
+            yield from self.inner.scan(checked_bytes(prefix), start)
         except StoreClosed:
             # A scan that somebody holds has ended; the store may be whole.
             raise
@@ -489,11 +490,15 @@ class StoreInTransaction:
         """
         self.changes[checked_bytes(key)] = None
 
-    def scan(self, prefix: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
-        """Yield the keys that begin with ``prefix`` with their values, in order, as this transaction has them."""
+    def scan(self, prefix: bytes = b"", start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+        """Yield keys with ``prefix``, from ``start`` on, with their values, in order, as this transaction has them."""
         changed = dict(self.changes)
-        kept = ((key, value) for key, value in self._store.scan(prefix) if key not in changed)
-        new = sorted((key, value) for key, value in changed.items() if value is not None and key.startswith(prefix))
+        kept = ((key, value) for key, value in self._store.scan(prefix, start) if key not in changed)
+        new = sorted(
+            (key, value)
+            for key, value in changed.items()
+            if value is not None and key.startswith(prefix) and key >= start
+        )
         return heapq.merge(kept, new)
 
 

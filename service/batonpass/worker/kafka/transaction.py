@@ -2,7 +2,7 @@
 
 import asyncio
 import inspect
-from collections.abc import Collection, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar, overload
 
@@ -24,6 +24,9 @@ from batonpass.worker.raised import add_note
 
 K = TypeVar("K")
 V = TypeVar("V")
+
+TURN_S = 0.005
+"""How long records are processed before other work on the loop, such as heartbeats, gets its turn."""
 
 FENCE_AGAIN_S = 0.01
 """How soon a producer asks again while its predecessor's transaction is being ended: that takes milliseconds."""
@@ -226,6 +229,18 @@ class Context:
         self._ends: dict[str, int] = {}
         self.calls_for_time = False
         """Whether a function is called because a time has come: then no record is to blame for what it raises."""
+        self.has_room: Callable[[], bool] = lambda: True
+        """Called after each timer: whether the transaction takes another one."""
+        self.is_cut = False
+        """Whether it ends within the timers before a record, which comes again in the next one."""
+        self.when_applied: list[Callable[[], None]] = []
+        self._turn_at = asyncio.get_running_loop().time()
+
+    async def turn(self) -> None:
+        """Let other work, such as heartbeats, have its turn, if that is due: for a function that goes over much."""
+        if asyncio.get_running_loop().time() - self._turn_at >= TURN_S:
+            await asyncio.sleep(0)
+            self._turn_at = asyncio.get_running_loop().time()
 
     @contextmanager
     def calling_for_time(self, what: str) -> Iterator[None]:
@@ -361,6 +376,7 @@ class Context:
             len(key or b"") + len(value or b"") + sum(len(name.encode()) + len(said or b"") for name, said in headers)
         )
         self._largest[topic] = max(size, self._largest.get(topic, 0))
+        await self.turn()
         try:
             future: asyncio.Future[object] = await self._producer.send(topic, value, **where)
         except UnknownTopicOrPartitionError as error:
@@ -379,3 +395,5 @@ class Context:
             topic = self._topics[name]
             if topic in self._ends:
                 self._state.stores[topic].apply(store.changes.items(), self._ends[topic])
+        for call in self.when_applied:
+            call()

@@ -203,9 +203,9 @@ class MetStore:
         found: bytes | None = self._do("get", self._inner.get, key)
         return found
 
-    def scan(self, prefix: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+    def scan(self, prefix: bytes = b"", start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
         """Begin a scan, each step of which may fail too."""
-        return self._steps(self._do("scan", self._inner.scan, prefix))
+        return self._steps(self._do("scan", self._inner.scan, prefix, start))
 
     def _steps(self, items: Iterator[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
         while (item := self._do("scan-step", next, items, None)) is not None:
