@@ -287,9 +287,14 @@ class Job:
     def begin(self) -> Context:
         return Context(self.state, self.part.changelogs, self.producer)
 
-    async def process(self, context: Context, key: str, timestamp_ms: int, timer_ms: int = 0) -> None:
+    async def process(self, context: Context, key: str, timestamp_ms: int, timer_ms: object = 0) -> None:
         raw: Any = SimpleNamespace(
-            topic="orders", partition=0, offset=0, timestamp=timestamp_ms, key=key.encode(), value=b"%d" % timer_ms
+            topic="orders",
+            partition=0,
+            offset=0,
+            timestamp=timestamp_ms,
+            key=key.encode(),
+            value=str(timer_ms).encode(),
         )
         raw.headers = ()
         await self.part.process(raw, context)
@@ -372,6 +377,14 @@ async def test_a_full_transaction_ends_before_the_record_and_the_next_one_goes_o
         transactions += 1
         assert context.is_cut == (transactions < 3)
     assert (job.fired, job.processed, transactions) == (keys, ["new"], 3)
+
+
+async def test_a_record_that_cannot_be_read_makes_nothing_due() -> None:
+    job = Job()
+    await job.set(3, 100)
+    with pytest.raises(ValueError, match="cannot be read"):
+        await job.process(job.begin(), "new", 200, timer_ms="no number")
+    assert job.fired == []
 
 
 @pytest.mark.needs("kafka")
