@@ -66,6 +66,18 @@ def test_scans_are_ordered_and_do_not_see_what_comes_later(store: Store) -> None
     store.close()
 
 
+def test_a_scan_begins_where_it_is_told_to(store: Store) -> None:
+    store.apply([(key, b"") for key in (b"a", b"b1", b"b3", b"c")], 4)
+    within = StoreInTransaction(store)
+    within.put(b"b0", b"")
+    within.put(b"b4", b"")
+    starts = {b"": [b"b1", b"b3"], b"b": [b"b1", b"b3"], b"b2": [b"b3"], b"b3": [b"b3"], b"c": []}
+    for start, keys in starts.items():
+        assert [key for key, _ in store.scan(b"b", start)] == keys
+    assert [key for key, _ in within.scan(b"b", b"b2")] == [b"b3", b"b4"]
+    store.close()
+
+
 def test_changes_of_a_transaction_are_seen_in_it_alone(store: Store) -> None:
     store.apply([(b"a", b"1"), (b"b", b"2"), (b"c", b"3")], 3)
     within = StoreInTransaction(store)
