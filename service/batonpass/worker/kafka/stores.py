@@ -63,7 +63,7 @@ _DISCARDED = ".discarded-"
 
 
 class StoreFailed(Exception):
-    """A store cannot be read or written. It is closed, and the next try opens it anew."""
+    """A store cannot be read or written, and the next try opens it anew; or what it has is not of its table's type."""
 
 
 class StoreClosed(StoreFailed):

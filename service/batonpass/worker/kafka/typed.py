@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, overload
 
 from batonpass.worker.kafka.serdes import Serde
-from batonpass.worker.kafka.stores import StoreInTransaction
+from batonpass.worker.kafka.stores import StoreFailed, StoreInTransaction
 from batonpass.worker.kafka.timers import Timers
 
 T = TypeVar("T")
@@ -119,9 +119,13 @@ class KeyValueStore(Generic[K, V]):
     @overload
     def get(self, key: K, default: V) -> V: ...
     def get(self, key: K, default: V | None = None) -> V | None:
-        """Return the value of a key, or ``default``."""
+        """Return the value of a key, or ``default``.
+
+        Raises:
+            StoreFailed: when the store has what is not of the table's type.
+        """
         found = self._store.get(self._key(key))
-        return default if found is None else self._table.value.load(found)
+        return default if found is None else self._read(self._table.value, found, key)
 
     def put(self, key: K, value: V) -> None:
         """Set the value of a key.
@@ -143,9 +147,22 @@ class KeyValueStore(Generic[K, V]):
         self._store.delete(self._key(key))
 
     def scan(self, prefix: bytes = b"") -> Iterator[tuple[K, V]]:
-        """Yield the keys whose bytes begin with ``prefix`` with their values, in the order of the bytes."""
+        """Yield the keys whose bytes begin with ``prefix`` with their values, in the order of the bytes.
+
+        Raises:
+            StoreFailed: when the store has what is not of the table's types.
+        """
         for key, value in self._store.scan(prefix):
-            yield self._table.key.load(key), self._table.value.load(value)
+            yield self._read(self._table.key, key, key), self._read(self._table.value, value, key)
+
+    def _read(self, serde: Serde[T], data: bytes, key: object) -> T:
+        try:
+            return serde.load(data)
+        except Exception as error:
+            # Not the fault of the record that is processed: an earlier release may have written it.
+            raise StoreFailed(
+                f"what table {self._table.name} has of key {key!r:.100} cannot be read: {error}"
+            ) from error
 
     def _check_own(self) -> None:
         if self._table.follows:
