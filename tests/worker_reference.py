@@ -39,6 +39,7 @@ CHAPTERS: dict[str, tuple[Any, ...]] = {
         kafka.ChangelogShort,
         kafka.RecordRefused,
         kafka.RecordTooLarge,
+        kafka.OutputRefused,
         kafka.OffsetGone,
         kafka.StoreFailed,
         kafka.StoreClosed,

@@ -31,7 +31,7 @@ from batonpass.worker.kafka.stores import (
 )
 from batonpass.worker.kafka.subtopology import Process, Subtopology
 from batonpass.worker.kafka.topics import ChangelogRefused, MissingPartition
-from batonpass.worker.kafka.transaction import Context, RecordTooLarge
+from batonpass.worker.kafka.transaction import Context, OutputRefused, RecordTooLarge
 from batonpass.worker.kafka.typed import KeyValueStore, Record, State, Table, Timer, Topic
 
 __all__ = [
@@ -54,6 +54,7 @@ __all__ = [
     "NotDeclared",
     "OffsetGone",
     "OpenStore",
+    "OutputRefused",
     "Process",
     "ReadableStore",
     "Record",

@@ -40,7 +40,7 @@ from batonpass.worker.kafka.said import Said
 from batonpass.worker.kafka.stores import TaskState, progress
 from batonpass.worker.kafka.subtopology import Subtopology
 from batonpass.worker.kafka.topics import MissingPartition
-from batonpass.worker.kafka.transaction import BatchRefused, Context, RecordTooLarge
+from batonpass.worker.kafka.transaction import BatchRefused, Context, OutputsRefused, RecordTooLarge
 from batonpass.worker.kafka.wall_clock import WallClock
 from batonpass.worker.measured_load import BusyTime, LoadMeter
 from batonpass.worker.protocol import Offsets
@@ -143,8 +143,10 @@ class Active:
         self._topic_ids: dict[str, str] = {}
         self._has_run = False
         self._hindrance = ""
-        # Records that are not processed, by their places, each with what becomes of it and why.
+        # Records that are not processed, by their places, each with what becomes of it and why; and those among them
+        # that are too large to be put aside whole.
         self._passed: dict[tuple[str, int, int], tuple[str, Exception]] = {}
+        self._cut: set[tuple[str, int, int]] = set()
         self._again = 0
         self._counts = terms.counts[split_task_id(task.id)[0]]
         self.input_lag = 0
@@ -171,6 +173,7 @@ class Active:
             KafkaError: when a topic (`MissingPartition`) or a right was missing for too long, or the task cannot run
                 although the cluster answers.
             RecordTooLarge: when a record is larger than its topic takes.
+            OutputRefused: when a topic does not take a record for what is in it.
             ChangelogRefused: when a changelog may forget what a store needs.
             ChangelogShort: when the changelog has lost what the last owner wrote.
             RecordRefused: when the changelog has a record that no store can take.
@@ -498,7 +501,12 @@ class Active:
                     )
             await self._in_time(producer.commit_transaction(), clients)
         except BatchRefused as refused:
-            raise await self._limited(clients, refused) from refused
+            error = await self._limited(clients, refused)
+            if isinstance(error, RecordTooLarge) and refused.of is not None:
+                error = self._without([(refused.of, error)])
+            raise error from refused
+        except OutputsRefused as refused:
+            raise self._without(refused.blamed) from refused
         except KafkaError:
             raise
         except PassedOver:
@@ -633,12 +641,15 @@ class Active:
             PassedOver: when it is to be left out of the transaction, which begins anew for that.
             Exception: what the worker's own code raised otherwise.
         """
+        context.of = record
         passed = self._passed.get(_place(record))
         if passed is not None:
             if passed[0] == "dead-letter":
-                await context.send(
-                    self._options.dead_letter_topic, record.value, key=record.key, headers=headers(record, passed[1])
-                )
+                is_cut = _place(record) in self._cut
+                value, said = b"" if is_cut else record.value, headers(record, passed[1], is_cut=is_cut)
+                # A letter is larger than its record, which another producer was given room for.
+                with clients.producer.room_for_any():
+                    await context.send(self._options.dead_letter_topic, value, key=record.key, headers=said)
             return
         try:
             await self._part.process(record, context)
@@ -647,13 +658,40 @@ class Active:
             add_note(error, where(record))
             if self._state.has_failed or context.calls_for_time or not is_of_the_record(error):
                 raise
-            choice = self._options.what_becomes_of(record, error)
-            if choice == "retry":
-                self._counts.errors["retry"] += 1
+            if not self._passes_over(record, error):
                 raise
-            log.warning("%r: %s %s: %s", self._task, choice, where(record), cause(error))
-            self._passed[_place(record)] = choice, error
             raise PassedOver from error
+
+    def _passes_over(self, record: ConsumerRecord, error: Exception) -> bool:
+        """Note what becomes of a record that is to blame for an error; False if it is to be tried again."""
+        place = _place(record)
+        if place in self._passed:
+            # Its letter is refused.
+            if place in self._cut or not isinstance(error, RecordTooLarge):
+                return False
+            self._cut.add(place)
+            log.warning(
+                "%r: dead-letter without its value and headers, %s: %s", self._task, where(record), cause(error)
+            )
+            return True
+        choice = self._options.what_becomes_of(record, error)
+        if choice == "retry":
+            self._counts.errors["retry"] += 1
+            return False
+        log.warning("%r: %s %s: %s", self._task, choice, where(record), cause(error))
+        self._passed[place] = choice, error
+        return True
+
+    def _without(self, blamed: Collection[tuple[ConsumerRecord, Exception]]) -> Exception:
+        """Return what begins a try that passes over the records that outputs are refused for, or ends all tries."""
+        for record, error in {_place(record): (record, error) for record, error in blamed}.values():
+            add_note(error, where(record))
+            if not self._passes_over(record, error):
+                return error
+        # It gets on, if only by one record each time.
+        self._unable_since = None
+        goes_on: Exception = KafkaError("an output was refused for what is in it: it goes on without its record")
+        return goes_on
 
     def _count(self, done: Collection[ConsumerRecord]) -> None:
         """Count what was committed."""
@@ -661,8 +699,9 @@ class Active:
         self._counts.commits += 1
         self._counts.records += len(done)
         if self._passed:
-            for passed in (self._passed.pop(_place(record), None) for record in done):
-                if passed is not None:
+            for place in map(_place, done):
+                self._cut.discard(place)
+                if (passed := self._passed.pop(place, None)) is not None:
                     self._counts.errors[passed[0]] += 1
 
     def _tell_input_lag(self, clients: Clients, unprocessed: int, said: Said) -> None:

@@ -31,11 +31,12 @@ def cause(error: Exception) -> str:
     return f"{type(error).__name__}: {words_of(error)}"[:MESSAGE_CHARS_MAX]
 
 
-def headers(record: ConsumerRecord, error: Exception) -> Sequence[tuple[str, bytes]]:
+def headers(record: ConsumerRecord, error: Exception, *, is_cut: bool = False) -> Sequence[tuple[str, bytes]]:
     """Return the headers of a dead letter: the record's own, where it was, and why it could not be processed.
 
     They say what those of Kafka Streams say (KIP-1034), and the record's time, for the letter has the time at which it
-    was written: its topic is to keep it as long as any other.
+    was written: its topic is to keep it as long as any other. Of a record that is cut they have the value's size, and
+    not its own headers.
     """
     said = {
         "topic": record.topic,
@@ -45,7 +46,9 @@ def headers(record: ConsumerRecord, error: Exception) -> Sequence[tuple[str, byt
         "exception": f"{type(error).__module__}.{type(error).__qualname__}",
         "message": words_of(error)[:MESSAGE_CHARS_MAX],
     }
+    if is_cut:
+        said["value_bytes"] = str(len(record.value or b""))
     return (
-        *record.headers,
+        *(() if is_cut else record.headers),
         *((f"__batonpass.errors.{name}", value.encode(errors="replace")) for name, value in said.items()),
     )

@@ -2,18 +2,21 @@
 
 import asyncio
 import inspect
+import math
 from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar, overload
 
-from aiokafka import AIOKafkaProducer, TopicPartition
+from aiokafka import AIOKafkaProducer, ConsumerRecord, TopicPartition
 from aiokafka.client import ConnectionGroup, CoordinationType
 from aiokafka.errors import (
+    InvalidTimestampError,
     KafkaError,
     MessageSizeTooLargeError,
     RecordTooLargeError,
     UnknownTopicOrPartitionError,
 )
+from aiokafka.protocol.produce import ProduceRequest, ProduceRequest_v8, ProduceResponse_v8
 
 from batonpass.worker.kafka.connection import forget_lingering, in_time, to_its_end
 from batonpass.worker.kafka.metadata import adopt
@@ -47,6 +50,10 @@ class Producer(AIOKafkaProducer):  # type: ignore[misc]  # aiokafka has no types
         # aiokafka repeats a request that got no answer, and only its log says so. Here every request is seen.
         self._ask = self.client.send
         self.client.send = self._ask_and_note
+        # Nor does it show which records of a batch a broker says are wrong (KIP-467).
+        self._writing: dict[TopicPartition, Any] = {}
+        self._write = self._sender._send_produce_req  # noqa: SLF001
+        self._sender._send_produce_req = self._note_and_write  # noqa: SLF001
         self._group = group
         self._announced = False
         self._joined = asyncio.Event()
@@ -121,13 +128,43 @@ class Producer(AIOKafkaProducer):  # type: ignore[misc]  # aiokafka has no types
     async def _ask_and_note(
         self, node_id: int, request: object, *, group: ConnectionGroup = ConnectionGroup.DEFAULT
     ) -> Any:
+        if isinstance(request, ProduceRequest):
+            # From this version on, which aiokafka (0.14) knows and does not ask for, brokers name records.
+            request._CLASSES = (*request._CLASSES, ProduceRequest_v8)  # noqa: SLF001
         try:
-            return await self._ask(node_id, request, group=group)
+            answer = await self._ask(node_id, request, group=group)
         except KafkaError as error:
             # Only the requests of a transaction go to coordinators, all of them except its records.
             if group is ConnectionGroup.COORDINATION:
                 self._unanswered = f"{type(request).__name__}: {error!r}"
             raise
+        if isinstance(answer, ProduceResponse_v8):
+            self._note_refused(answer)
+        return answer
+
+    async def _note_and_write(self, node_id: int, batches: Mapping[TopicPartition, Any]) -> None:
+        self._writing |= batches
+        await self._write(node_id, batches)
+        for partition in batches:
+            del self._writing[partition]
+
+    def _note_refused(self, answer: Any) -> None:
+        """Give each record that a broker names its own error; aiokafka then gives the batch's to the others."""
+        for topic, partitions in answer.topics:
+            for partition, code, *_, named, why in partitions:
+                if code in OF_CONTENT:
+                    written = self._writing[TopicPartition(topic, partition)]._msg_futures  # noqa: SLF001
+                    for index, said in named:
+                        written[index][0].set_exception(OF_CONTENT[code](f"topic {topic}: {said or why}"))
+
+    @contextmanager
+    def room_for_any(self) -> Iterator[None]:
+        """Have only its topic limit the size of a record that is sent in the block."""
+        limit, self._max_request_size = self._max_request_size, math.inf
+        try:
+            yield
+        finally:
+            self._max_request_size = limit
 
     def raise_if_unanswered(self) -> None:
         """Raise when a request of a transaction got no answer: it may still arrive, and end or change the next one.
@@ -190,13 +227,41 @@ class RecordTooLarge(Exception):
     """A record is larger than its topic takes, or than this producer sends. To try again does not make it smaller."""
 
 
-class BatchRefused(KafkaError):  # type: ignore[misc]  # aiokafka has no types
-    """A topic did not take a batch for its size. ``largest`` is the size of its largest record, in bytes."""
+class OutputRefused(Exception):
+    """A topic does not take a record for its time or its key, for example. To try again does not change that."""
 
-    def __init__(self, topic: str, largest: int) -> None:
+
+class RecordInvalid(KafkaError):  # type: ignore[misc]  # aiokafka has no types
+    """A broker names a record as what is wrong with a batch."""
+
+
+class TimeInvalid(RecordInvalid, InvalidTimestampError):  # type: ignore[misc]
+    """It is the record's time."""
+
+
+OF_CONTENT = {32: TimeInvalid, 87: RecordInvalid}
+"""What is said of a batch for what is in it, by its code. Nothing else that brokers answer is about that but sizes."""
+
+
+class OutputsRefused(KafkaError):  # type: ignore[misc]
+    """Outputs are refused for what is in them. ``blamed`` has the input records that they were sent for."""
+
+    def __init__(self, blamed: list[tuple[ConsumerRecord, Exception]]) -> None:
+        super().__init__(str(blamed[0][1]))
+        self.blamed = blamed
+
+
+class BatchRefused(KafkaError):  # type: ignore[misc]
+    """A topic did not take a batch for its size. ``largest`` is the size of its largest record, in bytes.
+
+    ``of`` is the input record that it was sent for; None if that is not known.
+    """
+
+    def __init__(self, topic: str, largest: int, of: ConsumerRecord | None) -> None:
         super().__init__(f"topic {topic} did not take a batch for its size; the largest record has {largest} bytes")
         self.topic = topic
         self.largest = largest
+        self.of = of
 
 
 class Writer(Protocol):
@@ -224,11 +289,13 @@ class Context:
         self._topics = dict(names)
         self._changelogs = {*names.values(), *changelogs}
         self._sending: list[tuple[str, Coroutine[Any, Any, None]]] = []
-        self._sent: list[tuple[str, asyncio.Future[object]]] = []
-        self._largest: dict[str, int] = {}
+        self._sent: list[tuple[str, asyncio.Future[object], ConsumerRecord | None, bool]] = []
+        self._largest: dict[str, tuple[int, ConsumerRecord | None]] = {}
         self._ends: dict[str, int] = {}
         self.calls_for_time = False
         """Whether a function is called because a time has come: then no record is to blame for what it raises."""
+        self.of: ConsumerRecord | None = None
+        """The record that is processed."""
         self.has_room: Callable[[], bool] = lambda: True
         """Called after each timer: whether the transaction takes another one."""
         self.is_cut = False
@@ -347,6 +414,7 @@ class Context:
             TypeError: when a call of `send` was not awaited.
             RecordTooLarge: when a record is larger than the producer sends.
             BatchRefused: when a topic does not take so large a batch.
+            OutputsRefused: when a topic does not take what was sent for some records.
             KafkaError: when any of it was not written.
         """
         for topic, sending in self._sending:
@@ -354,6 +422,7 @@ class Context:
                 sending.close()
                 raise TypeError(f"a record for topic {topic} was not sent: write `await context.send(...)`")
         last: dict[str, asyncio.Future[object]] = {}
+        self.of = None
         for name, store in self._stores.items():
             topic = self._topics[name]
             for key, value in store.changes.items():
@@ -361,10 +430,20 @@ class Context:
                 last[topic] = self._sent[-1][1]
         self.announce()
         await self._producer.write_out()
-        written = await asyncio.gather(*(future for _, future in self._sent), return_exceptions=True)
-        for (topic, _), outcome in zip(self._sent, written, strict=True):
+        written = await asyncio.gather(*(future for _, future, _, _ in self._sent), return_exceptions=True)
+        invalid = [
+            (of if has_time or not isinstance(outcome, TimeInvalid) else None, outcome)
+            for (_, _, of, has_time), outcome in zip(self._sent, written, strict=True)
+            if isinstance(outcome, RecordInvalid)
+        ]
+        if blamed := [(of, OutputRefused(str(error))) for of, error in invalid if of is not None]:
+            raise OutputsRefused(blamed)
+        if invalid:
+            # Without a time of its own, a record has this machine's.
+            raise invalid[0][1]
+        for (topic, *_), outcome in zip(self._sent, written, strict=True):
             if isinstance(outcome, (MessageSizeTooLargeError, RecordTooLargeError)):
-                raise BatchRefused(topic, self._largest[topic]) from outcome
+                raise BatchRefused(topic, *self._largest[topic]) from outcome
             if isinstance(outcome, BaseException):
                 raise outcome
         # All records of a topic are of one partition, and were sent in order.
@@ -375,7 +454,9 @@ class Context:
         size = (
             len(key or b"") + len(value or b"") + sum(len(name.encode()) + len(said or b"") for name, said in headers)
         )
-        self._largest[topic] = max(size, self._largest.get(topic, 0))
+        of = None if self.calls_for_time else self.of
+        if size >= self._largest.get(topic, (0, None))[0]:
+            self._largest[topic] = size, of
         await self.turn()
         try:
             future: asyncio.Future[object] = await self._producer.send(topic, value, **where)
@@ -387,7 +468,7 @@ class Context:
             ) from error
         # `flush` sees what fails, or it does not matter any more because something else failed before.
         future.add_done_callback(lambda done: done.cancelled() or done.exception())
-        self._sent.append((topic, future))
+        self._sent.append((topic, future, of, where.get("timestamp_ms") is not None))
 
     def apply(self) -> None:
         """Apply the committed changes to the stores, and move them to the present ends of their changelogs."""
