@@ -3,7 +3,7 @@
 import asyncio
 import inspect
 import math
-from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar, overload
 
@@ -42,6 +42,8 @@ class Producer(AIOKafkaProducer):  # type: ignore[misc]  # aiokafka has no types
 
     ``group`` is the consumer group whose offsets its transactions commit.
     """
+
+    _max_request_size: float
 
     def __init__(self, group: str, **options: Any) -> None:
         super().__init__(**options)
@@ -246,7 +248,7 @@ OF_CONTENT = {32: TimeInvalid, 87: RecordInvalid}
 class OutputsRefused(KafkaError):  # type: ignore[misc]
     """Outputs are refused for what is in them. ``blamed`` has the input records that they were sent for."""
 
-    def __init__(self, blamed: list[tuple[ConsumerRecord, Exception]]) -> None:
+    def __init__(self, blamed: Sequence[tuple[ConsumerRecord, Exception]]) -> None:
         super().__init__(str(blamed[0][1]))
         self.blamed = blamed
 
