@@ -250,6 +250,9 @@ def test_autoscaling_asks_for_a_metric_that_there_is() -> None:
     external = hpa["spec"]["metrics"][0]["external"]["metric"]
     assert set(external["selector"]["matchLabels"]) <= known[external["name"]]
     assert external["name"] == "batonpass_group_members_needed"
+    # Where no load is measured, the number of members stays what it is: nothing is scaled, and to no fixed number.
+    assert keda["triggers"][0]["metadata"]["ignoreNullValues"] == "false"
+    assert "fallback" not in keda
     # Each member is to be as full as the other example has it, and never full.
     assert keda["triggers"][0]["metadata"]["threshold"] == "0.7"
     assert hpa["spec"]["metrics"][0]["external"]["target"]["averageValue"] == "700m"
