@@ -33,6 +33,16 @@ def test_a_seed_without_steps_or_worlds_runs_its_own_world() -> None:
     assert report["decisions"] == outcome.decisions
 
 
+def test_a_seed_may_be_any_integer() -> None:
+    code, shown = run("--seed", "99999999999999999999", "--worlds", "2", "--json")
+    assert (code, json.loads(shown)["worlds"]) == (0, 2)
+
+
+@pytest.mark.parametrize("option", ["--groups", "--events"])
+def test_days_that_no_memory_holds_are_refused(option: str) -> None:
+    assert run("--into-database", "postgresql://nobody@localhost:1/none", option, "99999999999999999999")[0] == 2
+
+
 def test_worlds_follow_one_another_until_enough_was_seen() -> None:
     code, shown = run("--seed", "3", "--worlds", "2", "--steps", "1000000")
     assert code == 0

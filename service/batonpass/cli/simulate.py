@@ -1,7 +1,7 @@
 """`batonpass simulate`: run seeded worlds on the real core, until one breaks a law or a limit is reached."""
 
+import itertools
 import json
-import sys
 import time
 from collections import Counter
 from pathlib import Path
@@ -113,9 +113,10 @@ def simulate(
         typer.Option(metavar="DATE", help="The UTC day to write, as in 2026-11-20, or today. Default: yesterday."),
     ] = None,
     events: Annotated[
-        int | None, typer.Option(min=1, help="About how many changes of assignments to write in all.")
+        int | None,
+        typer.Option(min=1, max=1_000_000_000, help="About how many changes of assignments to write in all."),
     ] = None,
-    groups: Annotated[int | None, typer.Option(min=1, help="How many groups to write.")] = None,
+    groups: Annotated[int | None, typer.Option(min=1, max=100_000, help="How many groups to write.")] = None,
     prefix: Annotated[str, typer.Option(help="How the names of the written groups begin.")] = "simulated",
     plant: Plant = None,
     sample_every: Annotated[
@@ -209,7 +210,7 @@ def _worlds(
     """Run worlds from a seed on, and print a summary; ``show``: whether to shrink, and whether to print JSON."""
     shrinking, json_output = show
     tally, started = Tally(), time.monotonic()
-    failed = _run(range(first, sys.maxsize), tally, narrowing, limits=limits, trace=trace)
+    failed = _run(first, tally, narrowing, limits=limits, trace=trace)
     report: dict[str, object] = {**tally, "seconds": round(time.monotonic() - started, 1), "failed": None}
     if failed is not None:
         report["failed"] = _failure(failed, narrowing, shrinking=shrinking and narrowing == Narrowing())
@@ -218,13 +219,13 @@ def _worlds(
 
 
 def _run(
-    seeds: range, tally: Tally, narrowing: Narrowing, *, limits: tuple[int | None, int | None], trace: bool
+    first: int, tally: Tally, narrowing: Narrowing, *, limits: tuple[int | None, int | None], trace: bool
 ) -> Outcome | None:
     """Run world after world; return the first that breaks a law, if one does."""
     steps, worlds = limits
     with progress("{task.completed:,} steps", "seed {task.fields[seed]}", wanted=not trace) as bar:
-        line = bar.add_task("worlds", total=steps, seed=seeds[0])
-        for seed in seeds:
+        line = bar.add_task("worlds", total=steps, seed=first)
+        for seed in itertools.count(first):
             outcome = run_world(narrowing.of(seed), trace=say if trace else None)
             tally.update(_seen(outcome))
             bar.update(line, completed=tally["steps"], seed=seed)
