@@ -1,16 +1,19 @@
 """The pages in a real browser on a canned coordinator: liveness, size, contrast, keyboard, narrow screens."""
 
+import asyncio
 import http.server
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import pytest
 from tests.dashboard.browsing import Browser, Windows, serving
 from tests.dashboard.canned import ADMIN, VIEWER, Canned
 from tests.dashboard.fleet import Fleet, event
+
+from batonpass.dashboard import live
 
 pytestmark = [pytest.mark.needs("chromium"), pytest.mark.asyncio(loop_scope="session")]
 
@@ -41,6 +44,12 @@ CONTRAST = """() => {
   }
   return found;
 }"""
+FASTER = 5
+IN_FAST_MOTION = f"""
+  const limited = AbortSignal.timeout.bind(AbortSignal), later = window.setTimeout.bind(window);
+  AbortSignal.timeout = (ms) => limited(ms / {FASTER});
+  window.setTimeout = (then, ms, ...more) => later(then, ms / {FASTER}, ...more);
+"""
 PAGES = (
     "",
     "/grid",
@@ -60,6 +69,36 @@ def base(canned: Canned) -> Iterator[str]:
     """The base URL of a dashboard at that coordinator."""
     with serving(canned) as found:
         yield found
+
+
+@asynccontextmanager
+async def forgetful(base: str) -> AsyncIterator[tuple[str, asyncio.Event]]:
+    """Yield a way to a server, and what has it forget connections while it is set: nothing comes, nothing closes."""
+    forgets, tasks = asyncio.Event(), set[asyncio.Task[None]]()
+
+    async def carry(of: asyncio.StreamReader, to: asyncio.StreamWriter) -> None:
+        try:
+            while read := await of.read(65_536):
+                if forgets.is_set():
+                    await asyncio.Event().wait()
+                to.write(read)
+        finally:
+            to.close()
+
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        host, port = base.removeprefix("http://").split(":")
+        reader_there, writer_there = await asyncio.open_connection(host, int(port))
+        tasks.add(asyncio.create_task(carry(reader, writer_there)))
+        tasks.add(asyncio.create_task(carry(reader_there, writer)))
+
+    server = await asyncio.start_server(connected, "127.0.0.1", 0)
+    try:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", forgets
+    finally:
+        server.close()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def overflow(browser: Browser) -> int:
@@ -162,6 +201,51 @@ async def test_a_page_says_when_it_is_not_live(browsing: Windows, canned: Canned
         await browser.soon("Not live: The dashboard itself does not answer", selector="#alarm")
         await browser.page.context.set_offline(offline=False)
         await browser.page.wait_for_selector("#alarm", state="hidden")
+
+
+@pytest.mark.parametrize("count", [6, 7])
+async def test_a_wall_of_windows_stays_fresh(
+    browsing: Windows, canned: Canned, base: str, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A browser has six connections to a server: one window too many gives its stream up and says so, all go on."""
+    monkeypatch.setattr(live, "KEEP_ALIVE_S", live.KEEP_ALIVE_S / FASTER)
+    async with browsing(base) as browser:
+        await browser.page.context.add_init_script(IN_FAST_MOTION)
+        await browser.sign_in(ADMIN)
+        others = [Browser(await browser.page.context.new_page(), base) for _ in range(count - 1)]
+        windows = [browser, *others]
+        for window in windows:
+            await window.go("/groups/fleet/members")
+        canned.fleet.members.insert(0, canned.fleet.members[0] | {"member_id": "worker-0", "instance_id": "worker-0"})
+        for window in windows:
+            await window.soon("worker-0")
+        alarms = [await window.text("#alarm") for window in windows]
+        assert any("Not live: Too many windows of this browser" in said for said in alarms)
+        assert "" in alarms, "the others are live"
+
+
+async def test_a_page_whose_connections_are_forgotten_on_the_way_opens_others(
+    browsing: Windows, canned: Canned, base: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A connection that breaks for neither end is silent: that is not taken for a quiet time."""
+    monkeypatch.setattr(live, "KEEP_ALIVE_S", live.KEEP_ALIVE_S / FASTER)
+    async with forgetful(base) as (way, forgets), browsing(way) as browser:
+        await browser.page.context.add_init_script(IN_FAST_MOTION)
+        await browser.sign_in(ADMIN)
+        await browser.go("/groups/fleet/members")
+        await browser.soon("Live", selector="#standing")
+        forgets.set()
+        await browser.soon("Not live: The dashboard itself does not answer", selector="#alarm")
+        forgets.clear()
+        async with browser.page.expect_request("**/live?group=fleet"):
+            pass
+        await browser.page.wait_for_selector("#standing[data-live=yes]")
+        # Only an event makes it look again.
+        await browser.page.evaluate("document.getElementById('middle').dataset.everyMs = '600000'")
+        await browser.page.wait_for_timeout(2_500)
+        canned.fleet.members.insert(0, canned.fleet.members[0] | {"member_id": "worker-0", "instance_id": "worker-0"})
+        canned.tell(event(6, "member-joined", member="worker-0", instance_id="worker-0"))
+        await browser.soon("worker-0")
 
 
 async def test_an_event_is_seen_at_once_and_once(browsing: Windows, canned: Canned, base: str) -> None:

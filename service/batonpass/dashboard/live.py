@@ -27,6 +27,7 @@ _POSITION: Final = re.compile(r"[0-9]{1,19}")
 async def live(request: Request) -> Response:
     """Stream `change` whenever an event of the named group comes, and `standing` when the event stream opens or breaks.
 
+    `standing` is said again after a while without either, so that a page knows a silent connection from a dead one.
     Each message has the position of the newest event as its id; a page that comes back with an older one gets `change`
     at once. The stream ends with the session.
     """
@@ -73,7 +74,7 @@ async def _frames(dashboard: Dashboard, session: Session, group: str, seen: int)
             if news.done():
                 await asyncio.sleep(GATHER_S)
             else:
-                yield ": still here\n\n"
+                standing = ""  # Said again: a comment would not reach the page's script.
     finally:
         for waiting in (closing, ended, news):
             waiting.cancel()

@@ -8,9 +8,13 @@
   const QUICK_MS = 400;
   const SLOW_MS = 5000;
   const HIDDEN_MS = 30000;
+  // Longer than the time between two messages of the stream, so that one comes while an answer is awaited; and not the
+  // same in all windows, of which one that gives up is enough.
+  const ANSWER_MS = 12000 + 6000 * Math.random();
+  const SILENT_MS = 30000;
   const LEVELS = ["trouble", "attention", "moving", "at-rest", "not-deployed"];
   const middle = document.getElementById("middle");
-  let asked = false, again = false, timer = 0, source = null, ahead = 0, lastAt = 0;
+  let asked = false, again = false, timer = 0, silence = 0, source = null, heardAt = 0, ahead = 0, lastAt = 0;
   let heard = { live: false, why: "the dashboard is being asked" }, refused = "";
 
   // ---- what differs is changed in place ----
@@ -134,9 +138,9 @@
     if (asked) { again = true; return; }
     asked = true;
     again = false;
-    const wasRefused = refused;
+    const wasRefused = refused, began = performance.now();
     try {
-      const answer = await fetch(location.href, { headers: { "X-Part": "1" }, cache: "no-store", redirect: "error" });
+      const answer = await fetch(location.href, { headers: { "X-Part": "1" }, cache: "no-store", redirect: "error", signal: AbortSignal.timeout(ANSWER_MS) });
       if (answer.headers.get("content-type").startsWith("application/json")) {
         const problem = await answer.json();
         refused = `${problem.said} ${problem.todo}`;
@@ -152,11 +156,19 @@
           if (focused !== document.activeElement && focused.isConnected) focused.focus({ preventScroll: true });
           if (said && !document.querySelector("#middle > .flash")) middle.prepend(said);
           refused = "";
+          // What kept the answers away is over, and was not only that there are many windows.
+          if (wasRefused && !source && !document.hidden) listen();
           setClock();
         }
       }
-    } catch {
-      refused = "The dashboard itself does not answer. Start it again, or look at your connection.";
+    } catch (error) {
+      if (error.name === "TimeoutError" && source && heardAt > began) {
+        // The stream speaks, so nothing is broken: streams of other windows leave this one no connection to ask on.
+        hush();
+        heard = { live: false, why: "too many windows of this browser show the dashboard, or it is slow" };
+      } else {
+        refused = "The dashboard itself does not answer. Start it again, or look at your connection.";
+      }
     }
     asked = false;
     say();
@@ -177,12 +189,30 @@
   }
 
   // ---- hearing that something happened ----
-  function listen() {
+  function hush() {
+    clearTimeout(silence);
     if (source) source.close();
+    source = null;
+  }
+
+  // A connection that was forgotten on the way is silent, and never breaks.
+  function awaitMore() {
+    clearTimeout(silence);
+    silence = setTimeout(() => {
+      heard = { live: false, why: `nothing has come from the dashboard for ${SILENT_MS / 1000} seconds` };
+      listen();
+      say();
+    }, SILENT_MS);
+  }
+
+  function listen() {
+    hush();
+    awaitMore();
     const group = middle.dataset.group;
     source = new EventSource(`${root}/live${group ? `?group=${encodeURIComponent(group)}` : ""}`);
-    source.addEventListener("standing", (message) => { heard = JSON.parse(message.data); say(); });
-    source.addEventListener("change", () => { if (asked) again = true; else later(QUICK_MS); });
+    const hear = (name, then) => source.addEventListener(name, (message) => { heardAt = performance.now(); awaitMore(); then(message); });
+    hear("standing", (message) => { heard = JSON.parse(message.data); say(); });
+    hear("change", () => { if (asked) again = true; else later(QUICK_MS); });
     source.onerror = () => {
       heard = { live: false, why: "the connection to the dashboard broke" };
       if (source.readyState === EventSource.CLOSED) setTimeout(listen, SLOW_MS);
@@ -213,7 +243,7 @@
   if (middle.dataset.live !== "yes") return;
   // A page that nobody looks at holds no connection, and asks only now and then, if it may notify whoever left it open.
   document.addEventListener("visibilitychange", () => {
-    if (document.hidden) { later(HIDDEN_MS); if (source) source.close(); source = null; }
+    if (document.hidden) { later(HIDDEN_MS); hush(); }
     else { listen(); refresh(); }
   });
   heard.quiet = true;
