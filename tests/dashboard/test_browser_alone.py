@@ -5,10 +5,11 @@ import http.server
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any
 
 import pytest
+from playwright.async_api import Error, Route
 from tests.dashboard.browsing import Browser, Windows, serving
 from tests.dashboard.canned import ADMIN, VIEWER, Canned
 from tests.dashboard.fleet import Fleet, event
@@ -246,6 +247,31 @@ async def test_a_page_whose_connections_are_forgotten_on_the_way_opens_others(
         canned.fleet.members.insert(0, canned.fleet.members[0] | {"member_id": "worker-0", "instance_id": "worker-0"})
         canned.tell(event(6, "member-joined", member="worker-0", instance_id="worker-0"))
         await browser.soon("worker-0")
+
+
+async def test_a_page_that_was_answered_slowly_is_live_again(
+    browsing: Windows, base: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It gives its stream up, as if there were too many windows; that did not help, so it opens one again."""
+    monkeypatch.setattr(live, "KEEP_ALIVE_S", live.KEEP_ALIVE_S / FASTER)
+    answered = asyncio.Event()
+
+    async def slowly(route: Route) -> None:
+        await answered.wait()
+        # What was not waited for cannot be answered.
+        with suppress(Error):
+            await route.continue_()
+
+    async with browsing(base) as browser:
+        await browser.page.context.add_init_script(IN_FAST_MOTION)
+        await browser.sign_in(ADMIN)
+        await browser.go("/groups/fleet/members")
+        await browser.soon("Live", selector="#standing")
+        await browser.page.route("**/groups/fleet/members", slowly)
+        await browser.soon("Not live: Too many windows of this browser", selector="#alarm")
+        await browser.soon("Not live: The dashboard itself does not answer", selector="#alarm")
+        answered.set()
+        await browser.page.wait_for_selector("#standing[data-live=yes]")
 
 
 async def test_an_event_is_seen_at_once_and_once(browsing: Windows, canned: Canned, base: str) -> None:
