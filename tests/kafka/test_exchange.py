@@ -214,6 +214,28 @@ async def test_a_broker_that_refuses_the_time_of_a_record_makes_the_clock_suspec
         await asyncio.wait([publishing])
 
 
+async def test_each_reason_for_which_events_wait_is_told(
+    connection: KafkaConnection, topics: TopicNames, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What failed first may be over long before the rest is."""
+    monkeypatch.setattr("batonpass.kafka.events.AGAIN_S", 0.01)
+    reasons = [OSError("it broke"), OSError("it broke"), KafkaTimeoutError("too slow")]
+
+    class Failing(Outbox):
+        async def next(self, limit: int) -> list[StoredEvent]:
+            if reasons:
+                raise reasons.pop(0)
+            return await super().next(limit)
+
+    publisher = EventPublisher(Failing(), connection, body=event_body, prefix=topics.prefix)
+    publishing = asyncio.create_task(publisher.run())
+    await until(lambda: not reasons)
+    publishing.cancel()
+    await asyncio.wait([publishing])
+    lines = [one.getMessage() for one in caplog.records if "cannot be passed on" in one.getMessage()]
+    assert [line.rpartition(": ")[2] for line in lines] == ["it broke", "too slow"]
+
+
 @pytest.mark.parametrize(("ahead_s", "reads"), [(-0.1, True), (-60, False), (3_600, False)])
 async def test_what_was_read_before_the_clock_was_set_back_is_no_sign_that_heartbeats_are_read(
     ahead_s: float,

@@ -13,6 +13,7 @@ from batonpass.kafka.topics import make_topics
 from batonpass.runtime.history import StoredEvent
 from batonpass.runtime.ports import Outbox, StoreUnavailable
 from batonpass.worker.kafka.connection import KafkaConnection, TopicNames, in_words, producing
+from batonpass.worker.kafka.said import Said
 
 log = logging.getLogger("batonpass.kafka")
 
@@ -42,7 +43,7 @@ class EventPublisher:
 
     async def run(self) -> None:
         """Pass events on until cancelled; events that the cluster did not acknowledge are passed on again."""
-        is_failing = False
+        said = Said()
         while True:
             try:
                 await make_topics(self._connection.client_options(), {self._topics.events: {}})
@@ -50,12 +51,10 @@ class EventPublisher:
                     while True:
                         if not self._mine() or not await self.pass_on(producer):
                             await asyncio.sleep(IDLE_S)
-                        is_failing = False
             except (KafkaError, OSError, StoreUnavailable) as error:
-                if not is_failing:
+                if said.is_news(type(error).__name__):
                     why = await in_words(error, self._connection)
                     log.warning("events cannot be passed on; tried again every %s s: %s", AGAIN_S, why)
-                is_failing = True
                 await asyncio.sleep(AGAIN_S)
 
     async def pass_on(self, producer: AIOKafkaProducer) -> int:

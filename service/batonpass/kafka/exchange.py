@@ -319,7 +319,7 @@ class Exchange(Observer):
                         acks.run(),
                     )
             except (KafkaError, OSError) as error:
-                if self._said.is_news("not heard"):
+                if self._said.is_news(type(error).__name__):
                     why = await in_words(error, self._connection)
                     log.warning("members over Kafka are not heard; tried again every %s s: %s", AGAIN_S, why)
             finally:

@@ -156,7 +156,7 @@ class Producer(AIOKafkaProducer):  # type: ignore[misc]  # aiokafka has no types
             for partition, code, *_, named, why in partitions:
                 if code in OF_CONTENT:
                     written = self._writing[TopicPartition(topic, partition)]._msg_futures  # noqa: SLF001
-                    for index, said in named:
+                    for index, said in named or ():
                         written[index][0].set_exception(OF_CONTENT[code](f"topic {topic}: {said or why}"))
 
     @contextmanager
