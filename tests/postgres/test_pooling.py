@@ -34,6 +34,7 @@ from batonpass.postgres.upkeep import Upkeep
 from batonpass.runtime.events import Event
 from batonpass.runtime.history import History
 from batonpass.runtime.ports import Commit, StoreUnavailable
+from batonpass.sockets import free_port
 
 ORDERS, TASK = GroupId("orders"), TaskId("0_1")
 
@@ -98,8 +99,7 @@ def set_up(to: DatabaseUrl, folder: Path, settings: dict[str, str]) -> None:
 @asynccontextmanager
 async def pgbouncer(url: str, folder: Path, **settings: str) -> AsyncIterator[str]:
     """Run a pgbouncer in front of a database; yield the URL that leads through it."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+    port = free_port()
     settings |= {"listen_port": str(port)} | ({"user": "nobody"} if os.geteuid() == 0 else {})
     through = DatabaseUrl.read(url)
     set_up(through, folder, settings)
