@@ -4,14 +4,18 @@ import asyncio
 import dataclasses
 import time
 from collections import Counter
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from tests.waiting import until
 from tests.worker.kafka.totals import Job, NewTopics, Owner, check_exactly_once, expected, new_job, write
 
-from batonpass.worker.kafka import Context, active
+from batonpass.worker import Task
+from batonpass.worker.kafka import Context, KafkaConnection, active
 from batonpass.worker.kafka.active import FencedByOthers
 from batonpass.worker.kafka.changelog import Changelog
 from batonpass.worker.kafka.clients import OffsetGone
@@ -133,6 +137,31 @@ async def test_two_groups_of_one_name_are_told_of_each_other(
         await run
     for owner in (ours, theirs):
         await owner.close()
+
+
+@pytest.mark.parametrize(
+    ("token", "after_s", "is_told"), [(1, 10, True), (2, 10, False), (1, 10_000, False)], ids=["soon", "anew", "later"]
+)
+async def test_what_is_fenced_once_in_a_while_goes_on(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    token: int,
+    after_s: float,
+    is_told: bool,  # noqa: FBT001
+) -> None:
+    """A process that stood still has its transaction ended by the cluster, which looks the same."""
+    runtime = Job(KafkaConnection(bootstrap_servers="localhost:9"), "orders", "in", "out", "log").runtime(tmp_path, "a")
+
+    def fenced(under: int, at_s: float) -> None:
+        monkeypatch.setattr(active, "time", SimpleNamespace(monotonic=lambda: at_s))
+        one = object.__new__(active.Active)
+        one._terms, one._options, one._group = runtime._terms, runtime._options, "orders"
+        one._task = cast("Task", SimpleNamespace(id=TASK, fencing_token=under))
+        one._note_fenced()
+
+    fenced(1, 100.0)
+    with pytest.raises(FencedByOthers) if is_told else nullcontext():
+        fenced(token, 100.0 + after_s)
 
 
 async def test_offsets_are_committed_again_before_they_grow_old(

@@ -210,14 +210,16 @@ class Active:
 
     def _note_fenced(self) -> None:
         """Raise an error if another member cannot be who did it: this one was granted the task all the while."""
-        fenced, token = self._terms.fenced, self._task.fencing_token
-        if fenced.get(self._task.id) == token:
+        task_id, now = self._task.id, (self._task.fencing_token, time.monotonic())
+        before = self._terms.fenced.get(task_id)
+        self._terms.fenced[task_id] = now
+        # Seldom it may come of a process that stood still, whose transaction the cluster ended.
+        if before is not None and before[0] == now[0] and now[1] - before[1] < self._options.unable_ms / 1_000:
             raise FencedByOthers(
-                "another program took its place twice, and no other member of this group has the task: on the same "
-                f"cluster only one group may be named {self._group!r}, and nothing else may use transactional ids that "
-                f"begin with {self._group + '-'!r}"
+                "its producer was fenced twice, and no other member of this group has the task: on the same cluster "
+                f"only one group may be named {self._group!r}, and nothing else may use transactional ids that begin "
+                f"with {self._group + '-'!r}; or transactions take longer than transaction_timeout_ms"
             )
-        fenced[self._task.id] = token
 
     def _is_unable(self, now: float) -> bool:
         """Say whether the task could not run for ``unable_ms``, although the cluster answered each time.

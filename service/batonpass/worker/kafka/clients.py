@@ -58,7 +58,7 @@ class Terms:
     """What all actives of a process share.
 
     ``limits`` has the largest message of the topics that refused a batch, ``counts`` what has happened by subtopology,
-    ``changelogs`` all those of the job, ``fenced`` the token under which the producer of a task was last fenced.
+    ``changelogs`` all those of the job, ``fenced`` under which token the producer of a task was last fenced, and when.
     """
 
     connection: KafkaConnection
@@ -68,7 +68,7 @@ class Terms:
     counts: dict[str, Counts] = field(default_factory=lambda: defaultdict(Counts))
     limits: dict[str, int] = field(default_factory=dict)
     changelogs: frozenset[str] = frozenset()
-    fenced: dict[str, int | None] = field(default_factory=dict)
+    fenced: dict[str, tuple[int | None, float]] = field(default_factory=dict)
 
 
 class Clients:
