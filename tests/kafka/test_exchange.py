@@ -194,12 +194,18 @@ async def test_why_members_are_not_heard_is_logged(
 
 @pytest.mark.parametrize("what", ["assignments", "events"])
 async def test_a_broker_that_refuses_the_time_of_a_record_makes_the_clock_suspect(
-    connection: KafkaConnection, caplog: pytest.LogCaptureFixture, what: str
+    connection: KafkaConnection, caplog: pytest.LogCaptureFixture, what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A clock that is an hour off is no more than a number of an error otherwise."""
+    """A clock that is half an hour off is no more than a number of an error otherwise."""
     topics = TopicNames(f"fleet-{uuid.uuid4().hex[:8]}")
-    strict = {f"{topics.prefix}.{what}": {"message.timestamp.before.max.ms": "0"}}
+    strict = {f"{topics.prefix}.{what}": {"message.timestamp.before.max.ms": "60000"}}
     await make_topics(connection.client_options(), strict)
+    send = AIOKafkaProducer.send
+
+    def late(producer: AIOKafkaProducer, topic: str, value: bytes, key: bytes, *_: Any, **__: Any) -> Any:
+        return send(producer, topic, value, key, timestamp_ms=int(time.time() * 1_000) - 1_800_000)
+
+    monkeypatch.setattr(AIOKafkaProducer, "send", late)
     async with LocalCoordinator() as local:
         publisher = EventPublisher(Outbox(), connection, body=event_body, prefix=topics.prefix)
         publishing = asyncio.create_task(publisher.run())
