@@ -74,10 +74,11 @@ THREADS_MAX: Final = 128
 """How much may be done beside the event loop at once. Decisions on large groups wait there for the solver, and nobody
 is to wait for them: by default it would be four more than there are processors."""
 
-COLLECT_AFTER: Final = (1_000, 10, 4_000)
+COLLECT_AFTER: Final = (5_000, 1, 4_000)
 """Thresholds of the garbage collector: how many more objects are made than freed before it collects the youngest, and
 how often it collects each generation before the next one. By default 700, 10 and 10. A full collection takes 0.4 s
-beside a group of 100,000 tasks, so it is to be rare; one of the middle generation, with 10,000 objects, a few."""
+beside a group of 100,000 tasks, so it is to be rare; one of the middle generation, with 15,000 objects, a few. Most
+young objects are freed before so many were made that they are looked at."""
 
 
 @dataclass(slots=True)
