@@ -3,7 +3,8 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 from unittest.mock import AsyncMock
 
 import pytest
@@ -12,6 +13,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic, Records
 from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import KafkaTimeoutError, RequestTimedOutError
 from aiokafka.protocol.metadata import MetadataRequest
+from aiokafka.protocol.offset import OffsetRequest
 from aiokafka.structs import TopicPartition
 from tests.contracts.memory_store import MemoryStore
 from tests.kafka.cluster import known_to_broker
@@ -33,7 +35,7 @@ from batonpass.runtime.coordinator import Coordinator
 from batonpass.settings import Settings
 from batonpass.sockets import free_port
 from batonpass.worker.kafka import KafkaConnection, metadata, said
-from batonpass.worker.kafka.metadata import MetadataClient
+from batonpass.worker.kafka.metadata import MetadataClient, TopicIds
 from batonpass.worker.testing import LocalCoordinator
 
 pytestmark = pytest.mark.needs("kafka")
@@ -123,6 +125,66 @@ async def test_what_is_known_of_many_partitions_is_read_again_after_a_while_or_w
         return await reader.partition_counts([topic, other]) == {topic: 3}
 
     await until(is_noticed)
+
+
+async def test_many_partitions_are_asked_about_in_parts_and_no_topic_that_is_not_needed(
+    new_topic: NewTopics, reader: TopicReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An answer is decoded in one go. One about all that a large cluster has would hold up everybody."""
+    topics = [await new_topic("changelog", partitions=3) for _ in range(3)]
+    wanted = {(topic, number) for topic in topics for number in range(3)}
+    send, sizes, all_topics = AIOKafkaClient.send, list[tuple[str, int]](), list[object]()
+
+    async def noted(client: AIOKafkaClient, node: Any, request: Any, **more: Any) -> Any:
+        answer = await send(client, node, request, **more)
+        asked = getattr(request, "_topics", None)
+        if isinstance(request, MetadataRequest) and asked is None:
+            all_topics.append(request)
+        if isinstance(request, OffsetRequest):
+            asked = [number for _, partitions in asked for number in partitions]
+        if isinstance(request, MetadataRequest | OffsetRequest | TopicIds) and asked:
+            sizes.append((type(request).__name__, len(asked)))
+        return answer
+
+    monkeypatch.setattr(AIOKafkaClient, "send", noted)
+    monkeypatch.setattr("batonpass.kafka.topics.PARTITIONS_AT_ONCE", 4)
+    for module in ("worker.kafka.metadata", "kafka.topics"):
+        monkeypatch.setattr(f"batonpass.{module}.TOPICS_AT_ONCE", 2)
+    monkeypatch.setattr("batonpass.kafka.topics.KNOWN_FOR_S", 0.0)
+
+    async def all_is_known() -> bool:
+        sizes.clear()
+        counts = await reader.partition_counts(topics)
+        ends = await reader.ends(wanted, IsolationLevel.READ_COMMITTED)
+        ids = await reader.ids(wanted)
+        return counts == dict.fromkeys(topics, 3) and ends == dict.fromkeys(wanted, 0) and ids.keys() == set(topics)
+
+    await until(all_is_known)
+    assert reader._client is not None
+    await reader._client.force_metadata_update()  # The client does so by itself every few minutes.
+    assert sorted(sizes) == [
+        *[("MetadataRequest", 1), ("MetadataRequest", 2)],
+        *[("OffsetRequest", 1), ("OffsetRequest", 4), ("OffsetRequest", 4)],
+        *[("TopicIds", 1), ("TopicIds", 2)],
+    ]
+    assert all_topics == []
+
+
+async def test_the_next_look_is_later_the_more_partitions_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 2:
+            raise asyncio.CancelledError
+
+    monkeypatch.setattr("batonpass.kafka.watch.asyncio", SimpleNamespace(sleep=sleep))
+    counts = AsyncMock(side_effect=[{"few": 5_000}, {"few": 5_000, "many": 95_000}])
+    reader = SimpleNamespace(partition_counts=counts, close=AsyncMock())
+    async with LocalCoordinator() as local:
+        with pytest.raises(asyncio.CancelledError):
+            await ClusterWatch(local.coordinator, cast("TopicReader", reader)).run()
+    assert pauses == [1.0, 10.0]
 
 
 async def test_an_emptied_changelog_keeps_its_end(bootstrap: str, new_topic: NewTopics, reader: TopicReader) -> None:
