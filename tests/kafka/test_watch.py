@@ -141,7 +141,7 @@ async def test_many_partitions_are_asked_about_in_parts_and_no_topic_that_is_not
         if isinstance(request, MetadataRequest) and asked is None:
             all_topics.append(request)
         if isinstance(request, OffsetRequest):
-            asked = [number for _, partitions in asked for number in partitions]
+            asked = [number for _, partitions in asked or () for number in partitions]
         if isinstance(request, MetadataRequest | OffsetRequest | TopicIds) and asked:
             sizes.append((type(request).__name__, len(asked)))
         return answer
