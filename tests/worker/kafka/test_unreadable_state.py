@@ -6,7 +6,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from batonpass.worker.kafka import TEXT, ActiveOptions, App, Context, Record, State, StoreFailed, json_of
+from batonpass.worker.kafka import (
+    TEXT,
+    ActiveOptions,
+    App,
+    Context,
+    Record,
+    Serde,
+    State,
+    StoreFailed,
+    Timer,
+    json_of,
+)
 
 
 class Order(msgspec.Struct):
@@ -49,3 +60,34 @@ async def test_no_record_is_passed_over_for_state_that_cannot_be_read(read: Call
     assert isinstance(raised.value.__cause__, msgspec.ValidationError)
     with pytest.raises(StoreFailed):
         test.store(table).get("ada")
+
+
+async def test_no_record_is_passed_over_for_the_key_of_a_timer_that_cannot_be_read() -> None:
+    """It was set for another record than the one that makes it due."""
+    app = App("a", options=ActiveOptions(on_error="skip"))
+    longest = 9
+
+    def load(data: bytes | None) -> str:
+        key = TEXT.load(data)
+        if len(key) > longest:
+            raise ValueError("too long")
+        return key
+
+    orders = app.topic("orders", key=TEXT, value=TEXT)
+    table = app.table("totals", key=Serde(TEXT.dump, load), value=TEXT)
+    fired = []
+
+    @app.process(orders, state=table)
+    async def remind(order: Record[str, str], _context: Context, state: State[str]) -> None:
+        state.set_timer(order.timestamp_ms + 1)
+
+    @app.on_timer(table)
+    async def end(timer: Timer[str], _context: Context, _state: State[str]) -> None:
+        fired.append(timer.key)
+
+    test = app.test()
+    await test.send(orders, "old", key="ada", timestamp_ms=0)
+    longest = 2
+    with pytest.raises(StoreFailed, match=r"what table totals has of key .*ada.* cannot be read: too long"):
+        await test.send(orders, "new", key="bo", timestamp_ms=9)
+    assert fired == []
