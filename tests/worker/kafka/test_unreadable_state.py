@@ -74,7 +74,7 @@ async def test_no_record_is_passed_over_for_the_key_of_a_timer_that_cannot_be_re
         return key
 
     orders = app.topic("orders", key=TEXT, value=TEXT)
-    table = app.table("totals", key=Serde(TEXT.dump, load), value=TEXT)
+    table = app.table("totals", key=Serde(str.encode, load), value=TEXT)
     fired = []
 
     @app.process(orders, state=table)
