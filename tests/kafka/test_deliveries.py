@@ -1,15 +1,16 @@
-"""What waits to be written: in which order, how much of it, and for whom."""
+"""What waits to be carried out or written: in which order, how much of it, and for whom."""
 
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 
 import pytest
 from tests.waiting import until
 
 from batonpass.core.state.errors import Gone
 from batonpass.core.state.ids import GroupId, MemberId
-from batonpass.kafka.exchange import Deliveries, Delivery
+from batonpass.kafka.exchange import Deliveries, Delivery, Turns
 
 
 class Leader:
@@ -113,3 +114,52 @@ async def test_what_waits_is_not_encoded_before_its_turn(monkeypatch: pytest.Mon
             deliveries.put(Delivery(b"g/%d" % number, said(number)))
         await until(lambda: leader.asked)
         assert encoded == [b"g/0"]
+
+
+async def test_what_a_member_said_is_carried_out_in_its_order_and_holds_up_nobody_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    done: list[str] = []
+    may_end = asyncio.Event()
+
+    async def work(name: str, *, waits: bool = False) -> None:
+        if waits:
+            await may_end.wait()
+        done.append(name)
+
+    slow, other = (GroupId("slow"), MemberId("m")), (GroupId("other"), MemberId("m"))
+    monkeypatch.setattr("batonpass.kafka.exchange.IN_HAND_BYTES", 8)
+    async with asyncio.TaskGroup() as tasks:
+        turns = Turns(tasks)
+        await turns.take(slow, 3, partial(work, "first", waits=True))
+        await turns.take(slow, 3, partial(work, "second"))
+        await turns.take(other, 3, partial(work, "another"))
+        assert done == ["another"], "with it there was more in hand than may be"
+        taking = asyncio.create_task(turns.take(other, 6, partial(work, "large", waits=True)))
+        await until(lambda: len(turns._last) == 2)
+        assert not taking.done()
+        may_end.set()
+        await taking
+    assert sorted(done) == ["another", "first", "large", "second"]
+    assert done.index("first") < done.index("second")
+
+
+async def test_work_that_fails_ends_the_rest() -> None:
+    """Whoever carries the protocol begins anew then."""
+
+    async def waits() -> None:
+        await asyncio.Event().wait()
+
+    async def fails() -> None:
+        raise ZeroDivisionError
+
+    async def serve() -> None:
+        async with asyncio.TaskGroup() as tasks:
+            turns = Turns(tasks)
+            await turns.take((GroupId("g"), MemberId("m")), 1, waits)
+            await turns.take((GroupId("g"), MemberId("n")), 1, fails)
+            await waits()
+
+    with pytest.raises(BaseExceptionGroup) as raised:
+        await serve()
+    assert raised.group_contains(ZeroDivisionError)

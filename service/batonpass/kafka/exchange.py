@@ -27,8 +27,9 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
+from itertools import chain
 from typing import Any, Final, NamedTuple
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
@@ -66,6 +67,9 @@ SWEEP_S: Final = 1.0
 ACK_LOOK_S: Final = 0.1
 SILENCE_S: Final = 1.5
 """How long the cluster may leave a read of the heartbeats unanswered; it answers several times a second."""
+
+IN_HAND_BYTES: Final = 64 * 1_048_576
+"""How much of what was read may wait until it is carried out. Then nothing more is read."""
 
 AGAIN_S: Final = 1.0
 _NOT_OURS: Final = (NotOwner, StoreUnavailable, CoordinatorLoading)
@@ -156,6 +160,34 @@ class Deliveries:
                     "%s gets no answer: with %d bytes it is too large; raise max.message.bytes of %s to %d",
                     *(record.key.decode(), size, self._topic, RECORD_BYTES_MAX),
                 )
+
+
+class Turns:
+    """Does each member's work in its order, and that of others beside it: what holds one group up holds up no other."""
+
+    def __init__(self, tasks: asyncio.TaskGroup) -> None:
+        self._tasks = tasks
+        self._last: dict[tuple[GroupId, MemberId], asyncio.Task[None]] = {}
+        self._bytes = 0
+
+    async def take(self, member: tuple[GroupId, MemberId], size: int, work: Callable[[], Awaitable[None]]) -> None:
+        """Have work begin once all before it is done for the member; wait while the work in hand is too large."""
+        task = self._last[member] = self._tasks.create_task(_after(self._last.get(member), work))
+        self._bytes += size
+        task.add_done_callback(partial(self._done, member, size))
+        while self._bytes > IN_HAND_BYTES:
+            await asyncio.wait(self._last.values(), return_when=asyncio.FIRST_COMPLETED)
+
+    def _done(self, member: tuple[GroupId, MemberId], size: int, task: asyncio.Task[None]) -> None:
+        self._bytes -= size
+        if self._last[member] is task:
+            del self._last[member]
+
+
+async def _after(before: asyncio.Task[None] | None, work: Callable[[], Awaitable[None]]) -> None:
+    if before is not None:
+        await asyncio.wait([before])
+    await work()
 
 
 class AssignmentsTopic:
@@ -362,20 +394,22 @@ class Exchange(Observer):
     # --- in ---------------------------------------------------------------------------------------------------------
 
     async def _read(self, consumer: AIOKafkaConsumer, answers: Deliveries) -> None:
-        while True:
-            batches = await consumer.getmany(timeout_ms=1_000)
-            for records in batches.values():
-                for record in records:
-                    await self._carry_out(record, answers)
+        async with asyncio.TaskGroup() as tasks:
+            turns = Turns(tasks)
+            while True:
+                batches = await consumer.getmany(timeout_ms=1_000)
+                for record in chain.from_iterable(batches.values()):
+                    found = read_addressee(record.key, record.value)
+                    if found is None:
+                        self._unreadable.skip(record, "it names no member that could be answered")
+                    elif self._holds(found[0]):
+                        work = partial(self._carry_out, found, record, answers)
+                        await turns.take(found[:2], len(record.value), work)
 
-    async def _carry_out(self, record: ConsumerRecord, answers: Deliveries) -> None:
-        found = read_addressee(record.key, record.value)
-        if found is None:
-            self._unreadable.skip(record, "it names no member that could be answered")
-            return
+    async def _carry_out(
+        self, found: tuple[GroupId, MemberId, str, dict[str, Any]], record: ConsumerRecord, answers: Deliveries
+    ) -> None:
         group_id, member_id, kind, said = found
-        if not self._holds(group_id):
-            return
         asked = Asked(who=record.topic, cause=f"{record.topic}-{record.partition}@{record.offset}")
         try:
             group, _ = await self._coordinator.look(group_id)
