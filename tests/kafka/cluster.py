@@ -4,7 +4,6 @@ It is the cluster that BATONPASS_KAFKA_BOOTSTRAP names, else a broker of the run
 tests that need it fail with what is missing.
 """
 
-import asyncio
 import fcntl
 import os
 import subprocess
@@ -15,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.protocol.offset import OffsetRequest, OffsetResetStrategy
 from tests.waiting import until
 
 from batonpass.kafka.broker import BOOTSTRAP_VARIABLE
@@ -85,14 +85,19 @@ async def new_topic(bootstrap: str) -> AsyncIterator[NewTopics]:
 
 
 async def known_to_broker(admin: AIOKafkaAdminClient, topic: str, partitions: int) -> None:
-    """Wait until the broker names a leader for every partition of a topic."""
-    for _ in range(200):
+    """Wait until every partition of a topic has a leader that knows of it."""
+
+    async def is_led() -> bool:
         [found] = await admin.describe_topics([topic])
-        led = [part for part in found.get("partitions", []) if part["leader"] >= 0]
-        if len(led) == partitions:
-            return
-        await asyncio.sleep(0.05)
-    pytest.fail(f"{topic} did not get {partitions} partitions")
+        leaders = {part["partition"]: part["leader"] for part in found.get("partitions", [])}
+        for leader in set(leaders.values()) - {-1}:
+            led = [(number, OffsetResetStrategy.LATEST) for number, at in leaders.items() if at == leader]
+            answer = await admin._client.send(leader, OffsetRequest(-1, 0, [(topic, led)]))
+            if any(error_code for _, answered in answer.topics for _, error_code, *_ in answered):
+                return False
+        return len(leaders) == partitions and -1 not in leaders.values()
+
+    await until(is_led, every_s=0.05)
 
 
 def topics_of_a_job(names: Sequence[str], partitions: int = 1) -> list[NewTopic]:

@@ -1,8 +1,9 @@
 """A silence on Kafka is not judged by a coordinator that does not listen to it (L5)."""
 
+import asyncio
 from dataclasses import replace
 from typing import Any
-from unittest.mock import AsyncMock
+from unittest.mock import Mock
 
 import pytest
 from tests.contracts.memory_store import MemoryStore
@@ -13,10 +14,11 @@ from batonpass.bootstrap import Process, build
 from batonpass.codec.answers import to_json
 from batonpass.codec.requests import read_declaration
 from batonpass.core.state.ids import GroupId, InstanceId, MemberId
-from batonpass.core.state.inputs import Heartbeat, Input, Join, Leave, Tick
-from batonpass.core.state.replies import Answer, Declared, Reply
+from batonpass.core.state.inputs import Heartbeat, Join, Leave, Tick
+from batonpass.core.state.replies import Answer, Declared
+from batonpass.core.state.soft import Soft
 from batonpass.runtime import unheard
-from batonpass.runtime.ports import NotOwner, StoreUnavailable
+from batonpass.runtime.ports import Commit
 from batonpass.settings import Settings
 
 SESSION_MS = 30_000
@@ -61,7 +63,7 @@ async def pass_time(process: Process, clock: SetClock, heard: tuple[MemberId, ..
     """Let three session timeouts pass in which only some members are heard; return who has not expired."""
     for seq in range(2, 92):
         clock.at_ms += SESSION_MS // 30
-        await process.unheard.look()
+        process.unheard.look()
         for member_id in heard:
             await process.coordinator.ask(GROUP, Heartbeat(member_id, seq, 1))
         await process.coordinator.ask(GROUP, Tick())
@@ -127,11 +129,11 @@ async def test_who_was_heard_over_kafka_is_forgotten_once_it_is_gone(
     await process.coordinator.ask(GROUP, Leave(M1))
     for member_id in (M1, M2):
         process.unheard.heard(GROUP, member_id, 0)
-    asked = AsyncMock(side_effect=StoreUnavailable("away"))
-    monkeypatch.setattr(process.coordinator, "ask", asked)
+    heard = Mock()
+    monkeypatch.setattr(process.coordinator, "hear", heard)
     for _ in range(2):
-        await process.unheard.look()
-    assert [one.args for one in asked.await_args_list] == [(GROUP, Heartbeat(M2, -1, 0))] * 2
+        process.unheard.look()
+    assert [one.args for one in heard.call_args_list] == [(GROUP, [M2])] * 2
     assert process.unheard.groups == set()
 
 
@@ -140,27 +142,40 @@ async def test_who_is_away_to_restart_is_not_heard(clock: SetClock, monkeypatch:
     process = await taken_over(clock, kafka_heartbeats=True)
     await process.coordinator.ask(GROUP, Leave(M1, restart=True))
     process.unheard.heard(GROUP, M1, 0)
-    ask, asked = process.coordinator.ask, list[Input]()
-
-    async def noted(group_id: GroupId, item: Input) -> Reply:
-        asked.append(item)
-        return await ask(group_id, item)
-
-    monkeypatch.setattr(process.coordinator, "ask", noted)
+    heard = Mock()
+    monkeypatch.setattr(process.coordinator, "hear", heard)
     clock.at_ms += SESSION_MS // 2
-    await process.unheard.look()
-    assert asked == [Heartbeat(M2, -1, 0)]
+    process.unheard.look()
+    assert [one.args for one in heard.call_args_list] == [(GROUP, [M2])]
 
 
-async def test_a_group_that_another_coordinator_owns_by_now_keeps_no_member_from_being_heard(
+async def test_a_group_that_is_held_up_keeps_no_other_from_being_heard_or_told(
     clock: SetClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    process = await taken_over(clock, kafka_heartbeats=True)
-    asked = AsyncMock(side_effect=NotOwner("it is elsewhere"))
-    monkeypatch.setattr(process.coordinator, "ask", asked)
-    clock.at_ms += SESSION_MS // 2
-    await process.unheard.look()
-    assert asked.await_count == 2
+    """Somebody may have locked its rows."""
+    process, locked = await taken_over(clock, kafka_heartbeats=True), GroupId("locked")
+    append, may_end = process.store.log.append, asyncio.Event()
+
+    async def held_up(commit: Commit, *more: Any) -> Any:
+        if commit.group_id == locked and commit.expected_version:
+            await may_end.wait()
+        return await append(commit, *more)
+
+    monkeypatch.setattr(process.store.log, "append", held_up)
+    monkeypatch.setattr("batonpass.runtime.coordinator.TELL_S", 0.01)
+    body = to_json({"topology": {"subtopologies": [{"id": "0", "partitions": 1}]}})
+    assert isinstance(await process.coordinator.ask(locked, read_declaration(locked, body, if_match=None)[0]), Declared)
+    assert await process.coordinator.tell(locked, Join(M1)) is None
+    process.coordinator.hear(locked, [M1])
+    assert isinstance(await process.coordinator.tell(GROUP, Heartbeat(M1, 2, 1)), Answer)
+    process.coordinator.hear(GROUP, [M2])
+    await until(lambda: soft_of(process, GROUP).of(M2).heard_ms == clock.at_ms)
+    may_end.set()
+    assert isinstance(await process.coordinator.ask(locked, Heartbeat(M1, 2, 1)), Answer)
+
+
+def soft_of(process: Process, group_id: GroupId) -> Soft:
+    return next(soft for group, soft in process.coordinator.loaded_groups() if group.id == group_id)
 
 
 async def test_a_coordinator_looks_for_as_long_as_it_runs(clock: SetClock, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -118,7 +118,7 @@ class ClusterWatch:
         known = {topic: counts[topic] for topic in sorted(sources) if topic in counts}
         wanted = with_partitions(group.topology, known)
         if wanted != group.topology and wanted != self._refused.get(group.id):
-            reply = await self._coordinator.ask(group.id, PartitionCounts(known))
+            reply = await self._coordinator.tell(group.id, PartitionCounts(known))
             if isinstance(reply, ProtocolError) and reply.action == "fix":
                 # For example too many tasks: the same counts are not sent again.
                 self._refused[group.id] = wanted
@@ -154,7 +154,7 @@ class ClusterWatch:
         if news:
             moved = {key: begin for key, begin in begins.items() if begin != soft.begin_offsets.get(key)}
             beyond = {key: log_ends[key] for key, end in news.items() if log_ends[key] > end}
-            await self._coordinator.ask(group.id, EndOffsets(news, begun_ms, moved, beyond, ids))
+            await self._coordinator.tell(group.id, EndOffsets(news, begun_ms, moved, beyond, ids))
 
 
 def _is_news(known: EndOffset | None, end: int, log_end: int, topic_id: str) -> bool:

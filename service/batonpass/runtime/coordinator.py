@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+from collections.abc import Iterable
+from typing import Final
 
 from batonpass.background import kept_going
 from batonpass.core.state.application import application_of
@@ -20,6 +22,7 @@ from batonpass.runtime.task_room import TASKS_TOTAL_MAX, TaskRoom
 
 REQUESTS_WAITING_MAX = 10_000
 GROUPS_MAX = 1_000
+TELL_S: Final = 1.0
 
 
 class Coordinator:
@@ -188,6 +191,22 @@ class Coordinator:
             return refused
         finally:
             self._tidy(runtime)
+
+    async def tell(self, group_id: GroupId, item: Input) -> Reply | None:
+        """As ``ask``, for one who tells many groups, again and again: no group is waited for longer than ``TELL_S``.
+
+        None: it was not carried out within that time. It will be.
+        """
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(TELL_S):
+                return await self.ask(group_id, item)
+        return None
+
+    def hear(self, group_id: GroupId, member_ids: Iterable[MemberId]) -> None:
+        """Count members as heard that may well have been, without having this coordinator hear them (L5)."""
+        runtime = self._runtimes.get(group_id)
+        if runtime is not None:
+            runtime.mailbox.hear(member_ids)
 
     async def look(self, group_id: GroupId) -> tuple[Group, Soft]:
         """Return the group as it is committed, with its soft state.

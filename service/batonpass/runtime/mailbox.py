@@ -7,6 +7,7 @@ its caller disconnects.
 
 import asyncio
 from collections import deque
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from batonpass.core.state.ids import MemberId
@@ -88,6 +89,11 @@ class Mailbox:
         self._put(waiting)
         return True
 
+    def hear(self, member_ids: Iterable[MemberId]) -> None:
+        """Count members as heard before the next deadline is judged, and have that done now."""
+        self._heard |= {member_id: Heartbeat(member_id, LATE_SEQ, 0) for member_id in member_ids}
+        self.post(Tick())
+
     def let_go(self) -> None:
         """Have the engine forget the group, as soon as the present batch is carried out."""
         if self._busy is None:
@@ -131,7 +137,7 @@ class Mailbox:
     async def _carry_out(self, batch: list[Waiting], attempt: Attempt | None) -> None:
         made_up: tuple[Heartbeat, ...] = ()
         if any(isinstance(waiting.item, Tick) for waiting in batch):
-            # Heartbeats that found no room in the mailbox count before any deadline is judged.
+            # Whoever was heard counts as heard before any deadline is judged.
             made_up, self._heard = tuple(self._heard.values()), {}
             self._tick = None
         inputs = (*made_up, *(waiting.item for waiting in batch))

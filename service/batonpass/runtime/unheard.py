@@ -1,13 +1,11 @@
 """Keeps members from expiring that may speak over Kafka, while this coordinator hears nothing there (L5)."""
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from typing import Final, Protocol
 
-from batonpass.core.state.errors import ProtocolError
 from batonpass.core.state.ids import GroupId, MemberId
-from batonpass.core.state.inputs import Heartbeat
 from batonpass.core.state.model import Group
 from batonpass.core.state.soft import Soft
 from batonpass.runtime.coordinator import Coordinator
@@ -50,28 +48,28 @@ class Unheard:
 
     async def run(self) -> None:
         while True:
-            await self.look()
+            self.look()
             await asyncio.sleep(LOOK_S)
 
-    async def look(self) -> None:
+    def look(self) -> None:
         line, loaded = self.line, self._coordinator.loaded_groups()
         groups = {group.id: (group, soft) for group, soft in loaded if group.config.kafka_heartbeats}
         here = {group_id: group.members for group_id, (group, _) in groups.items()}
         self._heard = {key: at for key, at in self._heard.items() if key[1] in here.get(key[0], ())}
         read = {at for at in set(self._heard.values()) if line is not None and line.reads(at)}
-        silent = {
-            key for key, at in self._heard.items() if at not in read and here[key[0]][key[1]].away_until_ms is None
-        }
+        silent: dict[GroupId, set[MemberId]] = defaultdict(set)
+        for (group_id, member_id), at in self._heard.items():
+            if at not in read and here[group_id][member_id].away_until_ms is None:
+                silent[group_id].add(member_id)
         if line is None:
             for group_id in sorted(groups.keys() - self.groups):
                 self._told(group_id)
         self.groups = set() if line is not None and line.is_connected else set(groups)
         for group_id in self.groups:
-            silent |= {(group_id, one) for one in _never_heard(*groups[group_id], self._coordinator.now_ms())}
-        for group_id, member_id in sorted(silent):
-            # Whoever owns the group by now, or once the store is back, looks again.
-            with suppress(ProtocolError):
-                await self._coordinator.ask(group_id, Heartbeat(member_id, LATE_SEQ, 0))
+            silent[group_id].update(_never_heard(*groups[group_id], self._coordinator.now_ms()))
+        for group_id, member_ids in silent.items():
+            if member_ids:
+                self._coordinator.hear(group_id, sorted(member_ids))
 
 
 def _never_heard(group: Group, soft: Soft, now_ms: int) -> Iterator[MemberId]:
