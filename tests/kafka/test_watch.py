@@ -147,9 +147,9 @@ async def test_many_partitions_are_asked_about_in_parts_and_no_topic_that_is_not
         return answer
 
     monkeypatch.setattr(AIOKafkaClient, "send", noted)
-    monkeypatch.setattr("batonpass.kafka.topics.PARTITIONS_AT_ONCE", 4)
+    monkeypatch.setattr(metadata, "UNCOUNTED", 3)
     for module in ("worker.kafka.metadata", "kafka.topics"):
-        monkeypatch.setattr(f"batonpass.{module}.TOPICS_AT_ONCE", 2)
+        monkeypatch.setattr(f"batonpass.{module}.PARTITIONS_AT_ONCE", 6)
     monkeypatch.setattr("batonpass.kafka.topics.KNOWN_FOR_S", 0.0)
 
     async def all_is_known() -> bool:
@@ -164,7 +164,7 @@ async def test_many_partitions_are_asked_about_in_parts_and_no_topic_that_is_not
     await reader._client.force_metadata_update()  # The client does so by itself every few minutes.
     assert sorted(sizes) == [
         *[("MetadataRequest", 1), ("MetadataRequest", 2)],
-        *[("OffsetRequest", 1), ("OffsetRequest", 4), ("OffsetRequest", 4)],
+        *[("OffsetRequest", 3), ("OffsetRequest", 6)],
         *[("TopicIds", 1), ("TopicIds", 2)],
     ]
     assert all_topics == []

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from itertools import chain
 from typing import Any, Final
 
@@ -23,12 +23,13 @@ from aiokafka.protocol.offset import OffsetRequest, OffsetResetStrategy
 from batonpass.core.state.policy import IsolationLevel
 from batonpass.worker.kafka.connection import KafkaConnection, in_words
 from batonpass.worker.kafka.metadata import (
+    PARTITIONS_AT_ONCE,
     PROTOCOL_TIMEOUT_MS,
-    TOPICS_AT_ONCE,
     TopicIds,
     adopt,
     described,
     ids_in,
+    in_parts,
     partition_counts,
 )
 from batonpass.worker.kafka.said import Said, write_once
@@ -42,9 +43,6 @@ PARTITIONS: Final = 8
 KNOWN_FOR_S: Final = 0.001
 """How long what is known of a partition counts: to read it again takes some ten microseconds of the event loop. Of a
 thousand partitions that is as good as always, of many more it would take much of a core."""
-
-PARTITIONS_AT_ONCE: Final = 10_000
-"""Of how many partitions a leader is asked for offsets at once: such an answer is decoded in 20 ms, in one go."""
 
 COPIES: Final = 3
 """How many copies a topic that is made here has, if there are so many brokers."""
@@ -80,10 +78,10 @@ class TopicReader:
             return self._counts
         client = await self._connected()
         try:
-            answer = await described(client, topics)
+            answer = await described(client, topics, self._counts)
         except KafkaConnectionError:
             # A broker closes a connection when its login expires, as tokens do. The next call makes a new one.
-            answer = await described(client, topics)
+            answer = await described(client, topics, self._counts)
         found = {topic: partitions for error_code, topic, _, partitions in answer.topics if not error_code}
         # The client has to know the brokers only, and would take a while to note 100,000 partitions.
         answer.topics = []
@@ -130,20 +128,32 @@ class TopicReader:
             leader = self._leaders.get((topic, number), -1)
             if leader >= 0 and not client.is_silent(leader):
                 first[topic] = min(number, first.get(topic, number))
+        led: dict[int, list[str]] = defaultdict(list)
+        for topic, number in first.items():
+            led[self._leaders[topic, number]].append(topic)
         # An answer has all partitions of a topic, whoever leads them.
-        return ids_in(await self._ask_leaders(first.items(), TopicIds, TOPICS_AT_ONCE))
+        asked = {leader: [TopicIds(part) for part in in_parts(topics, self._counts)] for leader, topics in led.items()}
+        return ids_in(await self._ask_leaders(asked))
 
     async def _offsets(
         self, partitions: Collection[Partition], at: int, isolation: IsolationLevel
     ) -> dict[Partition, int]:
-        def question(topics: Mapping[str, list[int]]) -> OffsetRequest:
-            wanted = [(topic, [(number, at) for number in numbers]) for topic, numbers in topics.items()]
-            return OffsetRequest(-1, ISOLATION[isolation], wanted)
+        led: dict[int, list[Partition]] = defaultdict(list)
+        for partition in partitions:
+            led[self._leaders.get(partition, -1)].append(partition)
+        led.pop(-1, None)
+        asked: dict[int, list[Any]] = defaultdict(list)
+        for leader, some in led.items():
+            for begin in range(0, len(some), PARTITIONS_AT_ONCE):
+                wanted: dict[str, list[tuple[int, int]]] = defaultdict(list)
+                for topic, number in some[begin : begin + PARTITIONS_AT_ONCE]:
+                    wanted[topic].append((number, at))
+                asked[leader].append(OffsetRequest(-1, ISOLATION[isolation], list(wanted.items())))
 
         # An error is that of one partition, for example of another leader by now: it is asked again with the next look.
         found = {
             (topic, number): offset
-            for answer in await self._ask_leaders(partitions, question, PARTITIONS_AT_ONCE)
+            for answer in await self._ask_leaders(asked)
             for topic, answered in answer.topics
             for number, error_code, *_, offset in answered
             if not error_code
@@ -152,22 +162,15 @@ class TopicReader:
             self._known_until = 0.0
         return found
 
-    async def _ask_leaders(
-        self, partitions: Iterable[Partition], question: Callable[[Mapping[str, list[int]]], Any], at_once: int
-    ) -> list[Any]:
-        """Ask each leader about its partitions, so many at once; return the answers that there are."""
-        led: dict[int, list[Partition]] = defaultdict(list)
-        for partition in partitions:
-            led[self._leaders.get(partition, -1)].append(partition)
-        led.pop(-1, None)
+    async def _ask_leaders(self, asked: Mapping[int, Iterable[Any]]) -> list[Any]:
+        """Ask each leader its questions, one after the other; return the answers that there are."""
         client = await self._connected()
 
         async def ask(leader: int) -> list[Any]:
-            parts = [led[leader][begin : begin + at_once] for begin in range(0, len(led[leader]), at_once)]
-            answers = [await self._ask_leader(client, leader, question(_by_topic(part))) for part in parts]
-            return [answer for answer in answers if answer is not None]
+            return [await self._ask_leader(client, leader, question) for question in asked[leader]]
 
-        return list(chain.from_iterable(await asyncio.gather(*map(ask, led))))
+        answers = chain.from_iterable(await asyncio.gather(*map(ask, asked)))
+        return [answer for answer in answers if answer is not None]
 
     async def _ask_leader(self, client: AIOKafkaClient, leader: int, question: Any) -> Any:
         try:
@@ -203,13 +206,6 @@ class TopicReader:
         client, self._client = self._client, None
         if client is not None:
             await client.close()
-
-
-def _by_topic(partitions: Iterable[Partition]) -> Mapping[str, list[int]]:
-    found: dict[str, list[int]] = defaultdict(list)
-    for topic, number in partitions:
-        found[topic].append(number)
-    return found
 
 
 async def make_topics(options: dict[str, Any], settings: Mapping[str, dict[str, str]]) -> None:

@@ -6,8 +6,9 @@ import contextlib
 import random
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from io import BytesIO
+from types import MappingProxyType
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -34,8 +35,11 @@ PROTOCOL_TIMEOUT_MS = 10_000
 RECORD_BYTES_MAX = 8_388_608
 """How large a record of the protocol may be, as a body over HTTP: what a member of 20,000 tasks says has 1.5 MB."""
 
-TOPICS_AT_ONCE = 20
-"""How many topics are asked about at once: an answer is decoded in one go, which takes 7 microseconds a partition."""
+PARTITIONS_AT_ONCE = 2_000
+"""About how many partitions are asked about at once: an answer is decoded in one go, in 2 to 7 microseconds for each."""
+UNCOUNTED = 100
+"""How many partitions a topic is taken to have before that is known."""
+NONE_KNOWN: Mapping[str, int] = MappingProxyType({})
 
 SILENT_FROM_S = 1.0
 SILENT_S = 30.0
@@ -139,18 +143,34 @@ async def partition_counts(client: MetadataClient, topics: Iterable[str]) -> dic
     return {topic: len(partitions) for error_code, topic, _, partitions in answer.topics if not error_code}
 
 
-async def described(client: MetadataClient, topics: Iterable[str]) -> Any:
-    """Return what brokers say of topics, and of the cluster. It asks even if there are no topics.
+async def described(client: MetadataClient, topics: Iterable[str], counts: Mapping[str, int] = NONE_KNOWN) -> Any:
+    """Return what brokers say of topics, and of the cluster; it asks even if there are no topics.
+
+    ``counts`` are the partitions that topics are known to have.
 
     Raises:
         KafkaError: when the cluster cannot be asked.
     """
-    names, answers = sorted(set(topics)), []
-    for begin in range(0, len(names) or 1, TOPICS_AT_ONCE):
-        some = names[begin : begin + TOPICS_AT_ONCE]
-        answers.append(await client.ask_any(MetadataRequest(some, allow_auto_topic_creation=False)))
+    answers = [
+        await client.ask_any(MetadataRequest(part, allow_auto_topic_creation=False))
+        for part in in_parts(sorted(set(topics)), counts)
+    ]
     answers[-1].topics = [topic for answer in answers for topic in answer.topics]
     return answers[-1]
+
+
+def in_parts(topics: Iterable[str], counts: Mapping[str, int]) -> Iterator[list[str]]:
+    """Yield topics in parts to ask about, at least one, each with ``PARTITIONS_AT_ONCE`` partitions or one topic."""
+    part: list[str] = []
+    room = PARTITIONS_AT_ONCE
+    for topic in topics:
+        size = counts.get(topic, UNCOUNTED)
+        if part and size > room:
+            yield part
+            part, room = [], PARTITIONS_AT_ONCE
+        part.append(topic)
+        room -= size
+    yield part
 
 
 async def raise_if_repartitioned(consumer: AIOKafkaConsumer, written: Collection[str] = ()) -> None:
