@@ -36,7 +36,7 @@ RECORD_BYTES_MAX = 8_388_608
 """How large a record of the protocol may be, as a body over HTTP: what a member of 20,000 tasks says has 1.5 MB."""
 
 PARTITIONS_AT_ONCE = 2_000
-"""About how many partitions are asked about at once: an answer is decoded in one go, in 2 to 7 microseconds for each."""
+"""About how many partitions are asked about at once: an answer is decoded in one go, in up to 7 microseconds each."""
 UNCOUNTED = 100
 """How many partitions a topic is taken to have before that is known."""
 NONE_KNOWN: Mapping[str, int] = MappingProxyType({})
