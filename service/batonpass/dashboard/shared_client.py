@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from batonpass.background import kept_going
 from batonpass.client import UNREADABLE, ApiError, CoordinatorClient, Refused, path
+from batonpass.dashboard import words
 from batonpass.dashboard.words import Names
 
 FRESH_S: Final = 0.7
@@ -92,7 +93,7 @@ class SharedClient:
         found = await self.pages(path("groups", group, "members"), "members")
         for one in found:
             self.names.learn(one["member_id"], one["instance_id"])
-            self._looked_for.add(one["member_id"])
+        self._note_looked_for(one["member_id"] for one in found)
         return found
 
     async def newest_events(self, group: str, *, limit: int = SEARCHED, before: int | None = None) -> dict[str, Any]:
@@ -109,7 +110,12 @@ class SharedClient:
         unknown = {one for one in ids if one and one not in self.names} - self._looked_for
         if unknown:
             await asyncio.gather(self.members(group), self._events(group, SEARCHED))
-            self._looked_for |= unknown
+            self._note_looked_for(unknown)
+
+    def _note_looked_for(self, ids: Iterable[str]) -> None:
+        if len(self._looked_for) > words.NAMES_MAX:
+            self._looked_for.clear()
+        self._looked_for.update(ids)
 
     async def _events(self, group: str, limit: int, before: int | None = None) -> dict[str, Any]:
         page: dict[str, Any] = await self.get(
