@@ -459,7 +459,9 @@ class Exchange(Observer):
             reply = await self._coordinator.ask(group_id, item, asked)
         except ProtocolError as error:
             reply = error
-        if isinstance(reply, _NOT_OURS) or (isinstance(reply, _NOT_HERE) and group_id in self._strangers):
+        _, strange_at = self._strangers.get(group_id, (0.0, float("-inf")))
+        is_theirs = isinstance(reply, _NOT_HERE) and time.monotonic() - strange_at < STRANGE_S
+        if isinstance(reply, _NOT_OURS) or is_theirs:
             return
         if isinstance(reply, ProtocolError):
             self._refused(reply.type)
