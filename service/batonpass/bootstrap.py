@@ -299,7 +299,7 @@ def _kafka(
         exchange = Exchange(
             coordinator,
             connection,
-            holds=holds,
+            ownership=store.ownership,
             heard=unheard.heard,
             refused=counts.refused_over_kafka,
             prefix=prefix,

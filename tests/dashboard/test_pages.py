@@ -98,6 +98,30 @@ async def test_every_page_is_rendered_whole_and_says_nothing_of_none(
         assert ">None<" not in answer.text, address
 
 
+async def test_every_page_counts_by_the_clock_of_the_coordinators(
+    canned: Canned, operator: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """This machine's may be hours off, and then the newest half hour has nothing of what was asked for."""
+    health = canned.fleet.health() | {"at": at()}
+    monkeypatch.setattr(canned.fleet, "health", lambda: health)
+    await operator.get("/")
+    canned.asked.clear()
+    for address in addresses(canned.fleet):
+        found = (await operator.get(address)).text
+        assert {told[:16] for told in re.findall('data-now="([^"]*)"', found)} <= {at()[:16]}, address
+        assert not re.search(r">(in )?\d+ (d|h)[^<]*</time>", found), address
+    asked = {query for _, path, query in canned.asked if path.endswith("/lags")}
+    assert asked
+    assert all(f"until={quote(at(60)[:16])}" in query for query in asked)
+
+
+async def test_an_instant_of_an_address_may_be_any(operator: httpx.AsyncClient) -> None:
+    for until in ("0001-01-01T00:00:00Z", "0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"):
+        for place in ("", "/timeline", "/gaps"):
+            found = await operator.get(f"/groups/fleet{place}", params={"until": until, "span": "2 h"})
+            assert found.status_code == 200
+
+
 @pytest.mark.parametrize("place", ["", "/grid", "/members", "/warmups", "/timeline"])
 async def test_an_answer_that_is_none_of_a_coordinators_is_said_with_its_place(
     canned: Canned, operator: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, place: str

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 from tests.dashboard.fleet import NOW, Fleet, at, event
 
-from batonpass.dashboard.view_models.timeline import SPAN_USUAL, SPANS, axis, stretch
+from batonpass.dashboard.view_models.timeline import EPOCH, SPAN_USUAL, SPANS, axis, stretch
 from batonpass.dashboard.view_models.trend import GAPS, HEIGHT, LAGS, MOVES, said, trend
 from batonpass.dashboard.words import Names
 
@@ -52,6 +52,10 @@ def test_what_is_beyond_the_scale_is_as_high_as_there_is_room() -> None:
         ("nonsense", "never", (SPAN_USUAL, -1_800, 0)),
         # The future is not known.
         ("5 min", at(60), ("5 min", -300, 0)),
+        *(
+            ("5 min", until, ("5 min", (EPOCH - NOW).total_seconds() - 300, (EPOCH - NOW).total_seconds()))
+            for until in ("0001-01-01T00:00:00Z", "0001-01-01T00:00:00+14:00", "0001-01-01")
+        ),
     ],
 )
 def test_an_address_names_a_stretch_of_time(span: str, until: str, found: tuple[str, float, float]) -> None:

@@ -299,6 +299,12 @@ async def test_signing_out_forgets_the_token_and_ends_what_goes_on(canned: Canne
     await client.aclose()
 
 
+async def test_the_stream_of_a_page_may_be_asked_for_without_its_body(canned: Canned) -> None:
+    """As probes do; such an answer has an end."""
+    found = await asyncio.wait_for((await visitor(canned)).head("/live"), 30)
+    assert (found.status_code, found.headers["content-type"]) == (200, "text/event-stream; charset=utf-8")
+
+
 async def test_a_token_that_was_revoked_ends_the_session(canned: Canned) -> None:
     client = await visitor(canned)
     dashboard = dashboard_of(client)

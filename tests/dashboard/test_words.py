@@ -1,11 +1,13 @@
 """Times, numbers, codes and names as people read them."""
 
 from datetime import UTC, datetime
+from unittest.mock import MagicMock
 
 import pytest
 
 from batonpass.core.state.reasons import Why
 from batonpass.dashboard import words
+from batonpass.dashboard.shared_client import SharedClient
 
 MEMBER = "16bb8df5-e7c2-49cc-a91f-c06e697663c5"
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -73,3 +75,14 @@ def test_sentences_name_members_and_keep_their_marks() -> None:
     names = words.Names({MEMBER: "demo-2", "m": "x"})
     assert names.within(f"{MEMBER} runs orders_0 (on {MEMBER}).") == "demo-2 runs orders_0 (on demo-2)."
     assert names.within("more from me") == "more from me"
+
+
+def test_of_ever_more_members_the_names_learned_last_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(words, "NAMES_MAX", 2)
+    names, client = words.Names(), SharedClient(MagicMock(), "token")
+    for member in ("a-1", "b-1", "a-1", "c-1"):
+        names.learn(member, member[0])
+    assert [names(member) for member in ("a-1", "b-1", "c-1")] == ["a", "b-1", "c"]
+    for number in range(100):
+        client._note_looked_for([str(number)])
+        assert len(client._looked_for) <= 3

@@ -5,7 +5,7 @@ import json
 import threading
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, nullcontext
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +14,7 @@ import httpx2 as httpx
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
-from aiokafka.errors import KafkaConnectionError, KafkaTimeoutError
+from aiokafka.errors import KafkaConnectionError, KafkaTimeoutError, TopicAuthorizationFailedError
 from tests.contracts.memory_store import MemoryStore
 from tests.waiting import until
 from tests.worker.children import connections, forked
@@ -37,6 +37,7 @@ from batonpass.kafka.topics import TopicReader, make_topics
 from batonpass.kafka.watch import ClusterWatch
 from batonpass.runtime.events import Event
 from batonpass.runtime.history import StoredCommand, StoredEvent
+from batonpass.runtime.ports import Ownership
 from batonpass.runtime.unheard import Unheard
 from batonpass.settings import Settings
 from batonpass.worker import Callbacks, Member, Offsets, Revocation, Task
@@ -95,13 +96,15 @@ async def exchanging(
     topics: TopicNames,
     *,
     refused: Callable[[str], None] = lambda _reason: None,
+    name: str = "",
 ) -> AsyncIterator[Exchange]:
-    """Serve a coordinator's groups over Kafka."""
-    unheard = Unheard(local.coordinator, told=set[GroupId]().add)
+    """Serve a coordinator's groups over Kafka; it knows no other one."""
+    unheard, ownership = Unheard(local.coordinator, told=set[GroupId]().add), Ownership()
+    ownership.id = name
     exchange = Exchange(
         local.coordinator,
         connection,
-        holds=lambda _: True,
+        ownership=ownership,
         heard=unheard.heard,
         refused=refused,
         prefix=topics.prefix,
@@ -209,12 +212,74 @@ async def test_a_group_whose_changes_are_held_up_holds_up_no_other(
         may_go_on.set()
 
 
+@pytest.mark.parametrize("is_copy", [True, False])
+async def test_coordinators_of_another_database_leave_a_group_alone_that_others_answered_before(
+    connection: KafkaConnection,
+    topics: TopicNames,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    *,
+    is_copy: bool,
+) -> None:
+    """Theirs may be a copy, and then they have the group; or it is another, and they would say that there is none."""
+    monkeypatch.setattr(exchanges, "STRANGE_S", 0.5)
+    holder = Holder()
+    transport = KafkaTransport(connection, prefix=topics.prefix)
+
+    def well(one: LocalCoordinator) -> Mapping[MemberId, int]:
+        ((group, _),) = one.coordinator.loaded_groups()
+        is_over = group.recovering_until_ms < one.coordinator.now_ms()
+        return {member.id: member.epoch for member in group.members.values() if is_over}
+
+    async with (
+        LocalCoordinator() as local,
+        LocalCoordinator() as other,
+        exchanging(local, connection, topics, name="a"),
+    ):
+        await declare(local, session_timeout_ms=3_000)
+        async with Member("http://kafka", GROUP, holder, transport=transport):
+            await until(lambda: len(holder.running) == 4)
+            if is_copy:
+                await declare(other, session_timeout_ms=3_000)
+            async with exchanging(other, connection, topics, name="b") as theirs:
+                await until(lambda: theirs.elsewhere == {GROUP})
+                assert "coordinators of another database, such as a, answer them" in caplog.text
+                # What the other one has said meanwhile is over.
+                await until(lambda: len(well(local)) == 1)
+                await local.at_rest(GROUP)
+                ((member, epoch),) = well(local).items()
+                acked = transport._acked.get(f"{GROUP}/{member}", 0)
+                await until(lambda: transport._acked.get(f"{GROUP}/{member}", 0) > acked + 5)
+                assert well(local) == {member: epoch}
+
+
+async def test_a_coordinator_that_may_not_read_acknowledgements_goes_on(
+    connection: KafkaConnection, topics: TopicNames, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where only the rights are given that it needed before."""
+    getmany = AIOKafkaConsumer.getmany
+
+    async def refused(consumer: AIOKafkaConsumer, **more: Any) -> Any:
+        read = consumer.assignment() - consumer.paused()
+        if any(one.topic == topics.acks for one in read) and any(one.topic == topics.heartbeats for one in read):
+            raise TopicAuthorizationFailedError(topics.acks)
+        return await getmany(consumer, **more)
+
+    monkeypatch.setattr(AIOKafkaConsumer, "getmany", refused)
+    holder, transport = Holder(), KafkaTransport(connection, prefix=topics.prefix)
+    async with LocalCoordinator() as local, exchanging(local, connection, topics):
+        await declare(local)
+        async with Member("http://kafka", GROUP, holder, transport=transport):
+            await until(lambda: len(holder.running) == 4)
+    assert caplog.text.count("acks may not be read") == 1
+
+
 async def test_why_members_are_not_heard_is_logged(
     connection: KafkaConnection, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The cluster answers, so that nothing else says what is wrong: it makes no topic of such a name."""
     async with LocalCoordinator() as local:
-        exchange = Exchange(local.coordinator, connection, holds=lambda _: True, prefix="no name")
+        exchange = Exchange(local.coordinator, connection, ownership=Ownership(), prefix="no name")
         running = asyncio.create_task(exchange.run())
         await until(lambda: "members over Kafka are not heard" in caplog.text)
         running.cancel()
@@ -287,7 +352,7 @@ async def test_what_was_read_before_the_clock_was_set_back_is_no_sign_that_heart
             return (time.time() + ahead_s) * 1_000
 
     async with LocalCoordinator() as local:
-        exchange = Exchange(local.coordinator, KafkaConnection(bootstrap_servers="none:1"), holds=lambda _: True)
+        exchange = Exchange(local.coordinator, KafkaConnection(bootstrap_servers="none:1"), ownership=Ownership())
         exchange._consumer = Reader()
         assert exchange.reads(0) is reads
         assert exchange.reads(1)
@@ -315,7 +380,7 @@ async def test_faults_are_looked_for_beside_the_event_loop(monkeypatch: pytest.M
     said: list[Any] = []
     async with LocalCoordinator() as local:
         await declare(local)
-        exchange = Exchange(local.coordinator, KafkaConnection(bootstrap_servers="none:1"), holds=lambda _: True)
+        exchange = Exchange(local.coordinator, KafkaConnection(bootstrap_servers="none:1"), ownership=Ownership())
         found = read_addressee(Record.key, Record.value)
         assert found is not None
         await exchange._carry_out(found, Record(), Answers(None, "assignments", 1, bool))
@@ -1011,7 +1076,7 @@ async def test_whoever_carries_the_protocol_gives_a_broker_up_long_before_a_leas
         monkeypatch.setattr(module, "AIOKafkaProducer", made)
     connection = KafkaConnection(bootstrap_servers="none:1")
     async with LocalCoordinator() as local:
-        exchange = Exchange(local.coordinator, connection, holds=lambda _: True)
+        exchange = Exchange(local.coordinator, connection, ownership=Ownership())
         with pytest.raises(KafkaConnectionError):
             async with exchange._connected():
                 pass

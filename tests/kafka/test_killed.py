@@ -31,6 +31,7 @@ from batonpass.kafka.broker import LocalBroker
 from batonpass.kafka.exchange import Exchange
 from batonpass.kafka.topics import TopicReader
 from batonpass.kafka.watch import ClusterWatch
+from batonpass.runtime.ports import Ownership
 from batonpass.runtime.unheard import Unheard
 from batonpass.sockets import free_port
 from batonpass.worker.kafka import KafkaConnection
@@ -63,7 +64,7 @@ async def kill(broker: LocalBroker) -> None:
 async def kafka_side(coordinator: LocalCoordinator, job: Job, away: list[str | None]) -> AsyncIterator[Exchange]:
     """Read ends, and carry the protocol, for a coordinator; ``away`` gets why the broker cannot be asked."""
     unheard = Unheard(coordinator.coordinator, told=set[GroupId]().add)
-    exchange = Exchange(coordinator.coordinator, job.connection, holds=lambda _: True, heard=unheard.heard)
+    exchange = Exchange(coordinator.coordinator, job.connection, ownership=Ownership(), heard=unheard.heard)
     unheard.line = exchange
     watch = ClusterWatch(coordinator.coordinator, TopicReader(job.connection), interval_ms=200, away=away.append)
     running = [asyncio.create_task(one.run()) for one in (exchange, unheard, watch)]

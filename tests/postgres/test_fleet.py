@@ -120,6 +120,14 @@ async def test_what_becomes_of_leases_and_groups_is_noted(start: Start) -> None:
     assert events[-1] == ("group-released", {"group": ORDERS, "coordinator": first.fleet.id})
 
 
+async def test_those_of_this_database_are_known_as_long_as_they_live(start: Start) -> None:
+    first, second = await both(start)
+    assert [first.fleet.knows(name) for name in (first.fleet.id, second.fleet.id, "other")] == [True, True, False]
+    await second.fleet.leave()
+    await first.fleet.renew_and_look()
+    assert not first.fleet.knows(second.fleet.id)
+
+
 async def test_each_group_falls_to_one_of_them(start: Start) -> None:
     first, second = await both(start)
     held = [(first.fleet.holds(group), second.fleet.holds(group)) for group in GROUPS]

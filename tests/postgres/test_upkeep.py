@@ -3,13 +3,14 @@
 import asyncio
 import contextlib
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import Table, text
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.ext.asyncio import AsyncEngine
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from tests.postgres.unleased import unleased_log
 
 from batonpass.codec.changes import Change
@@ -26,7 +27,7 @@ from batonpass.postgres import upkeep as upkeep_module
 from batonpass.postgres.archive import PostgresArchive
 from batonpass.postgres.record_log import PostgresRecordLog
 from batonpass.postgres.sorting import sort_some
-from batonpass.postgres.tables import PARTITIONED, assignment_events
+from batonpass.postgres.tables import PARTITIONED, assignment_events, samples
 from batonpass.postgres.upkeep import DAYS_AHEAD, Retention, Upkeep, day_of, name_of
 from batonpass.runtime.events import Event
 from batonpass.runtime.history import Asked, History
@@ -153,6 +154,70 @@ async def test_a_turn_gives_up_at_once_beside_a_long_reader_and_appends_go_on(ow
         with pytest.raises(StoreUnavailable, match="lock timeout"):
             await asyncio.wait_for(turn, 5)
     await Upkeep(own_engine, Retention(changes=1)).turn(NOW + timedelta(days=9))
+
+
+async def test_who_reads_one_table_for_long_keeps_no_other_from_being_cleared(
+    own_engine: AsyncEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And of that table itself the rows go that came into the rest meanwhile, some at a time."""
+    monkeypatch.setattr(upkeep_module, "CHUNK", 2)
+    log, upkeep, later = unleased_log(own_engine), Upkeep(own_engine, Retention(changes=1)), NOW + timedelta(days=9)
+    await upkeep.turn(NOW)
+    at_ms = int(NOW.timestamp() * 1_000)
+    history = History(Asked("ann", command="probe"), at_ms, events=(Event("x", at_ms, 1, None, None, {}),) * 5)
+    lost = (change(NOW - timedelta(days=1)),) * 5
+    await write(log, 0, replace(history, changes=lost))
+    async with own_engine.execution_options(isolation_level="READ COMMITTED").begin() as reader:
+        await reader.execute(text("select count(*) from assignment_events"))
+        with pytest.raises(StoreUnavailable, match="lock timeout"):
+            await upkeep.turn(later)
+        assert await sql(own_engine, "select count(*) from events") == [0]
+        assert await sql(own_engine, "select count(*) from assignment_events_rest") == [0]
+        assert await sql(own_engine, f"select to_regclass('{name_of(samples, later.date())}') is null") == [False]
+
+
+async def test_a_day_that_cannot_be_made_keeps_no_later_one(
+    own_engine: AsyncEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where too many rows of it are in the rest to be moved in time."""
+    make = upkeep_module._make_day
+
+    async def make_but_today(connection: AsyncConnection, table: Table, day: date) -> None:
+        if day == NOW.date():
+            raise StoreUnavailable("Postgres: no answer in time")
+        await make(connection, table, day)
+
+    monkeypatch.setattr(upkeep_module, "_make_day", make_but_today)
+    with pytest.raises(StoreUnavailable, match="in time"):
+        await Upkeep(own_engine).turn(NOW)
+    assert await days_of(own_engine) == ["20310518", "20310519", "20310520", "20310521", "rest"]
+
+
+async def test_however_many_rows_are_old_few_are_looked_at_to_delete_some(engine: AsyncEngine) -> None:
+    """A statement that looked at all would end at its time limit once they are very many, and none would ever go."""
+    await sql(
+        engine,
+        "insert into events (position, group_id, at, type, generation, body)"
+        " select n, 'g', now() - interval '60 days', 'x', 1, '{}' from generate_series(1, 20000) n",
+    )
+    await sql(
+        engine,
+        "insert into commands (group_id, at, command, who, asked, subject)"
+        " select 'g', now() - interval '999 days', 'x', 'x', '{}', '{}' from generate_series(1, 20000) n",
+    )
+    await sql(engine, "analyze events, commands")
+    for statement in (upkeep_module._OLD_EVENTS, upkeep_module._OLD_COMMANDS):
+        given = {"cut": datetime.now(UTC), "grace": datetime.now(UTC), "chunk": 10}
+        async with engine.connect() as connection:
+            explained = text(f"explain (analyze, format json) {statement.text}")
+            ((plan,),) = await connection.execute(explained, {one: given[one] for one in explained._bindparams})
+        assert max(seen(plan[0]["Plan"])) < 1_000
+
+
+def seen(node: dict[str, Any]) -> list[float]:
+    """Return how many rows each step of a plan has seen."""
+    own = node["Actual Rows"] * node["Actual Loops"] + node.get("Rows Removed by Filter", 0)
+    return [own, *(rows for part in node.get("Plans", ()) for rows in seen(part))]
 
 
 async def test_days_are_made_while_rows_come(own_engine: AsyncEngine) -> None:

@@ -37,6 +37,7 @@ class Line:
 
     def __init__(self) -> None:
         self.read: set[int] = set()
+        self.elsewhere: set[GroupId] = set()
 
     def reads(self, partition: int) -> bool:
         """Whether it reads one."""
@@ -118,6 +119,18 @@ async def test_who_was_heard_over_kafka_counts_as_heard_while_its_partition_is_n
     assert clock.at_ms - soft.of(M1).heard_ms < SESSION_MS // 10
     line.read = {0, 1}
     assert await pass_time(process, clock) == set()
+
+
+async def test_who_was_heard_over_kafka_counts_as_heard_while_others_answer_for_its_group(clock: SetClock) -> None:
+    """Coordinators of another database, by mistake: nothing is granted here of what its members may run there."""
+    process, line = await taken_over(clock, kafka_heartbeats=True), Line()
+    process.unheard.line, line.is_connected, line.read = line, True, {0}
+    for member_id in (M1, M2):
+        await process.coordinator.ask(GROUP, Heartbeat(member_id, 2, 1))
+    process.unheard.heard(GROUP, M1, 0)
+    line.elsewhere = {GROUP, GroupId("of-others")}
+    assert await pass_time(process, clock) == {M1}
+    assert process.unheard.groups == {GROUP}
 
 
 async def test_who_was_heard_over_kafka_is_forgotten_once_it_is_gone(

@@ -7,7 +7,7 @@ it is used without its DB-API, which imports pandas: a third of a second in each
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import adbc_driver_postgresql as postgres
 import pyarrow as pa
@@ -19,6 +19,16 @@ if TYPE_CHECKING:
     import adbc_driver_postgresql.dbapi as adbc
 
 
+LIBPQ_ALONE: Final = {
+    "options": "",
+    "connect_timeout": "5",
+    "sslcertmode": "allow",
+    "gssencmode": "disable",
+    "channel_binding": "prefer",
+}
+"""What libpq would take from variables that the service's driver does not know: from PGOPTIONS another schema, say."""
+
+
 def libpq_url(url: str) -> str:
     """Return a database URL as libpq knows it, whichever driver it names; texts come and go in UTF-8.
 
@@ -28,7 +38,7 @@ def libpq_url(url: str) -> str:
         ValueError: when ``DatabaseUrl`` does not understand it.
     """
     read = DatabaseUrl.read(url)
-    return str(replace(read, options={**read.options, "client_encoding": "utf8"}))
+    return str(replace(read, options={**LIBPQ_ALONE, **read.options, "client_encoding": "utf8"}))
 
 
 Row = tuple[Any, ...]

@@ -45,6 +45,8 @@ async def live(request: Request) -> Response:
         int(seen) if _POSITION.fullmatch(seen) else 0,
     )
     headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
+    if request.method == "HEAD":
+        return Response(media_type="text/event-stream", headers=headers)
     return StreamingResponse(frames, media_type="text/event-stream", headers=headers)
 
 

@@ -6,7 +6,7 @@ import re
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 from typing import Any, Final, Generic, TypeVar
 from urllib.parse import quote, urlencode
@@ -139,6 +139,10 @@ class RequestContext:
         return self.session.client
 
     @property
+    def now(self) -> datetime:
+        return self.client.now
+
+    @property
     def group(self) -> str:
         return str(self.request.path_params["group"])
 
@@ -193,8 +197,8 @@ class RequestContext:
             "log_of": partial(log_of, self.dashboard.config.log_url, self.request.path_params.get("group")),
             "health_level": "",
             "headline": "",
-            # A page about groups says when it was so by the coordinator's clock, by which its script counts on.
-            "now": datetime.now(UTC).isoformat(),
+            # By the coordinator's clock, by which its script counts on; a page about groups says when it was so.
+            "now": self.now.isoformat(),
             "zone": self.zone,
             "names": self.client.names,
             "tab": self.tab,

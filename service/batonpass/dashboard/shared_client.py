@@ -7,10 +7,13 @@ import asyncio
 import json
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from batonpass.background import kept_going
-from batonpass.client import ApiError, CoordinatorClient, Refused, path
+from batonpass.client import UNREADABLE, ApiError, CoordinatorClient, Refused, path
+from batonpass.dashboard import words
 from batonpass.dashboard.words import Names
 
 FRESH_S: Final = 0.7
@@ -36,6 +39,15 @@ class SharedClient:
         self._token = token
         self._looked_for: set[str] = set()
         self._answers: dict[str, tuple[float, asyncio.Task[Any]]] = {}
+        self._ahead = timedelta()
+
+    @property
+    def now(self) -> datetime:
+        """The time by the coordinators' clock, by which all is told that is asked of them.
+
+        How far it is ahead of this machine's is known from the last answer that said how a group is; none until then.
+        """
+        return datetime.now(UTC) + self._ahead
 
     async def get(self, place: str, **query: Any) -> Any:
         """Return the answer to a GET below ``/v1``; callers that ask for the same at the same time share one call.
@@ -49,10 +61,18 @@ class SharedClient:
         if known is None or time.monotonic() - known[0] > FRESH_S:
             asked = asyncio.create_task(self._client.get(place, token=self._token, **query))
             # The caller may be gone when the call fails, and asyncio logs an error that is never retrieved.
-            asked.add_done_callback(lambda done: done.cancelled() or done.exception())
+            asked.add_done_callback(self._note_time)
             known = (time.monotonic(), asked)
             self._keep(key, known)
         return await asyncio.shield(known[1])
+
+    def _note_time(self, done: asyncio.Task[Any]) -> None:
+        if done.cancelled() or done.exception() is not None:
+            return
+        with suppress(*UNREADABLE):
+            answer = done.result()
+            at = datetime.fromisoformat((answer.get("groups") or [answer])[0]["health"]["at"])
+            self._ahead = at - datetime.now(UTC)
 
     async def look(self, place: str, **query: Any) -> Any:
         """Return the answer to a POST that changes nothing."""
@@ -73,7 +93,7 @@ class SharedClient:
         found = await self.pages(path("groups", group, "members"), "members")
         for one in found:
             self.names.learn(one["member_id"], one["instance_id"])
-            self._looked_for.add(one["member_id"])
+        self._note_looked_for(one["member_id"] for one in found)
         return found
 
     async def newest_events(self, group: str, *, limit: int = SEARCHED, before: int | None = None) -> dict[str, Any]:
@@ -90,7 +110,12 @@ class SharedClient:
         unknown = {one for one in ids if one and one not in self.names} - self._looked_for
         if unknown:
             await asyncio.gather(self.members(group), self._events(group, SEARCHED))
-            self._looked_for |= unknown
+            self._note_looked_for(unknown)
+
+    def _note_looked_for(self, ids: Iterable[str]) -> None:
+        if len(self._looked_for) > words.NAMES_MAX:
+            self._looked_for.clear()
+        self._looked_for.update(ids)
 
     async def _events(self, group: str, limit: int, before: int | None = None) -> dict[str, Any]:
         page: dict[str, Any] = await self.get(

@@ -170,6 +170,10 @@ def _cut(name: str) -> str:
     return name if len(name) <= BRIEF else f"{name[:head]}…{name[head + 1 - BRIEF :]}"
 
 
+NAMES_MAX = 100_000
+"""How many members are remembered by name: of a fleet whose workers come and go there are ever more."""
+
+
 class Names:
     """What people call members: the instance id if there is one, else the beginning of the id."""
 
@@ -180,7 +184,11 @@ class Names:
         """Remember the instance id of a member, also after the member has gone, because past events name it."""
         known = readable_name(name)
         if known:
+            # The one that was named least lately goes.
+            self._known.pop(member_id, None)
             self._known[member_id] = known
+            if len(self._known) > NAMES_MAX:
+                del self._known[next(iter(self._known))]
 
     def learn_from(self, event: Mapping[str, Any]) -> None:
         """Remember the instance id in an event of a member, if it has one: who joined, went or is away."""

@@ -21,19 +21,23 @@ report. It is always whole, because a reader that begins here knows nothing.
 
 A heartbeat that was read counts as received, even if its answer is lost. Members drop late or doubled answers by their
 epoch. A lost answer is published again by the next owner, which begins with every member's assignment.
+
+Each record names its writer in a header. Coordinators of another database, a copy perhaps, may be set to the same
+topics by mistake. Each would take what members say of the other's assignments for lost commits, without end. So a
+coordinator also reads the acknowledgements, and leaves a group alone that others were acknowledging before it.
 """
 
 import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from functools import partial
 from itertools import chain
 from typing import Any, Final, NamedTuple
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
-from aiokafka.errors import KafkaError, MessageSizeTooLargeError
+from aiokafka.errors import KafkaError, MessageSizeTooLargeError, TopicAuthorizationFailedError
 from aiokafka.partitioner import DefaultPartitioner
 
 from batonpass.background import first_to_fail
@@ -42,7 +46,7 @@ from batonpass.codec.bodies import DurationMs, LeaveQuery, ReasonBody
 from batonpass.codec.requests import checked_name, leave_of, read_heartbeat, read_join
 from batonpass.codec.shape import AtOnce, HasFaults, Shape, decode_json, refusal
 from batonpass.core.arrivals.answers import answer_to_poll
-from batonpass.core.state.errors import ProtocolError
+from batonpass.core.state.errors import ProtocolError, UnknownGroup
 from batonpass.core.state.ids import GroupId, MemberId
 from batonpass.core.state.inputs import DrainRequest, DrainReversal, Input
 from batonpass.core.state.model import Group
@@ -52,7 +56,7 @@ from batonpass.kafka.topics import make_topics
 from batonpass.runtime.access import Forbidden
 from batonpass.runtime.coordinator import Coordinator
 from batonpass.runtime.history import Asked, command_of
-from batonpass.runtime.ports import Commit, CoordinatorLoading, NotOwner, Observer, StoreUnavailable
+from batonpass.runtime.ports import Commit, CoordinatorLoading, NotOwner, Observer, Ownership, StoreUnavailable
 from batonpass.worker.kafka.connection import KafkaConnection, TopicNames, disconnect, hang_up, in_words
 from batonpass.worker.kafka.metadata import PROTOCOL_TIMEOUT_MS, RECORD_BYTES_MAX, adopt
 from batonpass.worker.kafka.reading import look_after, placed
@@ -72,8 +76,17 @@ IN_HAND_BYTES: Final = 64 * 1_048_576
 """How much of what was read may wait until it is carried out. Then nothing more is read."""
 
 AGAIN_S: Final = 1.0
+WRITER: Final = "coordinator"
+"""The header with the name of the coordinator that wrote a record, and since when it has been writing."""
+
+STRANGE_S: Final = 10.0
+"""After so long a coordinator that writes for a group of this one, and is not known here, is of another database."""
+
 _NOT_OURS: Final = (NotOwner, StoreUnavailable, CoordinatorLoading)
 """Errors that only make the caller repeat its call: over Kafka the missing acknowledgement does the same."""
+
+_NOT_HERE: Final = (UnknownGroup, Forbidden)
+"""Errors of a member of another database's group: the coordinators there answer it."""
 
 
 NEVER_SEEN = -1
@@ -102,9 +115,15 @@ class Deliveries:
     """
 
     def __init__(
-        self, producer: AIOKafkaProducer, topic: str, partitions: int, speaks_for: Callable[[GroupId], bool]
+        self,
+        producer: AIOKafkaProducer,
+        topic: str,
+        partitions: int,
+        speaks_for: Callable[[GroupId], bool],
+        writer: Callable[[], bytes] = lambda: b"",
     ) -> None:
         self._producer = producer
+        self._writer = writer
         self._topic = topic
         self._speaks_for = speaks_for
         self._lanes: list[dict[tuple[bytes, bool], Delivery]] = [{} for _ in range(partitions)]
@@ -151,7 +170,7 @@ class Deliveries:
         # Encoded one by one: all answers of a large group at once would hold up the loop.
         value = record.value()
         try:
-            await self._producer.send_and_wait(self._topic, value, key=record.key)
+            await self._producer.send_and_wait(self._topic, value, key=record.key, headers=[(WRITER, self._writer())])
         except MessageSizeTooLargeError:
             # A refusal repeats what was wrong. All others are still answered.
             if self._said.is_news("too large"):
@@ -298,21 +317,21 @@ class Exchange(Observer):
         coordinator: Coordinator,
         connection: KafkaConnection,
         *,
-        holds: Callable[[GroupId], bool],
+        ownership: Ownership,
         heard: Callable[[GroupId, MemberId, int], None] = lambda *_: None,
         refused: Callable[[str], None] = lambda _reason: None,
         prefix: str = "batonpass",
     ) -> None:
         """Make an exchange that is not connected yet.
 
-        ``prefix`` begins the topics' names. ``holds`` says whether this coordinator may speak for a group now.
+        ``prefix`` begins the topics' names. ``ownership`` says whether this coordinator may speak for a group now.
         ``heard`` is called with each member that was, and the partition; ``refused`` with the type of each refusal.
         """
         self._heard = heard
         self._refused = refused
         self._coordinator = coordinator
         self._connection = connection
-        self._holds = holds
+        self._ownership = ownership
         self._topics = TopicNames(prefix)
         self._assignments = AssignmentsTopic()
         self._changed: set[GroupId] = set()
@@ -322,6 +341,11 @@ class Exchange(Observer):
         self._unreadable = UnreadableRecords(log)
         self._said = Said()
         self._consumer: AIOKafkaConsumer | None = None
+        self._since = ""
+        self._strangers: dict[GroupId, tuple[float, float]] = {}
+        """When a coordinator of another database first and last acknowledged what members of a group said."""
+        self.elsewhere: set[GroupId] = set()
+        """The groups whose members coordinators of another database answer; nothing is said of them here any more."""
         self.is_connected = False
 
     def committed(self, commit: Commit, append_ms: float) -> None:  # noqa: ARG002 - how long it took is for others
@@ -336,10 +360,14 @@ class Exchange(Observer):
                 async with self._connected() as (consumer, producer):
                     # The last records may not have been written, so everything is written again.
                     self._assignments = AssignmentsTopic()
+                    self._since = self._since or f"{self._coordinator.now_ms():020}"
                     self.is_connected = True
                     self._consumer = consumer
                     answers, acks = [
-                        Deliveries(producer, topic, len(await producer.partitions_for(topic)), self._speaks_for)
+                        Deliveries(
+                            *(producer, topic, len(await producer.partitions_for(topic)), self._speaks_for),
+                            writer=self._writer,
+                        )
                         for topic in (self._topics.assignments, self._topics.acks)
                     ]
                     await first_to_fail(
@@ -370,8 +398,9 @@ class Exchange(Observer):
             await consumer.start()
             await producer.start()
             partitions = [
-                TopicPartition(self._topics.heartbeats, number)
-                for number in await producer.partitions_for(self._topics.heartbeats)
+                TopicPartition(topic, number)
+                for topic in (self._topics.heartbeats, self._topics.acks)
+                for number in await producer.partitions_for(topic)
             ]
             # Members that got no answer to earlier records send them again: it begins where each partition ends.
             consumer.assign(partitions)
@@ -379,6 +408,9 @@ class Exchange(Observer):
             yield consumer, producer
         finally:
             await asyncio.gather(disconnect(consumer), hang_up(producer), return_exceptions=True)
+
+    def _writer(self) -> bytes:
+        return f"{self._ownership.id} {self._since}".encode()
 
     def reads(self, partition: int) -> bool:
         """Whether a partition of the heartbeats is read, or is gone, so that nothing is in it."""
@@ -397,14 +429,50 @@ class Exchange(Observer):
         async with asyncio.TaskGroup() as tasks:
             turns = Turns(tasks)
             while True:
-                batches = await consumer.getmany(timeout_ms=1_000)
-                for record in chain.from_iterable(batches.values()):
+                for record in await self._records(consumer):
+                    if record.topic == self._topics.acks:
+                        self._note_writer(record)
+                        continue
                     found = read_addressee(record.key, record.value)
                     if found is None:
                         self._unreadable.skip(record, "it names no member that could be answered")
-                    elif self._holds(found[0]):
+                    elif self._speaks_for(found[0]):
                         work = partial(self._carry_out, found, record, answers)
                         await turns.take(found[:2], len(record.value), work)
+
+    async def _records(self, consumer: AIOKafkaConsumer) -> Iterable[ConsumerRecord]:
+        try:
+            return chain.from_iterable((await consumer.getmany(timeout_ms=1_000)).values())
+        except TopicAuthorizationFailedError as error:
+            if error.args != (self._topics.acks,):
+                raise
+            if self._said.is_news(self._topics.acks):
+                log.warning(
+                    "%s may not be read: coordinators of another database in these topics go unnoticed", *error.args
+                )
+            consumer.pause(*(one for one in consumer.assignment() if one.topic == self._topics.acks))
+            return ()
+
+    def _note_writer(self, record: ConsumerRecord) -> None:
+        """See who acknowledges; leave a group alone that is another database's coordinators', who were there before."""
+        name, _, since = (dict(record.headers).get(WRITER) or b"").decode(errors="replace").partition(" ")
+        group_id = GroupId((record.key or b"").decode(errors="replace"))
+        if not since or self._ownership.knows(name) or not self._ownership.holds(group_id):
+            return
+        now = time.monotonic()
+        first, last = self._strangers.get(group_id, (now, now))
+        first = first if now - last < STRANGE_S else now
+        self._strangers[group_id] = (first, now)
+        is_here = group_id in self._assignments.groups()
+        is_before = (since, name) < (self._since, self._ownership.id)
+        if now - first >= STRANGE_S and (is_before or not is_here) and group_id not in self.elsewhere:
+            self.elsewhere.add(group_id)
+            log.error(
+                "members of group %s are not answered over Kafka any more: coordinators of another database, such as %s,"
+                " answer them in %s; give the coordinators of this database a BATONPASS_KAFKA_TOPIC_PREFIX of their own,"
+                " and restart them",
+                *(group_id, name, record.topic),
+            )
 
     async def _carry_out(
         self, found: tuple[GroupId, MemberId, str, dict[str, Any]], record: ConsumerRecord, answers: Deliveries
@@ -427,7 +495,9 @@ class Exchange(Observer):
             reply = await self._coordinator.ask(group_id, item, asked)
         except ProtocolError as error:
             reply = error
-        if isinstance(reply, _NOT_OURS):
+        _, strange_at = self._strangers.get(group_id, (0.0, float("-inf")))
+        is_theirs = isinstance(reply, _NOT_HERE) and time.monotonic() - strange_at < STRANGE_S
+        if isinstance(reply, _NOT_OURS) or is_theirs:
             return
         if isinstance(reply, ProtocolError):
             self._refused(reply.type)
@@ -455,7 +525,11 @@ class Exchange(Observer):
             if is_sweep:
                 swept_at = time.monotonic()
             loaded = self._coordinator.loaded_groups()
-            groups = {group.id: (group, soft) for group, soft in loaded if group.config.kafka_heartbeats}
+            groups = {
+                group.id: (group, soft)
+                for group, soft in loaded
+                if group.config.kafka_heartbeats and group.id not in self.elsewhere
+            }
             for group_id in sorted(groups if is_sweep else changed & groups.keys()):
                 for record in self._assignments.news(*groups[group_id]):
                     answers.put(record)
@@ -469,7 +543,7 @@ class Exchange(Observer):
 
     def _speaks_for(self, group_id: GroupId) -> bool:
         """Whether a group's records are written here; if not, all are written again once they are."""
-        if not self._holds(group_id):
+        if not self._ownership.holds(group_id) or group_id in self.elsewhere:
             self._assignments.let_go(group_id)
             return False
         return True

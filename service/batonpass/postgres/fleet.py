@@ -82,6 +82,9 @@ class Fleet(Ownership):
         """Why the lease could not be renewed last; "" if it was."""
         self._moved_told_ms: int | None = None
 
+    def knows(self, coordinator: str) -> bool:
+        return coordinator == self.id or any(one.id == coordinator for one in self.living)
+
     def holds(self, group_id: GroupId) -> bool:
         """Whether the lease is valid now, this coordinator owns the group, and memory has no stale state of it."""
         if self._boot_ms() >= self._valid_until or group_id in self._lost or group_id in self._to_release:

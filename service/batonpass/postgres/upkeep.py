@@ -5,11 +5,14 @@ are moved out of it when the day is made. Old days are dropped whole. Only one o
 time. It does not wait long for a lock, because others would queue up behind; it tries again later.
 """
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
+from functools import partial
 from typing import Any, Final
 
 from sqlalchemy import Table, text
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from batonpass.advisory_locks import UPKEEP_LOCK
@@ -17,6 +20,7 @@ from batonpass.codec.groups import GROUP_VERSION
 from batonpass.postgres.connect import alone, execute, fetch_rows, keep_at, transacting
 from batonpass.postgres.snapshots import KEPT
 from batonpass.postgres.tables import PARTITIONED, assignment_events, samples, traces
+from batonpass.runtime.ports import StoreUnavailable
 
 DAYS_AHEAD: Final = 4
 CHUNK: Final = 5_000
@@ -67,16 +71,18 @@ _OLD_RECORDS: Final = text(
     "delete from record_log where group_id = :of_group and seq in (select seq from record_log"
     " where group_id = :of_group and seq <= :floor and at < :cut order by seq limit :chunk)"
 )
+# Of both the old ones before the first that is not. Only the first few are looked at, however many are old.
 _OLD_EVENTS: Final = text(
-    "delete from events where position in (select position from events where at < :cut"
-    " and position < coalesce((select position from events where at >= :cut order by position limit 1), 1::bigint << 62)"
-    " and position <= coalesce((select min(position) from outbox_readers where at > :grace), 1::bigint << 62)"
+    "with first as (select position, at from events"
+    " where position <= coalesce((select min(position) from outbox_readers where at > :grace), 1::bigint << 62)"
     " order by position limit :chunk)"
+    " delete from events where position in (select position from first"
+    " where position < coalesce((select min(position) from first where at >= :cut), 1::bigint << 62))"
 )
 _OLD_COMMANDS: Final = text(
-    "delete from commands where position in (select position from commands where at < :cut"
-    " and position < coalesce((select position from commands where at >= :cut order by position limit 1), 1::bigint << 62)"
-    " order by position limit :chunk)"
+    "with first as (select position, at from commands order by position limit :chunk)"
+    " delete from commands where position in (select position from first"
+    " where position < coalesce((select min(position) from first where at >= :cut), 1::bigint << 62))"
 )
 _OLD_GENERATIONS: Final = text(
     "delete from generations where (group_id, number) in (select group_id, number from generations"
@@ -122,15 +128,26 @@ class Upkeep:
     async def turn(self, now: datetime) -> None:
         """Make days ahead, drop old ones, and delete old rows.
 
+        What fails stops nothing else, so that somebody who reads one table for days does not let all of them grow.
+
         Raises:
-            StoreUnavailable: when the database cannot be reached, or a lock was not free; what was done stays done.
+            StoreUnavailable, DBAPIError: when the database cannot be reached, a lock was not free, or a statement is
+                refused; what was done stays done.
         """
         kept_days = {assignment_events: self._retention.changes, traces: self._retention.traces}
         kept_days[samples] = self._retention.samples
+        parts: list[Callable[[], Awaitable[object]]] = []
         for table in PARTITIONED:
-            await self._make_days(table, now.date())
-            await self._drop_days(table, now.date() - timedelta(days=kept_days[table]))
-        await self._forget(now)
+            parts.append(partial(self._make_days, table, now.date()))
+            parts.append(partial(self._drop_days, table, now.date() - timedelta(days=kept_days[table])))
+        failed: list[Exception] = []
+        for part in (*parts, *self._to_forget(now)):
+            try:
+                await part()
+            except (StoreUnavailable, DBAPIError) as error:
+                failed.append(error)
+        if failed:
+            raise failed[0]
 
     async def _waiting(self, oldest: date, *, with_oldest: bool = False) -> list[date]:
         """Return the days before ``oldest`` that are kept because no audit has exported them yet, in order.
@@ -146,7 +163,8 @@ class Upkeep:
         return [day for day in days if day not in exported]
 
     async def _make_days(self, table: Table, today: date) -> None:
-        for ahead in range(DAYS_AHEAD + 1):
+        # The last first: a day of which too many rows are in the rest keeps no later one from being made.
+        for ahead in reversed(range(DAYS_AHEAD + 1)):
             day = today + timedelta(days=ahead)
             if name_of(table, day) not in await self._days(table):
                 await self._alone(lambda connection, day=day: _make_day(connection, table, day))
@@ -161,15 +179,18 @@ class Upkeep:
             await self._alone(lambda connection, table=table: _make_day(connection, table, day))
 
     async def _drop_days(self, table: Table, oldest: date) -> None:
-        waiting = await self._waiting(oldest)
+        waiting, rest = await self._waiting(oldest), f"{table.name}_rest"
+        await self._delete(
+            text(
+                f"delete from {rest} where ctid = any(array("  # noqa: S608
+                f"select ctid from {rest} where at < cast(:cut as date) limit :chunk))"
+            ),
+            cut=min([oldest, *waiting]),
+        )
         for name in await self._days(table):
             day = day_of(table, name)
             if day is not None and day < oldest and day not in waiting:
                 await self._alone(lambda connection, name=name: _run(connection, f"drop table if exists {name}"))
-        cut = min([oldest, *waiting])
-        await self._alone(
-            lambda connection: _run(connection, f"delete from {table.name}_rest where at < '{cut}'")  # noqa: S608
-        )
 
     async def _days(self, table: Table) -> list[str]:
         return [name for (name,) in await fetch_rows(self._engine, _DAYS, parent=table.name)]
@@ -181,8 +202,8 @@ class Upkeep:
             if await alone(connection, UPKEEP_LOCK):
                 await work(connection)
 
-    async def _forget(self, now: datetime) -> None:
-        kept = self._retention
+    def _to_forget(self, now: datetime) -> list[Callable[[], Awaitable[object]]]:
+        kept, delete, once = self._retention, self._delete, partial(execute, self._engine)
 
         def before(days: int) -> datetime:
             return now - timedelta(days=days)
@@ -192,17 +213,25 @@ class Upkeep:
             waiting = await self._waiting(cut.date(), with_oldest=True)
             return min([cut, *(datetime.combine(day, datetime.min.time(), UTC) for day in waiting)])
 
-        grace, old_records = before(2 * kept.events), await exported_before(kept.records)
-        await self._delete(_OLD_EVENTS, cut=before(kept.events), grace=grace)
-        await self._delete(_OLD_COMMANDS, cut=before(kept.commands))
-        await self._delete(_OLD_GENERATIONS, cut=await exported_before(kept.generations))
-        await self._delete(_OLD_MEMBERS, cut=before(kept.gone_members))
-        await execute(self._engine, _EMPTY_HEADS)
-        await execute(self._engine, _OLD_TOKENS, cut=before(kept.commands))
-        await execute(self._engine, _OLD_AUDITS, day=before(kept.audits).date())
-        await execute(self._engine, _OLD_SNAPSHOTS, cut=old_records, kept=KEPT)
-        for group_id, floor in await fetch_rows(self._engine, _FLOORS, format=GROUP_VERSION):
-            await self._delete(_OLD_RECORDS, of_group=group_id, floor=floor, cut=old_records)
+        async def generations() -> None:
+            await delete(_OLD_GENERATIONS, cut=await exported_before(kept.generations))
+
+        async def records() -> None:
+            cut = await exported_before(kept.records)
+            await once(_OLD_SNAPSHOTS, cut=cut, kept=KEPT)
+            for group_id, floor in await fetch_rows(self._engine, _FLOORS, format=GROUP_VERSION):
+                await delete(_OLD_RECORDS, of_group=group_id, floor=floor, cut=cut)
+
+        return [
+            partial(delete, _OLD_EVENTS, cut=before(kept.events), grace=before(2 * kept.events)),
+            partial(delete, _OLD_COMMANDS, cut=before(kept.commands)),
+            generations,
+            partial(delete, _OLD_MEMBERS, cut=before(kept.gone_members)),
+            partial(once, _EMPTY_HEADS),
+            partial(once, _OLD_TOKENS, cut=before(kept.commands)),
+            partial(once, _OLD_AUDITS, day=before(kept.audits).date()),
+            records,
+        ]
 
     async def _delete(self, statement: Any, **parameters: Any) -> None:
         while await execute(self._engine, statement, **parameters, chunk=CHUNK) == CHUNK:

@@ -203,6 +203,13 @@ class Archive:
 class Ownership:
     """Which coordinator answers for which group; unless a class says otherwise, there is no other one, and no lease."""
 
+    id = ""
+    """The name of this coordinator."""
+
+    def knows(self, coordinator: str) -> bool:
+        """Whether a name is that of this coordinator, or of another live one on the same store."""
+        return coordinator == self.id
+
     def holds(self, group_id: GroupId) -> bool:
         """Whether this coordinator owns the group and its lease is valid now; cheap, called for each request.
 

@@ -15,9 +15,10 @@ LOOK_S: Final = 0.5
 
 
 class Line(Protocol):
-    """What hears members over Kafka; ``is_connected`` while it listens."""
+    """What hears members over Kafka; ``is_connected`` while it listens, but not to the groups ``elsewhere``."""
 
     is_connected: bool
+    elsewhere: set[GroupId]
 
     def reads(self, partition: int) -> bool:
         """Whether a partition of the heartbeats is read, or is gone, so that nothing is in it."""
@@ -57,14 +58,15 @@ class Unheard:
         here = {group_id: group.members for group_id, (group, _) in groups.items()}
         self._heard = {key: at for key, at in self._heard.items() if key[1] in here.get(key[0], ())}
         read = {at for at in set(self._heard.values()) if line is not None and line.reads(at)}
-        silent: dict[GroupId, set[MemberId]] = defaultdict(set)
-        for (group_id, member_id), at in self._heard.items():
-            if at not in read and here[group_id][member_id].away_until_ms is None:
-                silent[group_id].add(member_id)
         if line is None:
             for group_id in sorted(groups.keys() - self.groups):
                 self._told(group_id)
-        self.groups = set() if line is not None and line.is_connected else set(groups)
+        self.groups = groups.keys() & (line.elsewhere if line is not None and line.is_connected else groups.keys())
+        silent: dict[GroupId, set[MemberId]] = defaultdict(set)
+        for (group_id, member_id), at in self._heard.items():
+            is_read = at in read and group_id not in self.groups
+            if not is_read and here[group_id][member_id].away_until_ms is None:
+                silent[group_id].add(member_id)
         for group_id in self.groups:
             silent[group_id].update(_never_heard(*groups[group_id], self._coordinator.now_ms()))
         for group_id, member_ids in silent.items():

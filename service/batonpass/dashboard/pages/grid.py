@@ -72,7 +72,7 @@ async def show_warmups(context: RequestContext) -> Response:
         "warmups.html",
         seen=seen,
         explained=explained,
-        warmups=context.part(seen.warmups(events["events"])),
+        warmups=context.part(seen.warmups(events["events"], context.now)),
         held=context.part(explained["held_back"], name="held"),
         held_total=sum(explained["held_back_by_reason"].values()),
     )

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any, Final
 
@@ -65,9 +65,9 @@ class GroupState:
     def task_tiles(self) -> dict[str, list[Tile]]:
         return task_tiles(self.group["topology"], self.tones)
 
-    def warmups(self, events: Sequence[Mapping[str, Any]]) -> list[Warmup]:
+    def warmups(self, events: Sequence[Mapping[str, Any]], now: datetime) -> list[Warmup]:
         """Return every copy that is being restored; events tell when it began."""
-        return warmups_of(self.members, self.acceptable_lag, begun_of(events), datetime.now(UTC))
+        return warmups_of(self.members, self.acceptable_lag, begun_of(events), now)
 
 
 async def group_state(context: RequestContext) -> GroupState:

@@ -1,7 +1,6 @@
 """All groups, those that need attention first; and one group: its health, its moves, their end, and its copies."""
 
 import asyncio
-from datetime import UTC, datetime
 from typing import Final
 
 from starlette.responses import RedirectResponse, Response
@@ -48,14 +47,14 @@ async def show_groups(context: RequestContext) -> Response:
 
 
 async def show_group(context: RequestContext) -> Response:
-    span, begin, end = stretch(context.asked("span"), context.asked("until"), datetime.now(UTC))
+    span, begin, end = stretch(context.asked("span"), context.asked("until"), context.now)
     seen, explained, lagging, events = await asyncio.gather(
         group_state(context),
         context.client.get(context.at("explain"), limit=LISTED),
         lags(context, begin, end),
         context.client.newest_events(context.group),
     )
-    names, warmups = context.client.names, seen.warmups(events["events"])
+    names, warmups = context.client.names, seen.warmups(events["events"], context.now)
     drawn = events["events"][:DRAWN]
     along = axis(begin, end, context.zone)
     marks = trend(drawn, lagging, along, names)

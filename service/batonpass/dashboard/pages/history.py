@@ -1,7 +1,6 @@
 """Looking back: generations, handovers, events, and the audit trail."""
 
 import asyncio
-from datetime import UTC, datetime
 from typing import Any, Final
 
 from starlette.responses import Response
@@ -62,7 +61,7 @@ async def show_gaps(context: RequestContext) -> Response:
     events = await _newest(context)
     gaps = gaps_of(events)
     asked, until = context.asked("span"), context.asked("until")
-    span, begin, end = stretch(asked, until, datetime.now(UTC))
+    span, begin, end = stretch(asked, until, context.now)
     if asked or until:
         gaps = [gap for gap in gaps if (at := instant(gap.event["at"])) and begin <= at <= end]
     else:

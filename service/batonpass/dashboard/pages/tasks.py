@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
 from typing import Any, Final
 
 from starlette.responses import Response
@@ -29,7 +28,7 @@ async def show_task(context: RequestContext) -> Response:
         *(one["member"] for one in task["copies"]),
     )
     order = await _order(context, [task], have)
-    along = axis_of(task["runs"], datetime.now(UTC), context.zone)
+    along = axis_of(task["runs"], context.now, context.zone)
     return context.show(
         "task.html",
         title=name,
@@ -50,7 +49,7 @@ async def show_timeline(context: RequestContext) -> Response:
     by = by if by in SORTS else SORTS[0]
     last = {one["task"]: -one["position"] for one in reversed(events["events"]) if one["task"]}
     tasks = context.part(known if by == SORTS[1] else sorted(known, key=lambda one: last.get(one, 0)), LANES)
-    span, begin, end = stretch(context.asked("span"), context.asked("until"), datetime.now(UTC))
+    span, begin, end = stretch(context.asked("span"), context.asked("until"), context.now)
     found = await asyncio.gather(
         *(context.client.get(context.at("tasks", one), limit=HISTORY) for one in tasks.entries)
     )

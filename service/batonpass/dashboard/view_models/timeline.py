@@ -31,6 +31,7 @@ SPANS: Final[Mapping[str, timedelta]] = {
 
 
 SPAN_USUAL: Final = "30 min"
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def stretch(span: str, until: str, now: datetime) -> tuple[str, datetime, datetime]:
@@ -38,7 +39,7 @@ def stretch(span: str, until: str, now: datetime) -> tuple[str, datetime, dateti
     name = span if span in SPANS else SPAN_USUAL
     try:
         asked = datetime.fromisoformat(until)
-        end = min(asked if asked.tzinfo is not None else asked.replace(tzinfo=UTC), now)
+        end = min(max(asked if asked.tzinfo is not None else asked.replace(tzinfo=UTC), EPOCH), now)
     except ValueError:
         end = now
     return name, end - SPANS[name], end
