@@ -6,7 +6,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from batonpass.worker.kafka import TEXT, ActiveOptions, App, Context, Record, State, StoreFailed, json_of
+from batonpass.worker.kafka import (
+    INT,
+    TEXT,
+    ActiveOptions,
+    App,
+    Context,
+    Record,
+    State,
+    StoreFailed,
+    Timer,
+    json_of,
+)
 
 
 class Order(msgspec.Struct):
@@ -49,3 +60,24 @@ async def test_no_record_is_passed_over_for_state_that_cannot_be_read(read: Call
     assert isinstance(raised.value.__cause__, msgspec.ValidationError)
     with pytest.raises(StoreFailed):
         test.store(table).get("ada")
+
+
+async def test_no_record_is_passed_over_for_a_timer_whose_key_cannot_be_read() -> None:
+    app = App("a", options=ActiveOptions(on_error="skip"))
+    orders = app.topic("orders", key=INT, value=INT)
+    table = app.table("totals", key=INT, value=INT)
+
+    @app.process(orders, state=table)
+    async def count(order: Record[int, int], context: Context, state: State[int]) -> None:
+        if order.value == 0:
+            # As an earlier release has set it, whose keys were text.
+            state._known_timers.set(b"totals\0ada", 100)
+
+    @app.on_timer(table)
+    async def end(timer: Timer[int], context: Context, state: State[int]) -> None:
+        state.delete()
+
+    test = app.test()
+    await test.send(orders, 0, key=1, timestamp_ms=0)
+    with pytest.raises(StoreFailed, match=r"what table totals has of key b'ada' cannot be read"):
+        await test.send(orders, 1, key=1, timestamp_ms=200)
