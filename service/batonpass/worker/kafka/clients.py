@@ -273,7 +273,7 @@ class Clients:
                 self.input.seek(partition, place)
 
     def raise_if_gone(self) -> None:
-        """Raise when the cluster does not know a topic any more that this task writes to.
+        """Raise when the cluster does not know a topic any more that this task writes to, or a partition of one.
 
         Raises:
             MissingPartition: naming it.
@@ -284,6 +284,9 @@ class Clients:
         for topic in sorted(client._topics):  # noqa: SLF001 - all that it writes to, named as an output or not
             if client.cluster.partitions_for_topic(topic) is None:
                 raise MissingPartition(f"topic {topic} does not exist any more")
+        for topic, partition in self.producer._message_accumulator._batches:  # noqa: SLF001 - what waits to be sent
+            if partition not in client.cluster.partitions_for_topic(topic):
+                raise MissingPartition(f"topic {topic} has no partition {partition} any more")
 
     async def largest_message(self, topic: str) -> int | None:
         """Return the most bytes that a topic takes in a batch (`max.message.bytes`); None if that is not to be known.

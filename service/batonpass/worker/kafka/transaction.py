@@ -159,6 +159,13 @@ class Producer(AIOKafkaProducer):  # type: ignore[misc]  # aiokafka has no types
                     for index, said in named or ():
                         written[index][0].set_exception(OF_CONTENT[code](f"topic {topic}: {said or why}"))
 
+    def _partition(self, topic: str, partition: int | None, *record: Any) -> int:
+        known = self.client.cluster.partitions_for_topic(topic)
+        if partition is not None and partition >= 0 and partition not in known:
+            # No record is to blame: a topic may have been made anew with fewer.
+            raise MissingPartition(f"topic {topic} has {len(known)} partitions, and no partition {partition}")
+        return int(super()._partition(topic, partition, *record))
+
     @contextmanager
     def room_for_any(self) -> Iterator[None]:
         """Have only its topic limit the size of a record that is sent in the block."""
