@@ -496,6 +496,29 @@ async def test_a_worker_says_what_it_runs_and_shows_its_metrics(
 
 
 @pytest.mark.needs("kafka")
+async def test_two_workers_of_a_process_show_their_metrics_each_at_its_port(world: World) -> None:
+    def shown(port: int) -> str:
+        with urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+            text: str = answer.read().decode()
+            return text
+
+    first, second = free_port(), free_port()
+    async with running(adding(world, "a", metrics_port=first)), running(adding(world, "b", metrics_port=second)):
+        await at_rest(world)
+        for port in (first, second):
+            await until(lambda port=port: can_connect(port))
+            text = await asyncio.to_thread(shown, port)
+            assert text.count("# TYPE batonpass_worker_tasks ") == 1
+            # What the process itself shows is there too.
+            assert "python_info" in text
+
+
+def can_connect(port: int) -> bool:
+    with socket.socket() as one:
+        return one.connect_ex(("127.0.0.1", port)) == 0
+
+
+@pytest.mark.needs("kafka")
 async def test_a_worker_that_joins_anew_is_still_of_the_topology_that_it_began_with(world: World) -> None:
     """Its program has not changed: it would run a task without what a newer topology has added to it."""
     async with adding(world).running() as member:
