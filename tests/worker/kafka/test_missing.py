@@ -157,3 +157,26 @@ async def test_what_waits_for_a_partition_that_is_gone_says_so(
     with pytest.raises(MissingPartition, match=f"topic {job.output} has .*no partition 1"):
         await a.tasks[TASK][1]
     await a.close()
+
+
+async def test_partitions_that_a_source_gets_are_told(
+    bootstrap: str,
+    new_topic: NewTopics,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where no coordinator reads the cluster, their records were read by nobody, without a word."""
+    monkeypatch.setattr("batonpass.worker.kafka.active.TOPICS_LOOK_S", 0.1)
+    job = await new_job(bootstrap, new_topic, partitions=2)
+    await write(job, 5)
+    a = Owner(job.runtime(tmp_path, "a"))
+    for task in ("0_0", "0_1"):
+        a.hold(task, Role.ACTIVE)
+    await until(lambda: a.states.count("running") == 2)
+    await change(bootstrap, job.source, 4)
+    await until(lambda: f"topic {job.source} has 4 partitions by now, and had 2" in caplog.text)
+    await write(job, 5, first=5)
+    await until(lambda: a.totals() == expected(10))
+    assert caplog.text.count("partitions by now") == 1
+    await a.close()
