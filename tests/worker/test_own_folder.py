@@ -90,6 +90,15 @@ def test_a_copy_of_a_folder_had_no_run_and_one_that_was_moved_had(tmp_path: Path
         assert ids.last == last
 
 
+def test_its_id_is_kept_there_wherever_the_program_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with sole_user_of(Path("made")) as ids:
+        monkeypatch.chdir("/")
+        last = ids.new()
+    with sole_user_of(tmp_path / "made") as ids:
+        assert ids.last == last
+
+
 def test_what_an_earlier_version_kept_is_known(tmp_path: Path) -> None:
     (tmp_path / "member-id").write_text("worker-3-77\n")
     with sole_user_of(tmp_path) as ids:

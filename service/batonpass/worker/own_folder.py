@@ -26,7 +26,7 @@ class MemberIds:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._file = folder / "member-id"
+        self._file = folder.absolute() / "member-id"
         self._folder = str(folder.stat().st_ino)
         kept = self._file.read_bytes() if self._file.exists() else b""
         member_id, *copied = kept.split()[:2] or [b""]

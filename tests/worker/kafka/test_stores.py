@@ -469,3 +469,16 @@ def test_a_store_that_is_found_again_shares_the_limit_too(tmp_path: Path) -> Non
     assert len(list(found.scan())) == written
     assert used_bytes(memory) > written * len(value)
     found.close()
+
+
+def test_state_is_where_it_was_wherever_the_program_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = StateFolder(Path("state"))
+    state = folder.open("0_0", ["a"])
+    state.stores["a"].apply([(b"k", b"v")], 1)
+    state.close()
+    monkeypatch.chdir("/")
+    assert folder.tasks() == ["0_0"]
+    state = folder.open("0_0", ["a"])
+    assert state.positions == {"a": 1}
+    state.close()

@@ -576,7 +576,8 @@ class StateFolder:
     """The folder in which a process keeps the states of its tasks, ``<task>/<changelog topic>``."""
 
     def __init__(self, folder: Path, open_store: OpenStore = RocksStore) -> None:
-        self.folder = folder
+        # The program may go to another folder meanwhile.
+        self.folder = folder.absolute()
         self._open_store = open_store
 
     def open(self, task_id: str, topics: Iterable[str]) -> TaskState:
