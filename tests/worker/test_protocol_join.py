@@ -1,5 +1,7 @@
 """Joining: what a run says of itself, lost replies, ids, and what happens when the group will not have it."""
 
+from typing import Any
+
 import pytest
 from tests.worker.scripted import Scripted, answer, assignment, joined, reported
 
@@ -161,7 +163,7 @@ def test_who_joins_anew_is_of_the_topology_that_it_began_with(
     own: int | None, told: int | None, named: int | None
 ) -> None:
     """By default a join counts as of the newest, which the same program need not know any more."""
-    fields = {} if told is None else {"topology_epoch": told}
+    fields: dict[str, Any] = {} if told is None else {"topology_epoch": told}
     worker = joined(settings=MemberSettings(topology_epoch=own), **fields)
     first = worker.last(JOIN).body
     for run in (2, 3):

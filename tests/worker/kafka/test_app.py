@@ -10,6 +10,7 @@ import uuid
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -506,7 +507,7 @@ async def test_two_workers_of_a_process_show_their_metrics_each_at_its_port(worl
     async with running(adding(world, "a", metrics_port=first)), running(adding(world, "b", metrics_port=second)):
         await at_rest(world)
         for port in (first, second):
-            await until(lambda port=port: can_connect(port))
+            await until(partial(can_connect, port))
             text = await asyncio.to_thread(shown, port)
             assert text.count("# TYPE batonpass_worker_tasks ") == 1
             # What the process itself shows is there too.

@@ -35,7 +35,7 @@ def batch(*records: tuple[bytes, bytes], bad: int, codec: int = 0) -> bytes:
 
 def _packed(data: bytearray, codec: int) -> bytearray:
     encode: Any = {1: gzip_encode, 4: zstd_encode}[codec]
-    packed = data[:HEAD] + encode(bytes(data[HEAD:]))
+    packed = bytearray(data[:HEAD] + encode(bytes(data[HEAD:])))
     struct.pack_into(">i", packed, 8, len(packed) - 12)
     struct.pack_into(">h", packed, SUM_FROM, codec)
     return packed

@@ -7,7 +7,7 @@ from weakref import WeakKeyDictionary
 
 from batonpass.worker.kafka.timers import FIRST, Timers
 from batonpass.worker.kafka.transaction import Context, Writer
-from batonpass.worker.kafka.typed import State, Table, Timer, Topic
+from batonpass.worker.kafka.typed import State, Table, Timer, Topic, read_state
 from batonpass.worker.kafka.wall_clock import Punctuation, next_multiple
 
 Function = Callable[..., Awaitable[None]]
@@ -94,7 +94,7 @@ class Steps:
             await self._call_every(key, at_ms, timers, context)
         else:
             table, function = self.on_timer[name.decode()]
-            of = table.read(table.key, key, key)
+            of = read_state(table, table.key, key, key)
             with context.calling_for_time(f"for the timer of table {table.name}, key {of!r:.100}, at {at_ms} ms"):
                 await function(Timer(of, at_ms), context, self._state(table, context, of))
 

@@ -106,17 +106,18 @@ class Table(Generic[K, V]):
     subtopology: str
     follows: bool = False
 
-    def read(self, serde: Serde[T], data: bytes, key: object) -> T:
-        """Return what bytes of the table's state are.
 
-        Raises:
-            StoreFailed: when they are not what the serde takes.
-        """
-        try:
-            return serde.load(data)
-        except Exception as error:
-            # Not the fault of the record that is processed: an earlier release may have written it.
-            raise StoreFailed(f"what table {self.name} has of key {key!r:.100} cannot be read: {error}") from error
+def read_state(table: Table[Any, Any], serde: Serde[T], data: bytes, key: object) -> T:
+    """Return what bytes of a table's state are.
+
+    Raises:
+        StoreFailed: when they are not what the serde takes.
+    """
+    try:
+        return serde.load(data)
+    except Exception as error:
+        # Not the fault of the record that is processed: an earlier release may have written it.
+        raise StoreFailed(f"what table {table.name} has of key {key!r:.100} cannot be read: {error}") from error
 
 
 class KeyValueStore(Generic[K, V]):
@@ -137,7 +138,7 @@ class KeyValueStore(Generic[K, V]):
             StoreFailed: when the store has what is not of the table's type.
         """
         found = self._store.get(self._key(key))
-        return default if found is None else self._table.read(self._table.value, found, key)
+        return default if found is None else read_state(self._table, self._table.value, found, key)
 
     def put(self, key: K, value: V) -> None:
         """Set the value of a key.
@@ -165,7 +166,8 @@ class KeyValueStore(Generic[K, V]):
             StoreFailed: when the store has what is not of the table's types.
         """
         for key, value in self._store.scan(prefix):
-            yield self._table.read(self._table.key, key, key), self._table.read(self._table.value, value, key)
+            table = self._table
+            yield read_state(table, table.key, key, key), read_state(table, table.value, value, key)
 
     def _check_own(self) -> None:
         if self._table.follows:
