@@ -187,6 +187,9 @@ def test_a_topic_and_a_table_are_named_once(app: App) -> None:
     app.table("sums", key=TEXT, value=INT)
     with pytest.raises(ValueError, match="two tables sums"):
         app.table("sums", key=TEXT, value=INT)
+    # Timers would be kept in its store.
+    with pytest.raises(ValueError, match="two tables batonpass-timers"):
+        app.table("batonpass-timers", key=TEXT, value=INT)
 
 
 def test_a_table_needs_its_serdes(app: App) -> None:

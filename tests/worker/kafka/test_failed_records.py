@@ -239,3 +239,19 @@ async def test_what_is_cancelled_is_passed_over_and_a_task_that_is_cancelled_end
     await asyncio.wait([run], timeout=10)
     assert run.cancelled()
     await owner.close()
+
+
+@pytest.mark.parametrize("tenant", ["a/b", "", "ä", "x" * 300, "\n"])
+async def test_a_record_is_to_blame_for_an_output_of_a_name_that_no_topic_can_have(tenant: str) -> None:
+    """A cluster was asked for it again and again, and the task stood still."""
+    app = App("a", options=ActiveOptions(on_error="skip"))
+    orders, out = (app.topic(name, key=TEXT, value=TEXT) for name in ("orders", "out"))
+
+    @app.process(orders)
+    async def route(order: Record[str, str], context: Context) -> None:
+        await context.send(order.value, b"", key=b"k")
+
+    test = app.test()
+    for value in ("out", tenant, "out"):
+        await test.send(orders, value, key="k", timestamp_ms=0)
+    assert len(test.records(out)) == 2

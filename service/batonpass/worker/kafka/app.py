@@ -159,7 +159,7 @@ class App:
         if key is None or value is None:
             raise TypeError(f"table {name} needs a serde for its keys and one for its values")
         _check_serdes(f"table {name}", key, value)
-        if name in self._tables:
+        if name in {*self._tables, TIMERS}:
             raise ValueError(f"there are two tables {name}: give one of them another name")
         changelog = changelog or f"{self.group}-{name}-changelog"
         table = Table(name, key, value, changelog, subtopology, follows=isinstance(of, Topic))

@@ -3,6 +3,7 @@
 import asyncio
 import inspect
 import math
+import re
 from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar, overload
@@ -30,6 +31,8 @@ V = TypeVar("V")
 
 TURN_S = 0.005
 """How long records are processed before other work on the loop, such as heartbeats, gets its turn."""
+
+TOPIC_NAME = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")
 
 FENCE_AGAIN_S = 0.01
 """How soon a producer asks again while its predecessor's transaction is being ended: that takes milliseconds."""
@@ -398,7 +401,7 @@ class Context:
 
         Raises:
             TypeError: when key or value is not what the topic says, or a header is no name with bytes.
-            ValueError: when the topic is a changelog of the job.
+            ValueError: when the topic is a changelog of the job, or no topic can have that name.
             RecordTooLarge: when it is larger than the producer sends.
             KafkaError: when the producer cannot accept it.
         """
@@ -406,6 +409,10 @@ class Context:
             value, key, topic = topic.value.dump(value), topic.key.dump(key), topic.name
         if topic in self._changelogs:
             raise ValueError(f"{topic} is a changelog of this job: only the store's own changes may be in there")
+        if not TOPIC_NAME.fullmatch(topic):
+            raise ValueError(
+                f"{topic!r:.300} is no name of a topic: they have letters, digits, dots, _ and -, 249 at most"
+            )
         where = {"key": key, "partition": partition, "headers": pairs_of(headers), "timestamp_ms": timestamp_ms}
         sending = self._send(topic, value, **where)
         self._sending.append((topic, sending))
