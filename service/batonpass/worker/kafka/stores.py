@@ -59,6 +59,7 @@ _OF_THE_MOMENT = (
 """What it says where another process has the files, or there is no room, right or file descriptor for it. Whatever else
 keeps a store from being opened lies in its files: they are missing, cut short, or not its own."""
 
+_HELD = _OF_THE_MOMENT[0]
 _DISCARDED = ".discarded-"
 
 
@@ -617,7 +618,17 @@ class StateFolder:
         return total
 
     def remove(self, task_id: str) -> None:
-        """Remove the state of a task, which must not be open."""
+        """Remove the state of a task, which must not be open here; one that another process has open stays."""
+        for store in (self.folder / task_id).glob("*/"):
+            try:
+                self._open_store(store).close()
+            except Exception as error:  # noqa: BLE001 - what cannot be opened for another reason is removed all the same
+                if _HELD in str(error).lower():
+                    log.warning(
+                        "the state of %s stays: another process works in %s. Each worker has a folder of its own",
+                        task_id, self.folder,
+                    )  # fmt: skip
+                    return
         discard(self.folder / task_id)
 
 
