@@ -462,12 +462,23 @@ class TaskStore:
         return StoreFailed(f"{self._name}: {str(error) or repr(error)}")
 
 
+def raise_if_over(is_over: bool) -> None:  # noqa: FBT001 - it is all that this is about
+    """Refuse what comes after a function has returned, and would be in no transaction.
+
+    Raises:
+        RuntimeError: saying what to do.
+    """
+    if is_over:
+        raise RuntimeError("the transaction is over: a function awaits all that it begins before it returns")
+
+
 class StoreInTransaction:
     """A store with changes that are not committed yet: this transaction sees them at once, others after the commit."""
 
     def __init__(self, store: ReadableStore) -> None:
         self._store = store
         self.changes: dict[bytes, bytes | None] = {}
+        self.is_over = False
 
     def get(self, key: bytes) -> bytes | None:
         """Return the value of a key as this transaction has it, or None."""
@@ -480,7 +491,9 @@ class StoreInTransaction:
 
         Raises:
             TypeError: when one of them is not bytes, which no changelog takes.
+            RuntimeError: when the transaction is over.
         """
+        raise_if_over(self.is_over)
         self.changes[checked_bytes(key)] = checked_bytes(value)
 
     def delete(self, key: bytes) -> None:
@@ -488,7 +501,9 @@ class StoreInTransaction:
 
         Raises:
             TypeError: when it is not bytes.
+            RuntimeError: when the transaction is over.
         """
+        raise_if_over(self.is_over)
         self.changes[checked_bytes(key)] = None
 
     def scan(self, prefix: bytes = b"", start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:

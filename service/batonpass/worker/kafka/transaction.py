@@ -21,7 +21,7 @@ from aiokafka.protocol.produce import ProduceRequest, ProduceRequest_v8, Produce
 
 from batonpass.worker.kafka.connection import forget_lingering, in_time, to_its_end
 from batonpass.worker.kafka.metadata import adopt
-from batonpass.worker.kafka.stores import StoreInTransaction, TaskState
+from batonpass.worker.kafka.stores import StoreInTransaction, TaskState, raise_if_over
 from batonpass.worker.kafka.topics import MissingPartition, look_up
 from batonpass.worker.kafka.typed import Headers, KeyValueStore, Table, Topic, pairs_of
 from batonpass.worker.raised import add_note
@@ -312,6 +312,7 @@ class Context:
         """Called after each timer: whether the transaction takes another one."""
         self.is_cut = False
         """Whether it ends within the timers before a record, which comes again in the next one."""
+        self._is_over = False
         self.when_applied: list[Callable[[], None]] = []
         self._turn_at = asyncio.get_running_loop().time()
 
@@ -403,8 +404,10 @@ class Context:
             TypeError: when key or value is not what the topic says, or a header is no name with bytes.
             ValueError: when the topic is a changelog of the job, or no topic can have that name.
             RecordTooLarge: when it is larger than the producer sends.
+            RuntimeError: when the transaction is over.
             KafkaError: when the producer cannot accept it.
         """
+        raise_if_over(self._is_over)
         if isinstance(topic, Topic):
             value, key, topic = topic.value.dump(value), topic.key.dump(key), topic.name
         if topic in self._changelogs:
@@ -438,7 +441,9 @@ class Context:
                 sending.close()
                 raise TypeError(f"a record for topic {topic} was not sent: write `await context.send(...)`")
         last: dict[str, asyncio.Future[object]] = {}
-        self.of = None
+        self.of, self._is_over = None, True
+        for store in self._stores.values():
+            store.is_over = True
         for name, store in self._stores.items():
             topic = self._topics[name]
             for key, value in store.changes.items():
