@@ -58,6 +58,7 @@ async def test_a_join_is_answered_with_everything_the_protocol_names(api: Api) -
         "acceptable_recovery_lag": 100,
         "acceptable_catchup_ms": None,
         "report_interval_ms": 10_000,
+        "topology_epoch": 1,
         "report": None,
         "assignment": {"active": [], "standby": [], "warmup": []},
         "status": [],

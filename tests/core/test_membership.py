@@ -68,6 +68,7 @@ def test_a_join_makes_a_member_with_everything_that_it_said() -> None:
         session_timeout_ms=SESSION_MS,
         acceptable_recovery_lag=10_000,
         acceptable_catchup_ms=None,
+        topology_epoch=5,
         report=None,
         assignment={},
         status=(("stale-topology", "this member knows topology epoch 5, tasks need 7"),),

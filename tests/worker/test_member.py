@@ -6,6 +6,10 @@ import pytest
 from tests.waiting import until
 from tests.worker.recording import END, Scene, on_virtual_time
 
+from batonpass.codec.answers import to_json
+from batonpass.codec.requests import read_declaration
+from batonpass.core.state.ids import GroupId
+from batonpass.core.state.replies import Declared
 from batonpass.worker import Exit, JoinRefused, Member, Phase, Progress, Role
 from batonpass.worker.testing import LocalCoordinator
 
@@ -226,3 +230,28 @@ async def test_a_member_has_left_when_the_body_of_its_block_fails() -> None:
 def test_a_url_that_is_none_is_refused_at_once(url: str | list[str]) -> None:
     with pytest.raises(ValueError, match="coordinator"):
         Member(url, "orders")
+
+
+@on_virtual_time
+async def test_a_member_that_joins_anew_gets_nothing_that_changed_since_it_began() -> None:
+    """It would run a task as it was before, on another changelog than its next owner restores."""
+    async with LocalCoordinator() as coordinator:
+        scene = Scene(coordinator)
+        await scene.declare(partitions=1)
+        old, new = scene.worker("old"), scene.worker("new")
+        async with scene.member(old, "old") as member:
+            await scene.rest()
+            group_id, first = GroupId("orders"), member.member_id
+            group, _ = await coordinator.coordinator.look(group_id)
+            part = {"id": "0", "partitions": 1, "changelog_topics": ["orders-changelog", "another"]}
+            body = to_json({"topology": {"epoch": group.topology.epoch + 1, "subtopologies": [part]}})
+            declared, _ = read_declaration(group_id, body, if_match=group.revision)
+            assert isinstance(await coordinator.coordinator.ask(group_id, declared), Declared)
+            await coordinator.answer("POST", f"/v1/groups/orders/members/{first}/evict")
+            await until(lambda: member.member_id != first and member.phase is Phase.JOINED)
+            await asyncio.sleep(60)
+            assert not member.holdings
+            assert "stale-topology" in [status.code for status in member.statuses]
+            async with scene.member(new, "new") as other:
+                await until(lambda: "0_0" in other.holdings)
+                assert not member.holdings

@@ -357,6 +357,28 @@ async def test_whatever_words_a_task_fails_with_its_member_is_heard(said: object
             assert member.holdings["0_0"].detail == str(said)[:500]
 
 
+class Wordy(Recorder):
+    """A worker whose tasks fail at a place, with many words."""
+
+    async def on_active(self, task: Task) -> None:
+        """Fail."""
+        error = ValueError("word " * 200_000)
+        error.add_note(f"in {task.id} at offset 17")
+        raise error
+
+
+@on_virtual_time
+async def test_where_a_task_failed_is_told_however_many_words_its_error_has() -> None:
+    async with LocalCoordinator() as coordinator:
+        scene = Scene(coordinator)
+        await scene.declare(partitions=1)
+        async with scene.member(Wordy("a", scene.ownership)) as member:
+            await asyncio.sleep(1)
+            detail = member.holdings["0_0"].detail
+    assert detail.startswith("ValueError: word word")
+    assert detail.endswith("; in 0_0 at offset 17")
+
+
 @types.coroutine
 def gone_on(coro: Coroutine[Any, Any, Any], waits_for: Any) -> Generator[Any, Any, Any]:
     """Go on with a coroutine that has begun."""

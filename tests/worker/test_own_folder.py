@@ -1,6 +1,7 @@
 """A folder has one process at a time, which knows the member id of the one before it."""
 
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -74,6 +75,34 @@ def test_each_run_has_an_id_of_its_own_and_the_last_is_kept(tmp_path: Path) -> N
         assert first != second
     with sole_user_of(tmp_path / "made") as ids:
         assert ids.last == second
+
+
+def test_a_copy_of_a_folder_had_no_run_and_one_that_was_moved_had(tmp_path: Path) -> None:
+    """Whoever works in the folder that was copied is alive: joins in its place were refused for as long as it was."""
+    with sole_user_of(tmp_path / "a") as ids:
+        last = ids.new()
+        shutil.copytree(tmp_path / "a", tmp_path / "b")
+        with sole_user_of(tmp_path / "b") as others:
+            assert others.last is None
+            assert others.new() != last
+    (tmp_path / "a").rename(tmp_path / "c")
+    with sole_user_of(tmp_path / "c") as ids:
+        assert ids.last == last
+
+
+def test_its_id_is_kept_there_wherever_the_program_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with sole_user_of(Path("made")) as ids:
+        monkeypatch.chdir("/")
+        last = ids.new()
+    with sole_user_of(tmp_path / "made") as ids:
+        assert ids.last == last
+
+
+def test_what_an_earlier_version_kept_is_known(tmp_path: Path) -> None:
+    (tmp_path / "member-id").write_text("worker-3-77\n")
+    with sole_user_of(tmp_path) as ids:
+        assert ids.last == "worker-3-77"
 
 
 def test_a_folder_has_one_worker_also_within_a_process(tmp_path: Path) -> None:

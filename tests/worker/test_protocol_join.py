@@ -1,5 +1,8 @@
 """Joining: what a run says of itself, lost replies, ids, and what happens when the group will not have it."""
 
+from typing import Any
+
+import pytest
 from tests.worker.scripted import Scripted, answer, assignment, joined, reported
 
 from batonpass.worker.protocol import (
@@ -153,6 +156,23 @@ def test_a_join_that_is_refused_as_gone_takes_a_new_id_that_replaces_the_refused
     assert again.body is not None
     assert again.body["replaces"] == "run-1"
     assert "takeover" not in again.body
+
+
+@pytest.mark.parametrize(("own", "told", "named"), [(None, 3, 3), (2, 3, 2), (None, None, None)])
+def test_who_joins_anew_is_of_the_topology_that_it_began_with(
+    own: int | None, told: int | None, named: int | None
+) -> None:
+    """By default a join counts as of the newest, which the same program need not know any more."""
+    fields: dict[str, Any] = {} if told is None else {"topology_epoch": told}
+    worker = joined(settings=MemberSettings(topology_epoch=own), **fields)
+    first = worker.last(JOIN).body
+    for run in (2, 3):
+        worker.refuse("gone", 409)
+        again = worker.last(JOIN)
+        assert (again.member_id, (again.body or {}).get("topology_epoch")) == (f"run-{run}", named)
+        worker.reply(1, assignment(), to=again, **(fields and {"topology_epoch": 9}))
+        worker.beat(1)
+    assert (first or {}).get("topology_epoch") == own
 
 
 def test_a_join_whose_answer_holds_no_assignment_counts_as_unanswered() -> None:

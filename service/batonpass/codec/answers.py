@@ -54,6 +54,7 @@ def answer_body(answer: Answer) -> dict[str, Any]:
         "session_timeout_ms": answer.session_timeout_ms,
         "acceptable_recovery_lag": answer.acceptable_recovery_lag,
         "acceptable_catchup_ms": answer.acceptable_catchup_ms,
+        "topology_epoch": answer.topology_epoch,
         "report": answer.report,
         "assignment": None if answer.assignment is None else assignment_body(answer.assignment),
         "status": [{"code": code, "detail": detail} for code, detail in answer.status],

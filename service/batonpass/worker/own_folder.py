@@ -20,18 +20,24 @@ _MEMBER_ID = re.compile(rb"[!-.0-~]{1,255}")
 
 
 class MemberIds:
-    """The member ids of a folder's runs: ``last`` is that of the latest, None where there was none."""
+    """The member ids of a folder's runs: ``last`` is that of the latest, None where there was none.
+
+    A copy of a folder had no run: whoever worked in the one that was copied may be alive.
+    """
 
     def __init__(self, folder: Path) -> None:
-        self._file = folder / "member-id"
-        kept = self._file.read_bytes().strip() if self._file.exists() else b""
-        # After a machine went down, a file may have been cut short, or be full of zeros.
-        self.last = kept.decode() if _MEMBER_ID.fullmatch(kept) else None
+        self._file = folder.absolute() / "member-id"
+        self._folder = str(folder.stat().st_ino)
+        kept = self._file.read_bytes() if self._file.exists() else b""
+        member_id, *copied = kept.split()[:2] or [b""]
+        # After a machine went down, a file may be cut short, or full of zeros. Earlier versions named no folder.
+        is_own = copied in ([], [self._folder.encode()])
+        self.last = member_id.decode() if is_own and _MEMBER_ID.fullmatch(member_id) else None
 
     def new(self) -> str:
         self.last, unfinished = fresh_member_id(), self._file.with_suffix(".new")
         try:
-            unfinished.write_text(self.last)
+            unfinished.write_text(f"{self.last} {self._folder}")
             unfinished.replace(self._file)
         except OSError as error:
             # Only the next process misses it; this one goes on.

@@ -14,7 +14,7 @@ from typing import Any
 
 from batonpass.background import is_failure
 from batonpass.worker.protocol import Offsets, Role, Stop
-from batonpass.worker.protocol.types import checked_offsets
+from batonpass.worker.protocol.types import DETAIL_CHARS_MAX, checked_offsets
 from batonpass.worker.raised import words_of
 from batonpass.worker.tasks import Callbacks, Driver, Revocation, Task
 
@@ -150,7 +150,10 @@ class TaskRunner:
             except BaseException as error:
                 if not is_failure(error):
                     return
-                said = "; ".join((f"{type(error).__name__}: {words_of(error)}", *getattr(error, "__notes__", ())))
+                said, where = f"{type(error).__name__}: {words_of(error)}", "; ".join(getattr(error, "__notes__", ()))
+                if where:
+                    # A report takes so much. The traceback has all of it.
+                    said = f"{said[: max(0, DETAIL_CHARS_MAX - len(where) - 2)]}; {where}"
                 log.exception("%r failed: %s", task, said, exc_info=_in_their_code(error))
                 if task.stopping:
                     return

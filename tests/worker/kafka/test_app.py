@@ -10,6 +10,7 @@ import uuid
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -186,6 +187,9 @@ def test_a_topic_and_a_table_are_named_once(app: App) -> None:
     app.table("sums", key=TEXT, value=INT)
     with pytest.raises(ValueError, match="two tables sums"):
         app.table("sums", key=TEXT, value=INT)
+    # Timers would be kept in its store.
+    with pytest.raises(ValueError, match="two tables batonpass-timers"):
+        app.table("batonpass-timers", key=TEXT, value=INT)
 
 
 def test_a_table_needs_its_serdes(app: App) -> None:
@@ -493,6 +497,29 @@ async def test_a_worker_says_what_it_runs_and_shows_its_metrics(
         assert any(line in said for said in lines), line
     assert "<Task 0_0 active> has stopped" in lines
     assert not [one for one in caplog.records if "HTTP Request" in one.getMessage()]
+
+
+@pytest.mark.needs("kafka")
+async def test_two_workers_of_a_process_show_their_metrics_each_at_its_port(world: World) -> None:
+    def shown(port: int) -> str:
+        with urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+            text: str = answer.read().decode()
+            return text
+
+    first, second = free_port(), free_port()
+    async with running(adding(world, "a", metrics_port=first)), running(adding(world, "b", metrics_port=second)):
+        await at_rest(world)
+        for port in (first, second):
+            await until(partial(can_connect, port))
+            text = await asyncio.to_thread(shown, port)
+            assert text.count("# TYPE batonpass_worker_tasks ") == 1
+            # What the process itself shows is there too.
+            assert "python_info" in text
+
+
+def can_connect(port: int) -> bool:
+    with socket.socket() as one:
+        return one.connect_ex(("127.0.0.1", port)) == 0
 
 
 @pytest.mark.needs("kafka")

@@ -1,6 +1,7 @@
 """A job is tested without a broker; `test_first_worker` holds what comes of that to a real one."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
@@ -243,3 +244,32 @@ async def test_no_record_is_passed_over_for_what_is_not_its_fault() -> None:
 
     with pytest.raises(MissingPartition, match="topic totls"):
         await job.test().send(source, 1, key="a", timestamp_ms=1)
+
+
+async def test_what_comes_after_a_function_has_returned_is_refused() -> None:
+    """It would be in no transaction, and was lost without a word."""
+    job = App("late")
+    source = job.topic("source", key=TEXT, value=INT)
+    seen = job.table("seen", key=TEXT, value=INT)
+    late: list[asyncio.Task[None]] = []
+
+    @job.process(source, state=seen)
+    async def process(record: Record[str, int], context: Context, state: State[int]) -> None:
+        async def write(call: Callable[[], object]) -> None:
+            await asyncio.sleep(0.01)
+            call()
+
+        calls: list[Callable[[], object]] = [
+            lambda: state.put(1),
+            state.delete,
+            lambda: context.store(seen).put("b", 1),
+            lambda: context.send(source, 2, key="b"),
+        ]
+        late.extend(asyncio.create_task(write(call)) for call in calls)
+
+    test = job.test()
+    await test.send(source, 1, key="a", timestamp_ms=1)
+    said = await asyncio.gather(*late, return_exceptions=True)
+    assert [str(one) for one in said] == [str(said[0])] * 4
+    assert str(said[0]).startswith("the transaction is over")
+    assert test.store(seen).get("a") is None

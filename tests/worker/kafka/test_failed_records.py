@@ -1,5 +1,6 @@
 """A record that a worker's own code cannot process is tried again, skipped, or put aside; nothing of it stays."""
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -191,3 +192,66 @@ async def test_no_record_is_skipped_for_a_timer_that_raises() -> None:
         await test.send(orders, 1, key="good", timestamp_ms=1_000)
     assert raised.value.__notes__[0] == "for the timer of table sums, key 'bad', at 100 ms"
     assert test.store(sums).get("good") is None
+
+
+async def test_a_record_may_be_to_blame_for_what_is_cancelled() -> None:
+    app = App("a", options=ActiveOptions(on_error="skip"))
+    orders = app.topic("orders", key=TEXT, value=INT)
+    sums = app.table("sums", key=TEXT, value=INT)
+
+    @app.process(orders, state=sums)
+    async def add(order: Record[str, int], _context: Context, total: State[int]) -> None:
+        total.put(total.get(0) + order.value)
+        if order.value < 0:
+            waited_for = asyncio.get_running_loop().create_future()
+            waited_for.cancel()
+            await waited_for
+
+    test = app.test()
+    for value in (1, -1, 2):
+        await test.send(orders, value, key="a", timestamp_ms=0)
+    assert test.store(sums).get("a") == 3
+
+
+@pytest.mark.needs("kafka")
+async def test_what_is_cancelled_is_passed_over_and_a_task_that_is_cancelled_ends(
+    bootstrap: str, new_topic: NewTopics, tmp_path: Path
+) -> None:
+    job = await new_job(bootstrap, new_topic)
+    await write(job, 10)
+    add, begun = job.adding("a"), asyncio.Event()
+
+    async def process(record: ConsumerRecord, context: Context) -> None:
+        if record.offset == 3:
+            raise asyncio.CancelledError
+        if record.offset == 9:
+            begun.set()
+            await asyncio.sleep(3_600)
+        await add(record, context)
+
+    runtime = job.runtime(tmp_path, "a", options=ActiveOptions(on_error="skip", records_max=5), process=process)
+    owner = Owner(runtime)
+    owner.hold(TASK, Role.ACTIVE)
+    await begun.wait()
+    assert counted(runtime, "errors_total", group=job.group, subtopology="0", outcome="skip") == 1
+    run = owner.tasks[TASK][1]
+    run.cancel()
+    await asyncio.wait([run], timeout=10)
+    assert run.cancelled()
+    await owner.close()
+
+
+@pytest.mark.parametrize("tenant", ["a/b", "", "ä", "x" * 300, "\n"])
+async def test_a_record_is_to_blame_for_an_output_of_a_name_that_no_topic_can_have(tenant: str) -> None:
+    """A cluster was asked for it again and again, and the task stood still."""
+    app = App("a", options=ActiveOptions(on_error="skip"))
+    orders, out = (app.topic(name, key=TEXT, value=TEXT) for name in ("orders", "out"))
+
+    @app.process(orders)
+    async def route(order: Record[str, str], context: Context) -> None:
+        await context.send(order.value, b"", key=b"k")
+
+    test = app.test()
+    for value in ("out", tenant, "out"):
+        await test.send(orders, value, key="k", timestamp_ms=0)
+    assert len(test.records(out)) == 2

@@ -7,17 +7,18 @@ import uuid
 from pathlib import Path
 
 import pytest
+from aiokafka import ConsumerRecord
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
 from tests.kafka.cluster import known_to_broker
 from tests.waiting import until
-from tests.worker.kafka.totals import NewTopics, Owner, check_exactly_once, expected, new_job, write
+from tests.worker.kafka.totals import Job, NewTopics, Owner, check_exactly_once, expected, new_job, read, write
 
 from batonpass.codec.answers import to_json
 from batonpass.codec.requests import read_declaration
 from batonpass.core.state.ids import GroupId, TaskId
 from batonpass.core.state.model import ActiveState
 from batonpass.worker import Member, OnLeaseLost
-from batonpass.worker.kafka import ActiveOptions
+from batonpass.worker.kafka import ActiveOptions, Context, MissingPartition, Process
 from batonpass.worker.protocol import Role
 from batonpass.worker.testing import LocalCoordinator
 
@@ -32,6 +33,26 @@ async def make(bootstrap: str, topic: str) -> None:
     await admin.start()
     await admin.create_topics([NewTopic(topic, 1, 1, topic_configs={"cleanup.policy": "compact"})])
     await known_to_broker(admin, topic, 1)
+    await admin.close()
+
+
+def to_the_second(job: Job) -> Process:
+    """Return a function that adds up, and writes to partition 1 of the output."""
+
+    async def add(record: ConsumerRecord, context: Context) -> None:
+        totals = context.store("totals")
+        totals.put(record.key, str(int(totals.get(record.key) or 0) + int(record.value)).encode())
+        await context.send(job.output, record.value, partition=1)
+
+    return add
+
+
+async def change(bootstrap: str, topic: str, partitions: int) -> None:
+    """Give a topic more partitions."""
+    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+    await admin.start()
+    await admin.create_partitions({topic: NewPartitions(partitions)})
+    await known_to_broker(admin, topic, partitions)
     await admin.close()
 
 
@@ -92,13 +113,70 @@ async def test_a_changelog_with_too_few_partitions_is_said_once(
     assert active.states == []
     assert lacking[1] in active.progressed["0_1"].detail
     assert standby.progressed == {}
-    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
-    await admin.start()
-    await admin.create_partitions({job.changelog: NewPartitions(2)})
-    await known_to_broker(admin, job.changelog, 2)
-    await admin.close()
+    await change(bootstrap, job.changelog, 2)
     await until(lambda: active.totals("0_1") == expected(20))
     await until(lambda: standby.totals("0_1") == expected(20))
     await standby.close()
     await active.give_up("0_1")
     await check_exactly_once(job, 20, partition=1)
+
+
+async def test_no_record_is_passed_over_for_an_output_that_lacks_a_partition(
+    bootstrap: str, new_topic: NewTopics, tmp_path: Path
+) -> None:
+    job = await new_job(bootstrap, new_topic)
+    await write(job, 5)
+    a = Owner(
+        job.runtime(tmp_path, "a", options=dataclasses.replace(QUICK, on_error="skip"), process=to_the_second(job))
+    )
+    a.hold(TASK, Role.ACTIVE)
+    with pytest.raises(MissingPartition, match=f"topic {job.output} has 1 partitions, and no partition 1"):
+        await a.tasks[TASK][1]
+    await change(bootstrap, job.output, 2)
+    a.hold(TASK, Role.ACTIVE)
+    await until(lambda: a.totals() == expected(5))
+    await a.close()
+    assert [record.value for record in await read(job, job.output, partition=1)] == [b"%d" % n for n in range(5)]
+
+
+async def test_what_waits_for_a_partition_that_is_gone_says_so(
+    bootstrap: str, new_topic: NewTopics, tmp_path: Path
+) -> None:
+    job = dataclasses.replace(await new_job(bootstrap, new_topic), output=await new_topic("totals", partitions=2))
+    await write(job, 5)
+    a = Owner(job.runtime(tmp_path, "a", options=QUICK, process=to_the_second(job)))
+    a.hold(TASK, Role.ACTIVE)
+    await until(lambda: a.totals() == expected(5))
+    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+    await admin.start()
+    await admin.delete_topics([job.output])
+    await admin.close()
+    await asyncio.sleep(1)
+    await make(bootstrap, job.output)
+    await write(job, 5, first=5)
+    with pytest.raises(MissingPartition, match=f"topic {job.output} has .*no partition 1"):
+        await a.tasks[TASK][1]
+    await a.close()
+
+
+async def test_partitions_that_a_source_gets_are_told(
+    bootstrap: str,
+    new_topic: NewTopics,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where no coordinator reads the cluster, their records were read by nobody, without a word."""
+    monkeypatch.setattr("batonpass.worker.kafka.active.TOPICS_LOOK_S", 0.1)
+    job = await new_job(bootstrap, new_topic, partitions=2)
+    await write(job, 5)
+    a = Owner(job.runtime(tmp_path, "a"))
+    for task in ("0_0", "0_1"):
+        a.hold(task, Role.ACTIVE)
+    await until(lambda: a.states.count("running") == 2)
+    await change(bootstrap, job.source, 4)
+    await until(lambda: f"topic {job.source} has 4 partitions by now, and had 2" in caplog.text)
+    await write(job, 5, first=5)
+    await until(lambda: a.totals() == expected(10))
+    assert caplog.text.count("partitions by now") == 1
+    await a.close()

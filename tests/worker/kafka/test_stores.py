@@ -469,3 +469,31 @@ def test_a_store_that_is_found_again_shares_the_limit_too(tmp_path: Path) -> Non
     assert len(list(found.scan())) == written
     assert used_bytes(memory) > written * len(value)
     found.close()
+
+
+def test_state_is_where_it_was_wherever_the_program_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = StateFolder(Path("state"))
+    state = folder.open("0_0", ["a"])
+    state.stores["a"].apply([(b"k", b"v")], 1)
+    state.close()
+    monkeypatch.chdir("/")
+    assert folder.tasks() == ["0_0"]
+    state = folder.open("0_0", ["a"])
+    assert state.positions == {"a": 1}
+    state.close()
+
+
+def test_state_that_another_process_has_open_is_not_removed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Two workers in one folder: the tasks of each are unused by the other."""
+    one, other = StateFolder(tmp_path), StateFolder(tmp_path)
+    state = one.open("0_0", ["a", "b"])
+    state.stores["a"].apply([(b"k", b"v")], 1)
+    other.remove("0_0")
+    assert "the state of 0_0 stays: another process works in" in caplog.text
+    state.stores["a"].apply([(b"k", b"w")], 2)
+    state.close()
+    assert other.tasks() == ["0_0"]
+    other.remove("0_0")
+    other.remove("0_0")
+    assert list(tmp_path.iterdir()) == []

@@ -31,7 +31,9 @@ from batonpass.worker.kafka import (
     State,
     StoreInTransaction,
     Timer,
+    Topic,
 )
+from batonpass.worker.kafka.app_driver import AppTest, MemoryTopics
 from batonpass.worker.kafka.stores import TaskState
 from batonpass.worker.kafka.timers import LISTED, Timers
 from batonpass.worker.protocol import Role
@@ -420,3 +422,35 @@ async def test_what_one_record_makes_due_is_committed_in_parts_and_once(
     assert max(counts.values()) <= 10
     assert job.fired == [f"k{number:02}" for number in range(35)]
     assert [record.key.decode() for record in await read(kafka, kafka.output)] == job.fired
+
+
+def release(*, is_new: bool, topics: MemoryTopics | None) -> tuple[AppTest, Topic[str, int], list[str]]:
+    """Return a job whose older release calls nothing for the timers of one table, and what is called."""
+    app, fired = App("a"), list[str]()
+    orders = app.topic("orders", key=TEXT, value=INT)
+    tables = [app.table(name, key=TEXT, value=INT) for name in ("sums", "days")]
+    for table in tables[: 1 + is_new]:
+
+        @app.process(orders, state=table)
+        async def put_off(order: Record[str, int], _context: Context, state: State[int]) -> None:
+            state.set_timer(order.timestamp_ms + order.value)
+
+        @app.on_timer(table)
+        async def end(timer: Timer[str], _context: Context, _state: State[int], name: str = table.name) -> None:
+            fired.append(f"{name} {timer.key}")
+
+    test = app.test()
+    if topics is not None:
+        test._topics = topics
+        test.restore()
+    return test, orders, fired
+
+
+async def test_what_an_older_release_has_no_function_for_waits_for_the_one_that_has_it() -> None:
+    topics, seen = None, []
+    for at_ms, is_new in enumerate((True, False, False, True, True)):
+        test, orders, fired = release(is_new=is_new, topics=topics)
+        topics = test._topics
+        await test.send(orders, 5, key=f"k{at_ms}", timestamp_ms=10 * at_ms)
+        seen.append(fired)
+    assert seen == [[], ["sums k0"], ["sums k1"], ["days k0", "sums k2"], ["days k3", "sums k3"]]

@@ -87,6 +87,7 @@ def answer(
         assignment=None if known_epoch == epoch else member.assignment,
         status=(*status(group, soft, member), *extra),
         report_interval_ms=group.report_interval_ms,
+        topology_epoch=member.topology_epoch,
     )
 
 

@@ -15,7 +15,8 @@ class Answer(NamedTuple):
 
     ``assignment`` is all that the member may hold, in no order, or None if the caller's epoch is the current one.
     ``report`` is ``"full"`` if the next heartbeat must carry all tasks. ``created`` is true if this join made the
-    member. ``status`` lists (code, detail) and is always complete.
+    member. ``status`` lists (code, detail) and is always complete. ``topology_epoch`` is the newest topology that the
+    member counts as knowing.
     """
 
     member_id: MemberId
@@ -31,6 +32,7 @@ class Answer(NamedTuple):
     status: tuple[tuple[str, str], ...] = ()
     created: bool = False
     report_interval_ms: int = 0
+    topology_epoch: int = 0
 
 
 @dataclass(frozen=True, slots=True)

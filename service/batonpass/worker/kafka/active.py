@@ -33,7 +33,14 @@ from batonpass.worker.kafka.changelog import TOPICS_LOOK_S, Changelog
 from batonpass.worker.kafka.clients import CLOSE_DELAY_S, CLOSE_TIMEOUT_S, Clients, OffsetGone, Prepared, Terms
 from batonpass.worker.kafka.commits import metadata_of
 from batonpass.worker.kafka.connection import in_words
-from batonpass.worker.kafka.failed_records import PassedOver, cause, headers, is_of_the_record, where
+from batonpass.worker.kafka.failed_records import (
+    PassedOver,
+    cause,
+    done_by_its_code,
+    headers,
+    is_of_the_record,
+    where,
+)
 from batonpass.worker.kafka.inputs import Batches, Inputs
 from batonpass.worker.kafka.reading import GONE_S, HELD_BACK_S, place_of
 from batonpass.worker.kafka.said import Said
@@ -654,7 +661,7 @@ class Active:
                     await context.send(self._options.dead_letter_topic, value, key=record.key, headers=said)
             return
         try:
-            await self._part.process(record, context)
+            await done_by_its_code(self._part.process(record, context))
         except Exception as error:
             clients.producer.raise_if_dead(error)
             add_note(error, where(record))

@@ -25,7 +25,7 @@ from typing import Any, TypeVar, Unpack, overload
 
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import KafkaConnectionError, TopicAlreadyExistsError, for_code
-from prometheus_client import REGISTRY, start_http_server
+from prometheus_client import REGISTRY, CollectorRegistry, start_http_server
 
 from batonpass.variables import variable
 from batonpass.worker.declaring import declare
@@ -159,7 +159,7 @@ class App:
         if key is None or value is None:
             raise TypeError(f"table {name} needs a serde for its keys and one for its values")
         _check_serdes(f"table {name}", key, value)
-        if name in self._tables:
+        if name in {*self._tables, TIMERS}:
             raise ValueError(f"there are two tables {name}: give one of them another name")
         changelog = changelog or f"{self.group}-{name}-changelog"
         table = Table(name, key, value, changelog, subtopology, follows=isinstance(of, Topic))
@@ -407,10 +407,12 @@ class App:
             )
             given["on_disk"] = await runtime.on_disk()
             if (port := self._metrics_port or variable("BATONPASS_METRICS_PORT")) is not None:
-                REGISTRY.register(runtime.metrics)
-                stack.callback(REGISTRY.unregister, runtime.metrics)
+                # Not in that of the process, where another job's metrics would have the same names.
+                registry = CollectorRegistry(auto_describe=True)
+                registry.register(REGISTRY)
+                registry.register(runtime.metrics)
                 try:
-                    server, thread = start_http_server(int(port))
+                    server, thread = start_http_server(int(port), registry=registry)
                 except (OSError, ValueError, OverflowError) as error:
                     error.add_note(f"{port} is to be the port for metrics: each worker on a host has its own")
                     raise

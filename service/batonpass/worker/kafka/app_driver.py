@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from aiokafka import ConsumerRecord, TopicPartition
 
 from batonpass.core.state.ids import task_id
-from batonpass.worker.kafka.failed_records import headers, is_of_the_record, where
+from batonpass.worker.kafka.failed_records import done_by_its_code, headers, is_of_the_record, where
 from batonpass.worker.kafka.options import ActiveOptions
 from batonpass.worker.kafka.stores import MemoryStore, StoreInTransaction, TaskState
 from batonpass.worker.kafka.subtopology import Subtopology
@@ -148,7 +148,7 @@ class MemoryTask:
         """
         context = self._context(raw.timestamp)
         try:
-            await self._part.process(raw, context)
+            await done_by_its_code(self._part.process(raw, context))
         except Exception as error:
             add_note(error, where(raw))
             is_its_own = is_of_the_record(error) and not context.calls_for_time

@@ -22,13 +22,14 @@ from batonpass.worker.kafka.metadata import partition_counts, topic_ids
 from batonpass.worker.kafka.metrics import Counts
 from batonpass.worker.kafka.options import ActiveOptions
 from batonpass.worker.kafka.reading import Reading, place_of
-from batonpass.worker.kafka.said import SAY_AGAIN_S
+from batonpass.worker.kafka.said import SAY_AGAIN_S, Said
 from batonpass.worker.kafka.subtopology import Subtopology, check_partitions
 from batonpass.worker.kafka.topics import MissingPartition, log_ends, look_up, settings_of
 from batonpass.worker.kafka.transaction import Producer
 from batonpass.worker.tasks import happens
 
 log = logging.getLogger("batonpass.worker.kafka")
+_said = Said()
 
 CLOSE_TIMEOUT_S = 5.0
 CLOSE_DELAY_S = 1.0
@@ -101,6 +102,7 @@ class Clients:
         self.partitions: list[TopicPartition] = []
         self._guess: dict[TopicPartition, int | None] = {}
         self._bounds: dict[TopicPartition, tuple[int, int]] = {}
+        self._counts: dict[str, int] = {}
         self.topic_ids: dict[str, str] = {}
         """The ids of sources and changelogs, as far as brokers tell them."""
         self.committed_ids: dict[str, str] = {}
@@ -257,6 +259,13 @@ class Clients:
         for topic, count in (await in_time(asking, "the partitions of its sources were not read")).items():
             if count > self._partition and TopicPartition(topic, self._partition) not in self.partitions:
                 raise KafkaError(f"topic {topic} has a partition {self._partition} by now, which its task reads too")
+            known, self._counts[topic] = self._counts.get(topic, count), count
+            if count > known and _said.is_news(f"{topic} {count}"):
+                log.warning(
+                    "topic %s has %d partitions by now, and had %d: nobody reads the new ones before group %s has tasks for "
+                    "them. A coordinator that reads the cluster (BATONPASS_KAFKA_BOOTSTRAP) makes them, or `batonpass groups "
+                    "declare`", topic, count, known, self._group,
+                )  # fmt: skip
         for topic, topic_id in (await in_time(self._ids(), "the ids of its topics were not read")).items():
             if self.topic_ids.get(topic, topic_id) != topic_id:
                 raise KafkaError(f"topic {topic} was deleted and made anew under a task that uses it")
@@ -273,7 +282,7 @@ class Clients:
                 self.input.seek(partition, place)
 
     def raise_if_gone(self) -> None:
-        """Raise when the cluster does not know a topic any more that this task writes to.
+        """Raise when the cluster does not know a topic any more that this task writes to, or a partition of one.
 
         Raises:
             MissingPartition: naming it.
@@ -284,6 +293,9 @@ class Clients:
         for topic in sorted(client._topics):  # noqa: SLF001 - all that it writes to, named as an output or not
             if client.cluster.partitions_for_topic(topic) is None:
                 raise MissingPartition(f"topic {topic} does not exist any more")
+        for topic, partition in self.producer._message_accumulator._batches:  # noqa: SLF001 - what waits to be sent
+            if partition not in client.cluster.partitions_for_topic(topic):
+                raise MissingPartition(f"topic {topic} has no partition {partition} any more")
 
     async def largest_message(self, topic: str) -> int | None:
         """Return the most bytes that a topic takes in a batch (`max.message.bytes`); None if that is not to be known.
@@ -317,6 +329,7 @@ class Clients:
             TopicPartition(topic, self._partition) for topic in part.sources if self._partition in known[topic]
         ]
         check_partitions(part, known)
+        self._counts = {topic: len(known[topic]) for topic in part.sources}
         if not self.partitions:
             raise MissingPartition(f"no topic of {', '.join(part.sources)} has a partition {self._partition}")
         for partition in self.partitions[:1]:

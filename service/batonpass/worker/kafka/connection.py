@@ -18,6 +18,7 @@ from typing import Any, Final, TypeVar
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.abc import AbstractTokenProvider
 from aiokafka.conn import AIOKafkaConnection, OAuthAuthenticator, collect_hosts, create_conn
+from aiokafka.consumer import fetcher
 from aiokafka.errors import (
     IllegalSaslStateError,
     InvalidTimestampError,
@@ -29,6 +30,7 @@ from aiokafka.errors import (
     UnsupportedSaslMechanismError,
 )
 
+from batonpass.worker.kafka.header_names import Records
 from batonpass.worker.kafka.metadata import adopt
 from batonpass.worker.kafka_login import OAUTHBEARER, WITH_PASSWORD, Token, login_of
 
@@ -371,3 +373,6 @@ def _authenticator(connection: AIOKafkaConnection) -> OAuthAuthenticator:
 # aiokafka (0.14) takes the refusal for a success. The broker answers nothing to its next request, so aiokafka knows no
 # broker from then on, and never tries again. There is no other way to change that (decision 0052).
 AIOKafkaConnection.authenticator_oauth = _authenticator
+
+# It raises for a header's name that is no UTF-8, and its reader never gets beyond that record.
+fetcher.MemoryRecords = Records

@@ -1,10 +1,12 @@
 """Records for which the worker's own code raised: which it was, and what is written of it to a dead letter topic."""
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Awaitable, Sequence
 
 from aiokafka import ConsumerRecord
 from aiokafka.errors import KafkaError
 
+from batonpass.background import is_failure
 from batonpass.worker.kafka.stores import StoreFailed
 from batonpass.worker.raised import words_of
 
@@ -13,6 +15,21 @@ MESSAGE_CHARS_MAX = 1_000
 
 class PassedOver(Exception):
     """The transaction begins anew, without the record."""
+
+
+async def done_by_its_code(call: Awaitable[None]) -> None:
+    """Await a call of the worker's own code, in which a cancellation that nobody asked of the caller is an error.
+
+    Raises:
+        RuntimeError: in place of that.
+        Exception: what it raised.
+    """
+    try:
+        await call
+    except asyncio.CancelledError as error:
+        if not is_failure(error):
+            raise
+        raise RuntimeError("something that it waited for was cancelled") from error
 
 
 def is_of_the_record(error: Exception) -> bool:

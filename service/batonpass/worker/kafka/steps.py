@@ -7,7 +7,7 @@ from weakref import WeakKeyDictionary
 
 from batonpass.worker.kafka.timers import FIRST, Timers
 from batonpass.worker.kafka.transaction import Context, Writer
-from batonpass.worker.kafka.typed import State, Table, Timer, Topic, read_stored
+from batonpass.worker.kafka.typed import State, Table, Timer, Topic, read_state
 from batonpass.worker.kafka.wall_clock import Punctuation, next_multiple
 
 Function = Callable[..., Awaitable[None]]
@@ -92,9 +92,9 @@ class Steps:
         name, _, key = owner.partition(b"\0")
         if not name:
             await self._call_every(key, at_ms, timers, context)
-        elif name.decode() in self.on_timer:
+        else:
             table, function = self.on_timer[name.decode()]
-            of = read_stored(table, table.key, key, key)
+            of = read_state(table, table.key, key, key)
             with context.calling_for_time(f"for the timer of table {table.name}, key {of!r:.100}, at {at_ms} ms"):
                 await function(Timer(of, at_ms), context, self._state(table, context, of))
 
@@ -115,9 +115,15 @@ class Steps:
         timers = self._timers.get(context)
         if timers is None:
             by = context._producer  # noqa: SLF001 - no matter of the worker's own code
-            made = timers = self._timers[context] = Timers(context.store(TIMERS), self._earliest.get(by, FIRST))
+            earliest = self._earliest.get(by, FIRST)
+            made = timers = self._timers[context] = Timers(context.store(TIMERS), earliest, self._has_function)
             context.when_applied.append(lambda: self._earliest.update({by: made.earliest}))
         return timers
+
+    def _has_function(self, owner: bytes) -> bool:
+        """Say whether anything is called for a timer; if not, another release may have set it, which may come back."""
+        name = owner.partition(b"\0")[0].decode()
+        return not name or name in self.on_timer
 
 
 def _fill(topic: Topic[Any, Any], raw: Any, context: Context) -> None:

@@ -59,6 +59,7 @@ _OF_THE_MOMENT = (
 """What it says where another process has the files, or there is no room, right or file descriptor for it. Whatever else
 keeps a store from being opened lies in its files: they are missing, cut short, or not its own."""
 
+_HELD = _OF_THE_MOMENT[0]
 _DISCARDED = ".discarded-"
 
 
@@ -461,12 +462,23 @@ class TaskStore:
         return StoreFailed(f"{self._name}: {str(error) or repr(error)}")
 
 
+def raise_if_over(is_over: bool) -> None:  # noqa: FBT001 - it is all that this is about
+    """Refuse what comes after a function has returned, and would be in no transaction.
+
+    Raises:
+        RuntimeError: saying what to do.
+    """
+    if is_over:
+        raise RuntimeError("the transaction is over: a function awaits all that it begins before it returns")
+
+
 class StoreInTransaction:
     """A store with changes that are not committed yet: this transaction sees them at once, others after the commit."""
 
     def __init__(self, store: ReadableStore) -> None:
         self._store = store
         self.changes: dict[bytes, bytes | None] = {}
+        self.is_over = False
 
     def get(self, key: bytes) -> bytes | None:
         """Return the value of a key as this transaction has it, or None."""
@@ -479,7 +491,9 @@ class StoreInTransaction:
 
         Raises:
             TypeError: when one of them is not bytes, which no changelog takes.
+            RuntimeError: when the transaction is over.
         """
+        raise_if_over(self.is_over)
         self.changes[checked_bytes(key)] = checked_bytes(value)
 
     def delete(self, key: bytes) -> None:
@@ -487,7 +501,9 @@ class StoreInTransaction:
 
         Raises:
             TypeError: when it is not bytes.
+            RuntimeError: when the transaction is over.
         """
+        raise_if_over(self.is_over)
         self.changes[checked_bytes(key)] = None
 
     def scan(self, prefix: bytes = b"", start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
@@ -576,7 +592,8 @@ class StateFolder:
     """The folder in which a process keeps the states of its tasks, ``<task>/<changelog topic>``."""
 
     def __init__(self, folder: Path, open_store: OpenStore = RocksStore) -> None:
-        self.folder = folder
+        # The program may go to another folder meanwhile.
+        self.folder = folder.absolute()
         self._open_store = open_store
 
     def open(self, task_id: str, topics: Iterable[str]) -> TaskState:
@@ -616,7 +633,17 @@ class StateFolder:
         return total
 
     def remove(self, task_id: str) -> None:
-        """Remove the state of a task, which must not be open."""
+        """Remove the state of a task, which must not be open here; one that another process has open stays."""
+        for store in (self.folder / task_id).glob("*/"):
+            try:
+                self._open_store(store).close()
+            except Exception as error:  # noqa: BLE001 - what cannot be opened for another reason is removed all the same
+                if _HELD in str(error).lower():
+                    log.warning(
+                        "the state of %s stays: another process works in %s. Each worker has a folder of its own",
+                        task_id, self.folder,
+                    )  # fmt: skip
+                    return
         discard(self.folder / task_id)
 
 

@@ -9,7 +9,7 @@ as a session's is by each record, stays where it is in the index until its turn 
 
 import heapq
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from batonpass.worker.kafka.stores import StoreInTransaction
 
@@ -34,11 +34,17 @@ class Timers:
     """The timers of one task, as the present transaction has them. Each owner, a name in bytes, has one at most.
 
     The index has nothing before ``earliest``. To look there all the same would go over all that have ever fired, which
-    RocksDB remembers for long.
+    RocksDB remembers for long. One that ``is_known`` does not know stays in there when its time has come.
     """
 
-    def __init__(self, store: StoreInTransaction, earliest: bytes = FIRST) -> None:
+    def __init__(
+        self,
+        store: StoreInTransaction,
+        earliest: bytes = FIRST,
+        is_known: Callable[[bytes], bool] = lambda _owner: True,
+    ) -> None:
         self._store = store
+        self._is_known = is_known
         now = store.get(_NOW)
         self.now_ms = -1 if now is None else int(_TIME.unpack(now)[0])
         self._firing: int | None = None
@@ -85,8 +91,8 @@ class Timers:
     def advance(self, to_ms: int) -> Iterator[tuple[int, bytes] | None]:
         """Let stream time pass, and yield what is due by then in the order of the times: time and owner.
 
-        Each is taken away just before, so that its owner may set it again. None stands for one that was put off. Who
-        stops half way may commit that: time is then as far as what has fired, and the rest is due next.
+        Each is taken away just before, so that its owner may set it again. None stands for one that was put off, or is
+        not known. Who stops half way may commit that: time is then as far as what has fired, and the rest is due next.
         """
         reached_ms, self.now_ms = self.now_ms, max(self.now_ms, to_ms)
         # Records without a time are of -1, at which nothing is due.
@@ -111,6 +117,9 @@ class Timers:
             known = self.of(owner)
             if known is None or known[1] != indexed_ms:
                 # Another one, which has fired before, has taken it away or set it anew.
+                continue
+            if not self._is_known(owner):
+                yield None
                 continue
             if known[0] > indexed_ms:
                 self._place(owner, known[0], indexed_ms)

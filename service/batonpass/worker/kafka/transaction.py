@@ -3,6 +3,7 @@
 import asyncio
 import inspect
 import math
+import re
 from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar, overload
@@ -20,7 +21,7 @@ from aiokafka.protocol.produce import ProduceRequest, ProduceRequest_v8, Produce
 
 from batonpass.worker.kafka.connection import forget_lingering, in_time, to_its_end
 from batonpass.worker.kafka.metadata import adopt
-from batonpass.worker.kafka.stores import StoreInTransaction, TaskState
+from batonpass.worker.kafka.stores import StoreInTransaction, TaskState, raise_if_over
 from batonpass.worker.kafka.topics import MissingPartition, look_up
 from batonpass.worker.kafka.typed import Headers, KeyValueStore, Table, Topic, pairs_of
 from batonpass.worker.raised import add_note
@@ -30,6 +31,8 @@ V = TypeVar("V")
 
 TURN_S = 0.005
 """How long records are processed before other work on the loop, such as heartbeats, gets its turn."""
+
+TOPIC_NAME = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")
 
 FENCE_AGAIN_S = 0.01
 """How soon a producer asks again while its predecessor's transaction is being ended: that takes milliseconds."""
@@ -158,6 +161,13 @@ class Producer(AIOKafkaProducer):  # type: ignore[misc]  # aiokafka has no types
                     written = self._writing[TopicPartition(topic, partition)]._msg_futures  # noqa: SLF001
                     for index, said in named or ():
                         written[index][0].set_exception(OF_CONTENT[code](f"topic {topic}: {said or why}"))
+
+    def _partition(self, topic: str, partition: int | None, *record: Any) -> int:
+        known = self.client.cluster.partitions_for_topic(topic)
+        if partition is not None and partition >= 0 and partition not in known:
+            # No record is to blame: a topic may have been made anew with fewer.
+            raise MissingPartition(f"topic {topic} has {len(known)} partitions, and no partition {partition}")
+        return int(super()._partition(topic, partition, *record))
 
     @contextmanager
     def room_for_any(self) -> Iterator[None]:
@@ -302,6 +312,7 @@ class Context:
         """Called after each timer: whether the transaction takes another one."""
         self.is_cut = False
         """Whether it ends within the timers before a record, which comes again in the next one."""
+        self._is_over = False
         self.when_applied: list[Callable[[], None]] = []
         self._turn_at = asyncio.get_running_loop().time()
 
@@ -391,14 +402,20 @@ class Context:
 
         Raises:
             TypeError: when key or value is not what the topic says, or a header is no name with bytes.
-            ValueError: when the topic is a changelog of the job.
+            ValueError: when the topic is a changelog of the job, or no topic can have that name.
             RecordTooLarge: when it is larger than the producer sends.
+            RuntimeError: when the transaction is over.
             KafkaError: when the producer cannot accept it.
         """
+        raise_if_over(self._is_over)
         if isinstance(topic, Topic):
             value, key, topic = topic.value.dump(value), topic.key.dump(key), topic.name
         if topic in self._changelogs:
             raise ValueError(f"{topic} is a changelog of this job: only the store's own changes may be in there")
+        if not TOPIC_NAME.fullmatch(topic):
+            raise ValueError(
+                f"{topic!r:.300} is no name of a topic: they have letters, digits, dots, _ and -, 249 at most"
+            )
         where = {"key": key, "partition": partition, "headers": pairs_of(headers), "timestamp_ms": timestamp_ms}
         sending = self._send(topic, value, **where)
         self._sending.append((topic, sending))
@@ -424,7 +441,9 @@ class Context:
                 sending.close()
                 raise TypeError(f"a record for topic {topic} was not sent: write `await context.send(...)`")
         last: dict[str, asyncio.Future[object]] = {}
-        self.of = None
+        self.of, self._is_over = None, True
+        for store in self._stores.values():
+            store.is_over = True
         for name, store in self._stores.items():
             topic = self._topics[name]
             for key, value in store.changes.items():

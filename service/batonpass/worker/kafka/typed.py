@@ -107,16 +107,16 @@ class Table(Generic[K, V]):
     follows: bool = False
 
 
-def read_stored(table: Table[Any, Any], serde: Serde[T], data: bytes, key: object) -> T:
-    """Return what the bytes are that a table, or one of its timers, has of a key.
+def read_state(table: Table[Any, Any], serde: Serde[T], data: bytes, key: object) -> T:
+    """Return what bytes of a table's state are.
 
     Raises:
-        StoreFailed: when they are not of its type. That is not the fault of the record that is processed: an earlier
-            release may have written them.
+        StoreFailed: when they are not what the serde takes.
     """
     try:
         return serde.load(data)
     except Exception as error:
+        # Not the fault of the record that is processed: an earlier release may have written it.
         raise StoreFailed(f"what table {table.name} has of key {key!r:.100} cannot be read: {error}") from error
 
 
@@ -138,7 +138,7 @@ class KeyValueStore(Generic[K, V]):
             StoreFailed: when the store has what is not of the table's type.
         """
         found = self._store.get(self._key(key))
-        return default if found is None else read_stored(self._table, self._table.value, found, key)
+        return default if found is None else read_state(self._table, self._table.value, found, key)
 
     def put(self, key: K, value: V) -> None:
         """Set the value of a key.
@@ -166,8 +166,8 @@ class KeyValueStore(Generic[K, V]):
             StoreFailed: when the store has what is not of the table's types.
         """
         for key, value in self._store.scan(prefix):
-            of = read_stored(self._table, self._table.key, key, key)
-            yield of, read_stored(self._table, self._table.value, value, key)
+            table = self._table
+            yield read_state(table, table.key, key, key), read_state(table, table.value, value, key)
 
     def _check_own(self) -> None:
         if self._table.follows:

@@ -409,6 +409,7 @@ class MemberProtocol:
         self._shown: dict[RequestKind, tuple[str, int]] = {}
         # What the next join replaces: the last run, or at first the previous process. Its actives have stopped by then.
         self._replaces = replaces
+        self._topology_epoch = settings.topology_epoch
         self._takeover = settings.takeover
         # Runs in a row that ended before any of their heartbeats was answered.
         self._short_runs = 0
@@ -800,6 +801,9 @@ class MemberProtocol:
         self._main.clear()
         self._heartbeat_later()
         self._out.append(Joined(self._run.member_id))
+        if self._topology_epoch is None and self._run.latest is not None:
+            # The same program joins anew, whatever is declared by then.
+            self._topology_epoch = self._run.latest.topology_epoch
         if self._settings.listen:
             self._poll.due_ms = self._now_ms
         if self._drain_wish is not None and self._drain_wish.is_wanted:
@@ -961,7 +965,7 @@ class MemberProtocol:
             "replaces": self._replaces,
             "max_tasks": settings.max_tasks,
             "max_disk_bytes": settings.max_disk_bytes,
-            "topology_epoch": settings.topology_epoch,
+            "topology_epoch": self._topology_epoch,
             "endpoint": settings.endpoint,
             "client_tags": dict(settings.client_tags) or None,
             "tasks": self._holdings.disk_report() or None,

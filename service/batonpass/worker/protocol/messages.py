@@ -70,6 +70,7 @@ class Answer:
     assignment: Assignment | None
     statuses: tuple[Status, ...]
     report_interval_ms: int
+    topology_epoch: int | None
 
 
 def parse_answer(body: object) -> Answer:
@@ -79,7 +80,7 @@ def parse_answer(body: object) -> Answer:
         MalformedAnswer: naming the field at fault.
     """
     fields = _mapping(body, "the answer")
-    catchup = fields.get("acceptable_catchup_ms")
+    catchup, topology = fields.get("acceptable_catchup_ms"), fields.get("topology_epoch")
     assignment = fields.get("assignment")
     return Answer(
         member_id=_text(fields.get("member_id"), "member_id"),
@@ -93,6 +94,7 @@ def parse_answer(body: object) -> Answer:
         statuses=tuple(_status(entry) for entry in _items(fields.get("status", ()), "status")),
         # A coordinator that does not name it wants every change with the next heartbeat.
         report_interval_ms=_count(fields.get("report_interval_ms", 0), "report_interval_ms"),
+        topology_epoch=None if topology is None else _count(topology, "topology_epoch"),
     )
 
 
