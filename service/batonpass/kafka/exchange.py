@@ -199,7 +199,7 @@ class Turns:
 
     def _done(self, member: tuple[GroupId, MemberId], size: int, task: asyncio.Task[None]) -> None:
         self._bytes -= size
-        if self._last[member] is task:
+        if self._last.get(member) is task:
             del self._last[member]
 
 
