@@ -108,8 +108,9 @@ async def test_it_fails_in_the_middle_of_a_run_too(bootstrap: str, new_topic: Ne
             await may_go_on.wait()
 
     await write(job, 20)
-    # Records that were handed out a few at a time are followed by a fetch once all are processed.
-    a = Owner(job.runtime(tmp_path, "a", process=held, options=ActiveOptions(records_max=5)))
+    # Records that were handed out a few at a time are followed by a fetch once all are processed, and committed: their
+    # number ends the transaction, not the time for which one is held.
+    a = Owner(job.runtime(tmp_path, "a", process=held, options=ActiveOptions(records_max=5, commit_interval_ms=30_000)))
     a.hold(TASK, Role.ACTIVE)
     await reached.wait()
     await write(job, 480, first=20)
