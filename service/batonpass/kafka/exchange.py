@@ -365,8 +365,7 @@ class Exchange(Observer):
                     self._consumer = consumer
                     answers, acks = [
                         Deliveries(
-                            *(producer, topic, len(await producer.partitions_for(topic)), self._speaks_for),
-                            writer=self._writer,
+                            producer, topic, len(await producer.partitions_for(topic)), self._speaks_for, self._writer
                         )
                         for topic in (self._topics.assignments, self._topics.acks)
                     ]

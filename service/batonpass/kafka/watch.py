@@ -26,7 +26,6 @@ ALL_AFTER_MS = 30_000
 """Unchanged end offsets are sent again, and beginnings read again, after this time. Only an end that was read after a
 report can show that the report's position belongs to a deleted and recreated changelog."""
 
-
 PARTITION_S = 0.0001
 """How much later the next look is for each partition, where that is more than the interval: a look takes some 15
 microseconds of the event loop for each."""
