@@ -222,7 +222,7 @@ async def test_coordinators_of_another_database_leave_a_group_alone_that_others_
     is_copy: bool,
 ) -> None:
     """Theirs may be a copy, and then they have the group; or it is another, and they would say that there is none."""
-    monkeypatch.setattr(exchanges, "STRANGE_S", 0.5)
+    monkeypatch.setattr(exchanges, "STRANGE_S", 3.0)
     holder = Holder()
     transport = KafkaTransport(connection, prefix=topics.prefix)
 
