@@ -76,7 +76,9 @@ async def test_clients_of_a_broker_that_is_away_are_closed_at_once(servers: str,
     """Neither a read that waits to be tried again nor a record that cannot be sent keeps any of them open."""
     async with run(servers, tmp_path, lambda _: None) as met:
         clients = clients_of(behind(met.proxy, met.job))
-        await begin(clients, met.job.output)
+        written = await begin(clients, met.job.output)
+        # Whoever sends a record is told what came of it; nobody else may be left with an error.
+        written.add_done_callback(lambda done: done.cancelled() or done.exception())
         await go_away(met.proxy)
         await asyncio.wait_for(clients.close(), 4)
         await until(lambda: asyncio.all_tasks() == {asyncio.current_task()}, within_s=5)
