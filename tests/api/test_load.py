@@ -12,7 +12,7 @@ from batonpass.explain.group import explain_group
 def test_members_and_the_group_are_shown_with_their_load() -> None:
     scene = begin(balance_by="shadow")
     until_hot(scene, skewed(scene))
-    group, load = scene.group, load_status(scene.group)
+    group, load = scene.group, load_status(scene.group, scene.soft)
     assert load is not None
     shown = [
         member_body(scene.view(), scene.member(name), next_owners_of(group), load)["load"] for name in ("m0", "m1")

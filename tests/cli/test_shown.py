@@ -38,6 +38,7 @@ NOT_SHOWN = {
     "revoked_at",
     "role_before",
     "silence_ms",
+    "standbys_need",
     "storm_ends_at",
     "target_standbys",
     "times",

@@ -734,7 +734,7 @@ def test_load_is_shown_per_capacity_with_the_members_that_it_needs() -> None:
     scene.settle()
     loads = {task: 0.3 if task == "0_0" else 0.1 for task in scene.owners()}
     run(scene, loads, 3 * HALF_LIFE)
-    found = load_status(scene.group)
+    found = load_status(scene.group, scene.soft)
     assert found is not None
     of = {name: sum(loads[task] for task in scene.held(name, Role.ACTIVE)) for name in ("m0", "m9")}
     assert found.by_member == pytest.approx({"m0": of["m0"], "m9": of["m9"] / 3}, rel=0.1)
@@ -744,15 +744,40 @@ def test_load_is_shown_per_capacity_with_the_members_that_it_needs() -> None:
     assert found.hottest_share == pytest.approx(0.1, rel=0.1)
 
 
+def test_what_standbys_use_is_shown_and_counts_in_the_members_that_are_needed_and_moves_nothing() -> None:
+    scene = begin(num_standby_replicas=1)
+    loads = {task: 0.1 for task in scene.owners()}
+    run(scene, loads, 3 * HALF_LIFE)
+    before, shown = load_status(scene.group, scene.soft), sentences(scene)
+    assert before is not None
+    assert (before.standbys, before.standbys_need) == ({}, 0)
+    reports = {
+        str(task): running(load=0.1)
+        if grant.role is Role.ACTIVE
+        else copy(grant.role, 0, positions=(("", scene.now_ms),))._replace(load=0.04)
+        for task, grant in scene.member("m1").assignment.items()
+    }
+    scene.beat("m1", reports)
+    found = load_status(scene.group, scene.soft)
+    assert found is not None
+    assert found.standbys == pytest.approx({"m1": 0.12})
+    assert found.standbys_need == pytest.approx(0.12)
+    assert found.members_needed == pytest.approx(before.members_needed + 0.12)
+    assert (found.by_member, found.imbalance) == (before.by_member, before.imbalance)
+    assert sentences(scene) != shown
+    assert any("of which standbys 0.12" in sentence for sentence in sentences(scene))
+    assert not any(isinstance(record, TargetPlaced) for record in run(scene, loads, 3 * PATIENCE))
+
+
 def test_nothing_is_shown_while_no_load_is_measured_and_where_declared_weights_count() -> None:
     scene = begin()
-    assert load_status(scene.group) is None
+    assert load_status(scene.group, scene.soft) is None
     assert sentences(scene) == []
     assert would_move(scene) == {}
     run(scene, skewed(scene), 3 * HALF_LIFE)
-    assert load_status(scene.group) is not None
+    assert load_status(scene.group, scene.soft) is not None
     scene.change(None, balance_by="declared")
-    assert load_status(scene.group) is None
+    assert load_status(scene.group, scene.soft) is None
 
 
 @pytest.mark.parametrize(

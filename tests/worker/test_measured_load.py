@@ -113,6 +113,11 @@ def test_the_time_of_a_thread_is_its_own_and_unknown_once_it_has_ended() -> None
 class Worker(ThreadCallbacks):
     """Uses the processor for one task, waits for the other, and says itself what a third one uses."""
 
+    def on_standby(self, task: ThreadTask) -> None:
+        """Work until told to stop."""
+        while not task.wait_stopping(0.01):
+            spin(0.01)
+
     def on_active(self, task: ThreadTask) -> None:
         """Work until told to stop."""
         spin(0.2 if task.partition == 1 else 0)
@@ -141,8 +146,28 @@ async def test_a_member_in_threads_says_what_its_tasks_use(monkeypatch: pytest.M
             await asyncio.to_thread(member.close)
 
 
-async def said(coordinator: LocalCoordinator) -> dict[str, float]:
-    """Return the loads that the members of the group have said."""
+async def test_a_member_in_threads_says_what_its_copies_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measured_load, "EVERY_S", 0.5)
+    async with LocalCoordinator() as coordinator, HttpServer(coordinator.answer) as server:
+        intervals = {"heartbeat_interval_ms": 100, "session_timeout_ms": 5_000}
+        await coordinator.declare("orders", partitions=2, num_standby_replicas=1, **intervals)
+        members = [ThreadedMember(server.url, "orders", Worker()) for _ in range(2)]
+        for member in members:
+            await asyncio.to_thread(member.start)
+        try:
+            async with asyncio.timeout(60):
+                while len(copies := await said(coordinator, role="standby")) < 2:
+                    await asyncio.sleep(0.05)
+            assert min(copies.values()) > 0.05
+        finally:
+            for member in members:
+                await asyncio.to_thread(member.close)
+
+
+async def said(coordinator: LocalCoordinator, role: str = "active") -> dict[str, float]:
+    """Return the loads that the members of the group have said, of tasks in one role."""
     _, soft = await coordinator.coordinator.look(GroupId("orders"))
     reports = {task: one.report for member in soft.members.values() for task, one in member.reports.items()}
-    return {str(task): report.load for task, report in reports.items() if report.load is not None}
+    return {
+        str(task): report.load for task, report in reports.items() if report.load is not None and report.role == role
+    }

@@ -146,7 +146,7 @@ async def list_members(request: Request) -> Response:
 
     def work() -> dict[str, object]:
         names, next_owners = sorted(name for name in group.members if name > asked.after), next_owners_of(group)
-        load = load_status(group)
+        load = load_status(group, view.soft)
         shown = [member_body(view, group.members[name], next_owners, load) for name in names[: asked.limit]]
         return {"members": shown, "next": names[asked.limit - 1] if len(names) > asked.limit else None}
 
@@ -159,7 +159,9 @@ async def show_member(request: Request) -> Response:
     view = await view_of(request)
     group, member = view.group, _present(view.group, member_of(request))
     size = size_of(group) if group.loads else len(group.unsettled) + len(member.assignment)
-    return await show(request, size, lambda: member_body(view, member, next_owners_of(group), load_status(group)))
+    return await show(
+        request, size, lambda: member_body(view, member, next_owners_of(group), load_status(group, view.soft))
+    )
 
 
 @route(

@@ -247,6 +247,7 @@ def member_body(
         "revoking": sorted(member.revoking, key=task_sort_key),
         "disk_bytes": None if member_soft is None else member_soft.disk_bytes,
         "load": None if load is None else load.by_member.get(member.id),
+        "standby_load": None if load is None else load.standbys.get(member.id),
         "reports": _reports_body(member_soft),
         **(member_soft.numbers if member_soft is not None else {}),
     }
@@ -403,6 +404,7 @@ def _load_body(group: Group, load: LoadStatus | None) -> dict[str, Any] | None:
         "imbalance": load.imbalance,
         "hot_since": time_of(group.hot_since_ms),
         "members_needed": load.members_needed,
+        "standbys_need": load.standbys_need,
         "hottest_task": load.hottest,
         "hottest_share": load.hottest_share,
     }

@@ -96,7 +96,7 @@ def explain_group(view: View, *, limit: int) -> GroupExplanation:
     idling = [_waiting(view, plan_task(view, task)) for task in view.tasks.pick(idle)]
     of_balance, of_drains = step.slots.used
     warmups, drains = Budget(of_balance, step.slots.balance), Budget(of_drains, step.slots.drains)
-    obstacles, load = tuple(_obstacles(view)), load_status(group)
+    obstacles, load = tuple(_obstacles(view)), load_status(group, view.soft)
     return GroupExplanation(
         status=status,
         health=health,
@@ -141,6 +141,8 @@ def _of_load(view: View, load: LoadStatus) -> Iterator[str]:
     """Yield how the measured load lies, what comes of that, and which task alone is too much for any member."""
     group, at_ms = view.group, due_ms(view.group, view.soft)
     needed = f"all of it would fill {load.members_needed:.3g} members of average capacity"
+    if load.standbys_need:
+        needed += f", of which standbys {load.standbys_need:.2g}"
     if not load.by_member:
         return
     hot = max(load.by_member, key=lambda member_id: load.by_member[member_id])

@@ -60,7 +60,7 @@ FAMILIES: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
         ("group",),
     ),
     "members_needed": (
-        "How many members of average capacity the measured load would fill; absent while none is measured.",
+        "How many members of average capacity the measured load would fill, with that of standbys; absent while none is measured.",
         ("group",),
     ),
     "hottest_task_share": (
@@ -200,7 +200,7 @@ class GroupGauges(Collector):
         if status.application is not None or refused is not None:
             yield "refused_rebalances", (), 0 if refused is None else refused.times
         yield from add_up(group, soft)
-        load = load_status(group)
+        load = load_status(group, soft)
         if load is not None:
             yield "load_imbalance", (), load.imbalance
             yield "members_needed", (), load.members_needed

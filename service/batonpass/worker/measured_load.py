@@ -11,6 +11,7 @@ import types
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any, Final, TypeVar
 
+from batonpass.worker.protocol.types import Role
 from batonpass.worker.tasks import Task
 
 T = TypeVar("T")
@@ -90,12 +91,12 @@ class ThreadTime:
 
 
 async def tell_load(task: Task, used: ThreadTime) -> None:
-    """Report the load of an active over and over, until cancelled."""
+    """Report the load of a task over and over, until cancelled."""
     meter: LoadMeter | None = None
     while True:
         await asyncio.sleep(EVERY_S)
         used_s = used.seconds()
-        if used_s is None or not task.has_run:
+        if used_s is None or (task.role is Role.ACTIVE and not task.has_run):
             continue
         if meter is None:
             # What it has used until now was for its restore.

@@ -116,23 +116,32 @@ class _InThreads(Callbacks):
     task_type = ThreadTask
 
     def __init__(self, callbacks: ThreadCallbacks) -> None:
-        self._on_active = callbacks.on_active
+        self._plain = callbacks
         self._is_closed = asyncio.Event()
         self.on_status = callbacks.on_status  # type: ignore[method-assign] # both must return at once
         self.on_problem = callbacks.on_problem  # type: ignore[method-assign]
-        for name in ("on_standby", "on_warmup", "on_revoke", "disk_bytes", "numbers", "remove_state"):
+        for name in ("on_revoke", "disk_bytes", "numbers", "remove_state"):
             setattr(self, name, functools.partial(self._call, getattr(callbacks, name)))
 
     async def on_active(self, task: Task) -> None:
+        await self._measured(task, self._plain.on_active)
+
+    async def on_standby(self, task: Task) -> None:
+        await self._measured(task, self._plain.on_standby)
+
+    async def on_warmup(self, task: Task) -> None:
+        await self._measured(task, self._plain.on_warmup)
+
+    async def _measured(self, task: Task, run: Callable[[ThreadTask], None]) -> None:
         used = ThreadTime()
 
-        def on_active() -> None:
+        def work() -> None:
             used.begin()
-            self._on_active(cast("ThreadTask", task))
+            run(cast("ThreadTask", task))
 
         telling = asyncio.ensure_future(tell_load(task, used))
         try:
-            await self._call(on_active)
+            await self._call(work)
         finally:
             telling.cancel()
 

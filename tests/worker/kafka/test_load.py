@@ -44,3 +44,22 @@ async def test_a_hot_partition_has_the_load_and_one_that_waits_for_others_does_n
         await until(lambda: one.loads["0_0"][-1] < 0.2 * max(one.loads["0_0"]))
     finally:
         await one.close()
+
+
+async def test_a_copy_says_what_it_costs_unless_the_worker_says_loads_itself(
+    bootstrap: str, new_topic: NewTopics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measured_load, "EVERY_S", 0.5)
+    job = await new_job(bootstrap, new_topic)
+    own = ActiveOptions(load=lambda _task, _busy: 40)
+    active = Owner(job.runtime(tmp_path / "active", "active"))
+    copies = [Owner(job.runtime(tmp_path / name, name, options=options)) for name, options in (("a", None), ("b", own))]
+    for one in copies:
+        one.hold("0_0", Role.STANDBY)
+    active.hold("0_0", Role.ACTIVE)
+    await write(job, 3_000)
+    try:
+        await until(lambda: "0_0" in active.loads and max(copies[0].loads.get("0_0", [0])) > 0)
+        assert copies[1].loads == {}
+    finally:
+        await asyncio.gather(*(one.close() for one in (active, *copies)))

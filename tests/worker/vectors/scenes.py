@@ -402,6 +402,21 @@ def load(worker: Worker) -> None:
     worker.at(13_200).current(2, report_interval_ms=6_000)
 
 
+@scene(
+    "What a copy costs is said with its reports; once it is promoted, nothing is said before the active was measured.",
+    rules=("4.11",),
+)
+def load_of_a_copy(worker: Worker) -> None:
+    worker.joins(standby=["0_2"])
+    worker.at(90).current(1)
+    worker.at(1_000).says("load", "0_2", load=0.01)
+    worker.at(3_100).answered(2, active={"0_2": 9})
+    worker.at(3_150).says("running", "0_2")
+    worker.at(3_250).current(2)
+    worker.at(4_000).says("load", "0_2", load=0.25)
+    worker.at(6_300).current(2)
+
+
 @scene("A coordinator that names no report interval is told of every change with the next heartbeat.", rules=("4.10",))
 def reads_on_without_an_interval(worker: Worker) -> None:
     worker.runs(standby=["0_2"])

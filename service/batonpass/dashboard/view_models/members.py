@@ -31,6 +31,7 @@ COLUMNS: Final[Columns] = {
     "warmup": lambda member: len(member["assignment"]["warmup"]) or None,
     "capacity": lambda member: None if member["capacity"] == 1 else member["capacity"],
     "load": lambda member: None if member.get("load") is None else f"{member['load']:.3g}",
+    "of standbys": lambda member: None if member.get("standby_load") is None else f"{member['standby_load']:.2g}",
     "disk": _disk,
 }
 """What every list has beside who a member is, its state, and when it was heard: `members`, `watch`, and the page."""

@@ -437,7 +437,8 @@ class Active:
                 reported_lag_at = now
                 self._tell_input_lag(clients, len(inputs), said)
                 if (load := meter.look(self._busy.seconds, now)) is not None:
-                    self._task.load_measured(self._options.load(self._task.id, load))
+                    of_user = self._options.load
+                    self._task.load_measured(load if of_user is None else of_user(self._task.id, load))
                 if self._task.may_begin:
                     self._note_level()
         if places and places != at_start | self._committed:

@@ -51,9 +51,10 @@ class ActiveOptions:
     With ``connect_ahead`` a copy keeps the connections ready that it would need as an active, about four, so that its
     promotion does not wait for them. A copy's age is compared with the changelog's own ``delete.retention.ms``, or with
     ``delete_retention_ms`` if the cluster does not tell it. A changelog that is not compacted is refused unless
-    ``uncompacted_changelogs``. The rest are keyword arguments of aiokafka's clients. ``load`` is called with a task and
-    the share of time in which it kept the event loop busy, and returns what is reported as its load (protocol 4.11):
-    another number where the work is done elsewhere, as in threads. ``clock`` gives milliseconds since 1970, by which
+    ``uncompacted_changelogs``. The rest are keyword arguments of aiokafka's clients. ``load`` is called with an
+    active task and the share of time in which it kept the event loop busy, and returns what is reported as its load
+    (protocol 4.11): another number where the work is done elsewhere, as in threads. Without it that share is reported,
+    of copies too. ``clock`` gives milliseconds since 1970, by which
     the age of state is measured.
 
     Raises:
@@ -79,7 +80,7 @@ class ActiveOptions:
     input_options: Mapping[str, Any] = field(default_factory=dict)
     changelog_options: Mapping[str, Any] = field(default_factory=dict)
     producer_options: Mapping[str, Any] = field(default_factory=dict)
-    load: Callable[[str, float], float] = lambda _task, busy: busy
+    load: Callable[[str, float], float] | None = None
     clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000
 
     def __post_init__(self) -> None:

@@ -21,6 +21,7 @@ from batonpass.worker.kafka.said import Said, write_once
 from batonpass.worker.kafka.stores import OpenStore, ReadableStore, RocksStore, StateFolder, StoreFailed, progress
 from batonpass.worker.kafka.subtopology import Subtopology, check_job
 from batonpass.worker.kafka.topics import ChangelogRefused, MissingPartition
+from batonpass.worker.measured_load import BusyTime, LoadMeter
 from batonpass.worker.protocol import Offsets, Progress, Role
 from batonpass.worker.raised import words_of
 from batonpass.worker.tasks import Callbacks, Revocation, Task
@@ -162,7 +163,8 @@ class KafkaRuntime(Callbacks):
         if self._options.connect_ahead:
             # The task's new owner connects first, then the previous owner, which has become a copy.
             copy.prepared.begin(delay_s=DEMOTED_CONNECTS_AFTER_S if task.was is Role.ACTIVE else 0)
-        tailing = asyncio.ensure_future(self._keep_tailing(task, copy, copy.changelog, part))
+        busy = BusyTime()
+        tailing = asyncio.ensure_future(busy.of(self._keep_tailing(task, copy, copy.changelog, part, busy)))
         try:
             await task.unless_stopping(tailing)
         finally:
@@ -171,10 +173,13 @@ class KafkaRuntime(Callbacks):
         if not tailing.cancelled():
             tailing.result()
 
-    async def _keep_tailing(self, task: Task, copy: Copy, changelog: Changelog, part: Subtopology) -> None:
+    async def _keep_tailing(
+        self, task: Task, copy: Copy, changelog: Changelog, part: Subtopology, busy: BusyTime
+    ) -> None:
         # A copy that reports that it is ready may be promoted the next moment, so it connects before it reports.
         said = Said()
         has_told = task.was is Role.ACTIVE
+        meter = LoadMeter(busy.seconds, time.monotonic())
         speaks_at = 0.0 if task.was is Role.ACTIVE else time.monotonic() + CONNECTS_WITHIN_S
         while not task.stopping:
             try:
@@ -183,6 +188,8 @@ class KafkaRuntime(Callbacks):
                 while not task.stopping:
                     came = await changelog.step()
                     now = time.monotonic()
+                    if self._options.load is None and (load := meter.look(busy.seconds, now)) is not None:
+                        task.load_measured(load)
                     if (not came or now - told_at > REPORT_S) and (copy.prepared.is_settled or now > speaks_at):
                         told_at, has_told = now, True
                         topics, held_back = part.changelog_topics, changelog.held_back()

@@ -81,6 +81,8 @@ class Holding:
                 fields["load"] = self.load
         else:
             fields |= self.progress.body()
+            if self.load is not None:
+                fields["load"] = self.load
         if self.lost_since_seq is not None:
             fields["lost"] = True
         return fields
@@ -276,9 +278,9 @@ class Holdings:
             self.moved = True
 
     def loaded(self, task: str, load: float) -> None:
-        """Note how much of one unit of capacity an active uses."""
+        """Note how much of one unit of capacity a task uses here, as an active or as a copy."""
         holding = self.held.get(task)
-        if holding is not None and holding.role is Role.ACTIVE and holding.load != load:
+        if holding is not None and holding.load != load:
             holding.load = load
             self.moved = True
 

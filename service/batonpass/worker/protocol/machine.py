@@ -576,7 +576,7 @@ class MemberProtocol:
         return self._told(now_ms, lambda: self._holdings.input_lagged(task, lag))
 
     def load(self, task: str, load: float, *, now_ms: int) -> list[Instruction]:
-        """Record how much of one unit of capacity an active uses.
+        """Record how much of one unit of capacity an active, or a copy, uses.
 
         Raises:
             TypeError, ValueError: when it is no number from 0 to `LOAD_MAX`.

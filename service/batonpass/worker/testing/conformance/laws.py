@@ -57,7 +57,7 @@ def _loads(coordinator: ScriptedCoordinator) -> Iterator[str]:
         for task, said in (call.tasks or {}).items():
             if not isinstance(said, dict) or "load" not in said:
                 continue
-            if said.get("role") != "active" or said.get("state") != "running":
+            if said.get("role") == "none" or (said.get("role") == "active" and said.get("state") != "running"):
                 yield f"heartbeat {call.seq} says a load of {task}, which does not run here (protocol 4.11)"
             load = said["load"]
             if isinstance(load, bool) or not isinstance(load, int | float) or not 0 <= load <= LOAD_MAX:
