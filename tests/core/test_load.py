@@ -746,7 +746,7 @@ def test_load_is_shown_per_capacity_with_the_members_that_it_needs() -> None:
 
 def test_what_standbys_use_is_shown_and_counts_in_the_members_that_are_needed_and_moves_nothing() -> None:
     scene = begin(num_standby_replicas=1)
-    loads = {task: 0.1 for task in scene.owners()}
+    loads = dict.fromkeys(scene.owners(), 0.1)
     run(scene, loads, 3 * HALF_LIFE)
     before, shown = load_status(scene.group, scene.soft), sentences(scene)
     assert before is not None

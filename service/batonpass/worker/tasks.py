@@ -140,7 +140,7 @@ class Task:
         self._say(lambda machine, now: machine.input_lag(self.id, lag, now_ms=now))
 
     def load(self, load: float) -> None:
-        """Report how much of one unit of capacity the task uses here: actives are placed by that, where the group says so.
+        """Report how much of one unit of capacity the task uses: actives are placed by that, where the group says so.
 
         Processor seconds a second, the share of time in which it works, or anything else that adds up over tasks; one
         unit for a group. What was measured here is not said any more then.

@@ -1,6 +1,7 @@
 """A record that a worker's own code cannot process is tried again, skipped, or put aside; nothing of it stays."""
 
 import asyncio
+import errno
 import json
 from pathlib import Path
 from typing import Any
@@ -192,6 +193,19 @@ async def test_no_record_is_skipped_for_a_timer_that_raises() -> None:
         await test.send(orders, 1, key="good", timestamp_ms=1_000)
     assert raised.value.__notes__[0] == "for the timer of table sums, key 'bad', at 100 ms"
     assert test.store(sums).get("good") is None
+
+
+@pytest.mark.parametrize("error", [MemoryError(), OSError(errno.ENOSPC, "no space left"), OSError(errno.EMFILE, "")])
+async def test_no_record_is_skipped_for_what_its_host_lacks(error: Exception) -> None:
+    app = App("a", options=ActiveOptions(on_error="skip"))
+    orders = app.topic("orders", key=TEXT, value=INT)
+
+    @app.process(orders)
+    async def lacks(_order: Record[str, int], _context: Context) -> None:
+        raise error
+
+    with pytest.raises(type(error)):
+        await app.test().send(orders, 1, key="a", timestamp_ms=0)
 
 
 async def test_a_record_may_be_to_blame_for_what_is_cancelled() -> None:

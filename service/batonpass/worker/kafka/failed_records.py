@@ -1,7 +1,9 @@
 """Records for which the worker's own code raised: which it was, and what is written of it to a dead letter topic."""
 
 import asyncio
+import errno
 from collections.abc import Awaitable, Sequence
+from typing import Final
 
 from aiokafka import ConsumerRecord
 from aiokafka.errors import KafkaError
@@ -11,6 +13,11 @@ from batonpass.worker.kafka.stores import StoreFailed
 from batonpass.worker.raised import words_of
 
 MESSAGE_CHARS_MAX = 1_000
+
+_OF_HOST: Final = frozenset(
+    {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM}
+)
+"""What the system says when the host has no more of something, or its disk is broken."""
 
 
 class PassedOver(Exception):
@@ -33,8 +40,9 @@ async def done_by_its_code(call: Awaitable[None]) -> None:
 
 
 def is_of_the_record(error: Exception) -> bool:
-    """Say whether a record may be to blame for an error: what the cluster, or a store, does is none of its doing."""
-    return not isinstance(error, (KafkaError, StoreFailed))
+    """Say whether a record may be to blame for an error: what cluster, store or host do is none of its doing."""
+    is_of_host = isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in _OF_HOST)
+    return not (is_of_host or isinstance(error, (KafkaError, StoreFailed)))
 
 
 def where(record: ConsumerRecord) -> str:
