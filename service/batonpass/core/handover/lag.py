@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from batonpass.core.state.ids import TaskId
 from batonpass.core.state.model import ACTIVE, FAILED, LOST, RUNNING, Group, Member, Task
-from batonpass.core.state.numbers import WHOLE_MAX, bounded_sum
+from batonpass.core.state.numbers import WHOLE_MAX
 from batonpass.core.state.pmap import PMap
 from batonpass.core.state.policy import LAG_UNBOUNDED, GroupConfig
 from batonpass.core.state.soft import EndOffset, Log, MeasuredReport, MemberSoft, Positions, TaskReport
@@ -109,8 +109,7 @@ def measure_lag(
         return report.lag, False
     if not report.positions:
         return None, False
-    own_ends = dict(report.end_offsets)
-    behind: list[int] = []
+    own_ends, behind, named = dict(report.end_offsets), 0, 0
     for name, position in report.positions:
         log = log_of(name, logs)
         end = ends.get(log) if log is not None else None
@@ -118,13 +117,14 @@ def measure_lag(
         if end is not None:
             if end.shrunk or (position > end.log_end and (doubted or end.read_ms > at_ms)):
                 return None, True
-            behind.append(max(0, end.level_at - position, (own_end or 0) - position))
+            behind += max(0, end.level_at - position, (own_end or 0) - position)
         elif own_end is not None:
-            behind.append(max(0, own_end - position))
+            behind += max(0, own_end - position)
         else:
             return None, False
-    names = {name for name, _ in report.positions}
-    return (bounded_sum(behind) if "" in names or names.issuperset(topic for topic, _ in logs) else None), False
+        named += log is not None
+    is_whole = named == len(logs) or report.positions[0][0] == ""
+    return (min(behind, WHOLE_MAX) if is_whole else None), False
 
 
 def measured_report(
@@ -151,20 +151,26 @@ def measured_report(
         rate = speed if rate is None else (rate + speed) / 2
         if abs(rate) < LEAST_RATE:
             rate = 0.0
-    if _made_progress(report, lag, before):
+    has_fallen, has_grown = _moved(before.report.positions, report.positions)
+    if has_grown or _made_progress(report, lag, before):
         progress_ms = now_ms
-    began_ms = now_ms if report.lost or _fell(before.report.positions, report.positions) else before.began_ms
+    began_ms = now_ms if report.lost or has_fallen else before.began_ms
     return MeasuredReport(report, now_ms, lag, other, progress_ms, rate, least_lag, closer_ms, began_ms)
 
 
-def _fell(before: Positions, now: Positions) -> bool:
-    """Say whether the position in some changelog fell: a copy only reads on, unless it begins anew."""
-    known = dict(before) if now != before else {}
-    return any(offset < known.get(name, 0) for name, offset in now)
+def _moved(before: Positions, now: Positions) -> tuple[bool, bool]:
+    """Say whether the position in some changelog fell, as when a copy begins anew, and whether their sum grew."""
+    if now == before:
+        return False, False
+    known, has_fallen, grown = dict(before), False, 0
+    for name, offset in now:
+        step = offset - known.pop(name, 0)
+        has_fallen, grown = has_fallen or step < 0, grown + step
+    return has_fallen, grown > sum(known.values())
 
 
 def _made_progress(report: TaskReport, lag: int | None, before: MeasuredReport) -> bool:
-    """Say whether a copy reads on: its lag fell, or its position grew.
+    """Say whether a copy reads on though its position did not grow: its lag fell, or it is level.
 
     A copy that reads no faster than its changelog is written makes progress too, although it may never be level. It is
     kept as long as nobody waits for what it holds (``turns``): another member would have to start from the beginning,
@@ -173,13 +179,7 @@ def _made_progress(report: TaskReport, lag: int | None, before: MeasuredReport) 
     if lag == 0 or before.lag == 0 or report.role != before.report.role:
         # A copy that was level until now has only just fallen behind, however old its last report is.
         return True
-    if lag is not None and before.lag is not None and lag < before.lag:
-        return True
-    return report.positions != before.report.positions and _total(report.positions) > _total(before.report.positions)
-
-
-def _total(positions: Positions) -> int:
-    return sum(offset for _, offset in positions)
+    return lag is not None and before.lag is not None and lag < before.lag
 
 
 def is_acceptable_lag(lag: int | None, rate: float | None, config: GroupConfig) -> bool:
