@@ -3,6 +3,7 @@
 import json
 import ssl
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -31,9 +32,13 @@ class Asked:
 
 @dataclass
 class Canned:
-    """What is answered, by method and path; a list is used up from its front, its last entry stays."""
+    """What is answered, by method and path; a list is used up from its front, its last entry stays.
+
+    By its clock it is ``ahead_s`` later than here.
+    """
 
     url: str
+    ahead_s: float = 0.0
     answers: dict[tuple[str, str], list[Answer]] = field(default_factory=dict)
     asked: list[Asked] = field(default_factory=list)
 
@@ -76,6 +81,9 @@ def canned(tls: ssl.SSLContext | None = None) -> Iterator[Canned]:
                 self.send_header("content-type", "text/event-stream")
             self.end_headers()
             self.wfile.write(content)
+
+        def date_time_string(self, timestamp: float | None = None) -> str:
+            return super().date_time_string((timestamp or time.time()) + self.known.ahead_s)
 
         do_GET = do_PUT = do_POST = do_DELETE = answer  # noqa: N815 - the names that the library looks for
 

@@ -1,6 +1,8 @@
 """Operators' commands ask the coordinator for what they say, and show its answer to people and to scripts."""
 
 import json
+import re
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -194,6 +196,15 @@ def test_members_are_listed_and_shown(server: Canned) -> None:
     assert json.loads(server.run("members", "orders", "orders-1", "--json").stdout) == MEMBERS[0]
     server.on("GET", "/v1/groups/empty/members", (200, {"members": [], "next": None}))
     assert "has no members" in server.run("members", "empty").stdout
+
+
+@pytest.mark.parametrize("ahead_h", [-1, 0, 1])
+def test_how_long_ago_something_was_is_told_by_the_clock_that_says_when_it_was(server: Canned, ahead_h: int) -> None:
+    heard_at = datetime.now(UTC) + timedelta(hours=ahead_h, seconds=-30)
+    server.ahead_s = 3_600 * ahead_h
+    members = [MEMBERS[0] | {"last_heard_at": heard_at.isoformat()}]
+    server.on("GET", "/v1/groups/orders/members", (200, {"members": members, "next": None}))
+    assert re.search(r"\b(29|3\d)(\.\d)? s ago", server.run("members", "orders").stdout)
 
 
 TROUBLE: dict[str, Any] = HEALTH | {

@@ -25,7 +25,7 @@ from rich.text import Text
 
 from batonpass.cli.exits import Exit, Failure
 from batonpass.cli.folder import Running, UpFolder, folder_named, running_here
-from batonpass.cli.spans import span_ms
+from batonpass.cli.spans import CLOCK, span_ms
 from batonpass.client import (
     AGAIN_S,
     UNREADABLE,
@@ -33,6 +33,7 @@ from batonpass.client import (
     CoordinatorClient,
     Foreign,
     Refused,
+    Reply,
     name_of,
     path,
     sendable,
@@ -110,6 +111,12 @@ MemberName = Annotated[
 ]
 TaskName = Annotated[str, typer.Argument(metavar="TASK", help="The task, as in 0_3.", show_default=False)]
 Why = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why, for the audit trail.")]
+
+
+class _Client(CoordinatorClient):
+    def note(self, method: str, path: str, reply: Reply) -> None:
+        super().note(method, path, reply)
+        CLOCK.set_by(reply.headers)
 
 
 class ClientContext:
@@ -198,7 +205,7 @@ def client_command(command: Callable[..., Awaitable[None]]) -> Callable[..., Non
     ) -> None:
         def reach() -> CoordinatorClient:
             urls, shown_token = find(url, token, folder)
-            return CoordinatorClient(urls, shown_token, patience_s=patience, trusted=trusted())
+            return _Client(urls, shown_token, patience_s=patience, trusted=trusted())
 
         async def work() -> None:
             context = ClientContext(reach, as_json=as_json)

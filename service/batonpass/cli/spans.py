@@ -1,13 +1,39 @@
 """Spans of time and days, as people type them (`30s`, `1h30m`, `2026-11-20`) and as they read them."""
 
 import re
+from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
+from email.utils import parsedate_to_datetime
+from typing import Final
 
 import typer
 
 from batonpass.cli.exits import Exit, Failure
 from batonpass.client import instant
 from batonpass.core.state.durations import duration, parse_span
+
+CLOCKS_DIFFER: Final = timedelta(seconds=3)
+"""Clocks that differ by less are taken for equal: an answer names no more than the second in which it was sent."""
+
+
+class Clock:
+    """The coordinators' clock, by which they say when something was; this machine's may be set otherwise."""
+
+    def __init__(self) -> None:
+        self._ahead = timedelta()
+
+    def set_by(self, headers: Mapping[str, str]) -> None:
+        """Set the clock by the headers of an answer that has just come."""
+        with suppress(ValueError, TypeError):
+            ahead = parsedate_to_datetime(headers.get("date", "")) - datetime.now(UTC)
+            self._ahead = ahead if abs(ahead) > CLOCKS_DIFFER else timedelta()
+
+    def now(self) -> datetime:
+        return datetime.now(UTC) + self._ahead
+
+
+CLOCK: Final = Clock()
 
 
 def span_ms(text: str) -> int:
@@ -51,5 +77,5 @@ def ago(text: str | None, now: datetime | None = None) -> str:
     at = instant(text)
     if at is None:
         return "-"
-    gone_ms = ((now or datetime.now(UTC)) - at).total_seconds() * 1_000
+    gone_ms = ((now or CLOCK.now()) - at).total_seconds() * 1_000
     return f"{duration(gone_ms)} ago" if gone_ms >= 0 else f"in {duration(-gone_ms)}"
