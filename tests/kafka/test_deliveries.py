@@ -10,7 +10,7 @@ from tests.waiting import until
 
 from batonpass.core.state.errors import Gone
 from batonpass.core.state.ids import GroupId, MemberId
-from batonpass.kafka.exchange import Deliveries, Delivery, Turns
+from batonpass.kafka.ordering import Deliveries, Delivery, Turns
 
 
 class Leader:
@@ -128,7 +128,7 @@ async def test_what_a_member_said_is_carried_out_in_its_order_and_holds_up_nobod
         done.append(name)
 
     slow, other = (GroupId("slow"), MemberId("m")), (GroupId("other"), MemberId("m"))
-    monkeypatch.setattr("batonpass.kafka.exchange.IN_HAND_BYTES", 8)
+    monkeypatch.setattr("batonpass.kafka.ordering.IN_HAND_BYTES", 8)
     async with asyncio.TaskGroup() as tasks:
         turns = Turns(tasks)
         await turns.take(slow, 3, partial(work, "first", waits=True))

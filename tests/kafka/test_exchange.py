@@ -32,7 +32,9 @@ from batonpass.core.state.policy import GroupConfig
 from batonpass.core.state.replies import Declared
 from batonpass.kafka import exchange as exchanges
 from batonpass.kafka.events import EventPublisher
-from batonpass.kafka.exchange import Deliveries, Delivery, Exchange, read_addressee, settings_of
+from batonpass.kafka.exchange import Exchange, settings_of
+from batonpass.kafka.member_calls import read_addressee
+from batonpass.kafka.ordering import Deliveries, Delivery
 from batonpass.kafka.topics import TopicReader, make_topics
 from batonpass.kafka.watch import ClusterWatch
 from batonpass.runtime.events import Event

@@ -24,7 +24,7 @@ from batonpass.core.state.model import Group, Member
 from batonpass.core.state.pmap import PMap
 from batonpass.core.state.policy import RANGES, GroupConfig
 from batonpass.core.state.soft import MeasuredReport, MemberSoft, Soft
-from batonpass.kafka.exchange import KINDS
+from batonpass.kafka.member_calls import KINDS
 from batonpass.runtime.events import EventType
 from batonpass.worker.protocol import MemberSettings, Progress, Request, RequestKind, parse_answer
 

@@ -6,15 +6,6 @@ reads all heartbeats and carries out those of its own groups whose config allows
 topic can speak for each of these groups, so all other groups are left alone, in and out. Assignments are written after
 the commit that made them, by the group's owner alone.
 
-A record of ``batonpass.heartbeats`` is a body of HTTP with the call in ``kind``. A faulty one is refused in the same
-words as over HTTP.
-
-    key    the group
-    value  {"kind": "join" | "heartbeat" | "leave" | "drain" | "undrain", "member": ..., and the body's fields}
-
-``leave`` takes ``mode`` (``leave`` or ``restart``), ``drain`` takes ``deadline_ms``, and these and ``undrain`` take the
-``reason``.
-
 ``batonpass.assignments`` is compacted, and has the last answer of each member, until the member is gone. A record is
 written when a part of the answer changed that a member acts on: epoch, assignment, status, or the wish for a full
 report. It is always whole, because a reader that begins here knows nothing.
@@ -31,27 +22,25 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import chain
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
-from aiokafka.errors import KafkaError, MessageSizeTooLargeError, TopicAuthorizationFailedError
-from aiokafka.partitioner import DefaultPartitioner
+from aiokafka.errors import KafkaError, TopicAuthorizationFailedError
 
 from batonpass.background import first_to_fail
-from batonpass.codec.answers import answer_body, problem_body, to_json
-from batonpass.codec.bodies import DurationMs, LeaveQuery, ReasonBody
-from batonpass.codec.requests import checked_name, leave_of, read_heartbeat, read_join
-from batonpass.codec.shape import AtOnce, HasFaults, Shape, decode_json, refusal
+from batonpass.codec.answers import to_json
+from batonpass.codec.shape import AtOnce, HasFaults
 from batonpass.core.arrivals.answers import answer_to_poll
 from batonpass.core.state.errors import ProtocolError, UnknownGroup
 from batonpass.core.state.ids import GroupId, MemberId
-from batonpass.core.state.inputs import DrainRequest, DrainReversal, Input
 from batonpass.core.state.model import Group
 from batonpass.core.state.replies import Answer
 from batonpass.core.state.soft import Soft
+from batonpass.kafka.member_calls import read_addressee, read_item
+from batonpass.kafka.ordering import WRITER, Deliveries, Delivery, Turns
 from batonpass.kafka.topics import make_topics
 from batonpass.runtime.access import Forbidden
 from batonpass.runtime.coordinator import Coordinator
@@ -72,13 +61,7 @@ ACK_LOOK_S: Final = 0.1
 SILENCE_S: Final = 1.5
 """How long the cluster may leave a read of the heartbeats unanswered; it answers several times a second."""
 
-IN_HAND_BYTES: Final = 64 * 1_048_576
-"""How much of what was read may wait until it is carried out. Then nothing more is read."""
-
 AGAIN_S: Final = 1.0
-WRITER: Final = "coordinator"
-"""The header with the name of the coordinator that wrote a record, and since when it has been writing."""
-
 STRANGE_S: Final = 10.0
 """After so long a coordinator that writes for a group of this one, and is not known here, is of another database."""
 
@@ -88,125 +71,8 @@ _NOT_OURS: Final = (NotOwner, StoreUnavailable, CoordinatorLoading)
 _NOT_HERE: Final = (UnknownGroup, Forbidden)
 """Errors of a member of another database's group: the coordinators there answer it."""
 
-
 NEVER_SEEN = -1
 """An epoch below every member's: the answer to it has the whole assignment."""
-
-
-class Delivery(NamedTuple):
-    """A record to write: an answer, a refusal, the acknowledgements of a group, or a tombstone (None)."""
-
-    key: bytes
-    body: Answer | ProtocolError | dict[MemberId, int] | None
-
-    def value(self) -> bytes | None:
-        if isinstance(self.body, ProtocolError):
-            return to_json(problem_body(self.body))
-        if isinstance(self.body, Answer):
-            return to_json(answer_body(self.body))
-        return None if self.body is None else to_json(self.body)
-
-
-class Deliveries:
-    """Writes to one topic, whose keys begin with a group's name: each partition's records in their order.
-
-    A leader that does not answer holds up what it leads alone. Of a key only the last refusal and the last of its other
-    records wait for it, so that they do not fill the memory, and none once ``speaks_for`` says no to the group.
-    """
-
-    def __init__(
-        self,
-        producer: AIOKafkaProducer,
-        topic: str,
-        partitions: int,
-        speaks_for: Callable[[GroupId], bool],
-        writer: Callable[[], bytes] = lambda: b"",
-    ) -> None:
-        self._producer = producer
-        self._writer = writer
-        self._topic = topic
-        self._speaks_for = speaks_for
-        self._lanes: list[dict[tuple[bytes, bool], Delivery]] = [{} for _ in range(partitions)]
-        self._news = [asyncio.Event() for _ in self._lanes]
-        self._said = Said()
-
-    def _lane_of(self, key: bytes) -> int:
-        return int(DefaultPartitioner()(key, range(len(self._lanes)), ()))
-
-    def put(self, record: Delivery) -> None:
-        """Have a record written, behind all that wait for its partition."""
-        number, is_refusal = self._lane_of(record.key), isinstance(record.body, ProtocolError)
-        lane = self._lanes[number]
-        if (record.key, not is_refusal) in lane:
-            # What was said last of a member stands last; all else keeps its turn.
-            lane.pop((record.key, is_refusal), None)
-        lane[record.key, is_refusal] = record
-        self._news[number].set()
-
-    def has(self, key: bytes) -> bool:
-        """Whether a record of a key waits, or is just being written."""
-        return (key, False) in self._lanes[self._lane_of(key)]
-
-    async def run(self) -> None:
-        """Write until cancelled.
-
-        Raises:
-            KafkaError: when the cluster refuses a record.
-        """
-        await first_to_fail(*map(self._write, self._lanes, self._news))
-
-    async def _write(self, lane: dict[tuple[bytes, bool], Delivery], news: asyncio.Event) -> None:
-        while await news.wait():
-            news.clear()
-            while lane:
-                kind, record = next(iter(lane.items()))
-                if self._speaks_for(GroupId(record.key.decode().partition("/")[0])):
-                    await self._send(record)
-                newer = lane.pop(kind)
-                if newer is not record:
-                    lane[kind] = newer
-
-    async def _send(self, record: Delivery) -> None:
-        # Encoded one by one: all answers of a large group at once would hold up the loop.
-        value = record.value()
-        try:
-            await self._producer.send_and_wait(self._topic, value, key=record.key, headers=[(WRITER, self._writer())])
-        except MessageSizeTooLargeError:
-            # A refusal repeats what was wrong. All others are still answered.
-            if self._said.is_news("too large"):
-                size = len(value or b"")
-                log.warning(
-                    "%s gets no answer: with %d bytes it is too large; raise max.message.bytes of %s to %d",
-                    *(record.key.decode(), size, self._topic, RECORD_BYTES_MAX),
-                )
-
-
-class Turns:
-    """Does each member's work in its order, and that of others beside it: what holds one group up holds up no other."""
-
-    def __init__(self, tasks: asyncio.TaskGroup) -> None:
-        self._tasks = tasks
-        self._last: dict[tuple[GroupId, MemberId], asyncio.Task[None]] = {}
-        self._bytes = 0
-
-    async def take(self, member: tuple[GroupId, MemberId], size: int, work: Callable[[], Awaitable[None]]) -> None:
-        """Have work begin once all before it is done for the member; wait while the work in hand is too large."""
-        task = self._last[member] = self._tasks.create_task(_after(self._last.get(member), work))
-        self._bytes += size
-        task.add_done_callback(partial(self._done, member, size))
-        while self._bytes > IN_HAND_BYTES:
-            await asyncio.wait(self._last.values(), return_when=asyncio.FIRST_COMPLETED)
-
-    def _done(self, member: tuple[GroupId, MemberId], size: int, task: asyncio.Task[None]) -> None:
-        self._bytes -= size
-        if self._last.get(member) is task:
-            del self._last[member]
-
-
-async def _after(before: asyncio.Task[None] | None, work: Callable[[], Awaitable[None]]) -> None:
-    if before is not None:
-        await asyncio.wait([before])
-    await work()
 
 
 class AssignmentsTopic:
@@ -257,56 +123,6 @@ class AssignmentsTopic:
 def key_of(group_id: GroupId, member_id: MemberId) -> bytes:
     """Return the key of a member's record."""
     return f"{group_id}/{member_id}".encode()
-
-
-KINDS: Final = ("join", "heartbeat", "leave", "drain", "undrain")
-
-
-class _Drain(ReasonBody):
-    deadline_ms: DurationMs | None = None
-
-
-_LEAVE, _DRAIN, _UNDRAIN = Shape(LeaveQuery), Shape(_Drain), Shape(ReasonBody)
-
-
-def read_addressee(key: bytes | None, value: bytes | None) -> tuple[GroupId, MemberId, str, dict[str, Any]] | None:
-    """Return group, member, kind and the rest of a record; None if it names no member that could be answered."""
-    try:
-        said = decode_json(value or b"")
-        group = (key or b"").decode()
-        if not isinstance(said, dict):
-            return None
-        member, kind = said.pop("member", None), said.pop("kind", None)
-        if not isinstance(member, str):
-            return None
-        return GroupId(checked_name("group", group)), MemberId(checked_name("member", member)), str(kind), said
-    except (ValueError, RecursionError, ProtocolError):
-        return None
-
-
-def read_item(member_id: MemberId, kind: str, body: bytes, *, tasks_max: int) -> tuple[Input, str]:
-    """Return the input that a record asks for, and the reason given for it.
-
-    Raises:
-        InvalidRequest: naming every fault by path and reason.
-        HasFaults: instead, of a body ``AtOnce``.
-        TooLarge: when it reports more than ``tasks_max`` tasks.
-    """
-    match kind:
-        case "join":
-            return read_join(member_id, body, tasks_max=tasks_max), ""
-        case "heartbeat":
-            return read_heartbeat(member_id, body, tasks_max=tasks_max), ""
-        case "leave":
-            leave = _LEAVE.parse(body).value
-            return leave_of(member_id, leave), leave.reason
-        case "drain":
-            drain = _DRAIN.parse(body).value
-            return DrainRequest(member_id, drain.deadline_ms), drain.reason
-        case "undrain":
-            return DrainReversal(member_id), _UNDRAIN.parse(body).value.reason
-        case _:
-            raise refusal([("kind", f"{kind[:40]!r} is not one of {', '.join(KINDS)}")])
 
 
 class Exchange(Observer):
