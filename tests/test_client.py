@@ -5,7 +5,8 @@ from typing import Any
 import httpx2 as httpx
 import pytest
 
-from batonpass.client import AGAIN_S, ApiError, CoordinatorClient, Refused, Unreachable, path, worst_first
+from batonpass.client import AGAIN_S, ApiError, CoordinatorClient, Refused, Unreachable, path
+from batonpass.group_words import worst_first
 
 NOT_NOW = httpx.Response(503, json={"type": "coordinator-loading", "detail": "the coordinators do not agree yet"})
 WELL = httpx.Response(200, json={"groups": []})

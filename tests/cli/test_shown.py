@@ -49,7 +49,7 @@ NOT_SHOWN = {
 
 def shown() -> str:
     """Return the code of commands and pages, and of the words that they share."""
-    code = [*(PRODUCT / "cli").rglob("*.py"), PRODUCT / "client.py", PRODUCT / "audit_words.py"]
+    code = [*(PRODUCT / "cli").rglob("*.py"), PRODUCT / "group_words.py", PRODUCT / "audit_words.py"]
     code += [path for kind in ("*.py", "*.html", "*.js") for path in (PRODUCT / "dashboard").rglob(kind)]
     return "\n".join(path.read_text(encoding="utf-8") for path in code)
 

@@ -10,7 +10,6 @@ import pytest
 import batonpass
 from batonpass.cli import COMMANDS
 from batonpass.cli.watch import STYLES
-from batonpass.client import STANDING_STILL
 from batonpass.core.state.model import REVOKED, SUSPECTED, ActiveState, Cause
 from batonpass.core.state.reasons import NoChange, Why
 from batonpass.core.state.records import HEARD_AGAIN
@@ -19,6 +18,7 @@ from batonpass.dashboard.words import CAUSES, WHY
 from batonpass.explain.health import STILL
 from batonpass.explain.remedies import HELP
 from batonpass.explain.task import TaskState
+from batonpass.group_words import STANDING_STILL
 from batonpass.runtime.events import EventType
 
 PRODUCT = Path(batonpass.__file__).parent

@@ -5,10 +5,10 @@ import re
 import pytest
 from tests.dashboard.situations import SITUATIONS, Situation, described, staged
 
-from batonpass.client import LEVELS
 from batonpass.codec.views import group_summary
 from batonpass.dashboard.words import LEVEL_NAMES
 from batonpass.explain.remedies import Level
+from batonpass.group_words import LEVELS
 
 
 def test_every_level_has_its_place_and_its_name() -> None:

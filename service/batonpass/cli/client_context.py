@@ -34,7 +34,6 @@ from batonpass.client import (
     Foreign,
     Refused,
     Reply,
-    name_of,
     path,
     sendable,
     trusted_by_environment,
@@ -42,6 +41,7 @@ from batonpass.client import (
 )
 from batonpass.core.state.durations import duration
 from batonpass.explain.remedies import REFUSALS, Refusal
+from batonpass.group_words import name_of
 from batonpass.http_clients import proxy_for
 from batonpass.private_files import read_private
 from batonpass.terminal import Renderer, say, say_on_stderr, screen, shown

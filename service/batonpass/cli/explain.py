@@ -7,9 +7,10 @@ import typer
 from batonpass.cli.client_context import ClientContext, GroupName, client_command
 from batonpass.cli.groups import headline, remedies
 from batonpass.cli.spans import ago
-from batonpass.client import further, health_of, path
+from batonpass.client import path
 from batonpass.core.state.durations import duration
 from batonpass.dashboard.words import Names, gap_of, wait_words
+from batonpass.group_words import further, health_of
 
 RUNS_SHOWN = 10
 MEMBERS_SHOWN = 20

@@ -14,19 +14,18 @@ import typer
 from batonpass.cli.client_context import ClientContext, GroupName, Why, client_command, listing
 from batonpass.cli.exits import Exit, Failure
 from batonpass.cli.spans import ago
-from batonpass.client import (
+from batonpass.client import instant, path
+from batonpass.dashboard.words import LEVEL_NAMES, count, counted
+from batonpass.group_words import (
     LEVELS,
     TOLD_MAX,
     also,
     health_of,
-    instant,
     is_other_than,
     only_named,
-    path,
     readable_name,
     worst_first,
 )
-from batonpass.dashboard.words import LEVEL_NAMES, count, counted
 
 AT_REST = LEVELS[-2]
 app = typer.Typer(add_completion=False, help="List, show, declare and delete groups; without a subcommand, list them.")

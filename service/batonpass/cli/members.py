@@ -12,8 +12,9 @@ from batonpass.cli.client_context import ClientContext, GroupName, MemberName, W
 from batonpass.cli.exits import Exit, Failure
 from batonpass.cli.progress import progress
 from batonpass.cli.spans import ago, span_ms
-from batonpass.client import Refused, health_of, instant, is_uuid, path, readable_name
+from batonpass.client import Refused, instant, path
 from batonpass.dashboard.view_models.members import COLUMNS, REPORTED, Columns, filled, state_words
+from batonpass.group_words import health_of, is_uuid, readable_name
 
 Json = Mapping[str, Any]
 

@@ -16,16 +16,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 
 from batonpass import __version__
-from batonpass.client import (
-    STANDING_STILL,
-    UNREADABLE,
-    CoordinatorClient,
-    Refused,
-    Unreachable,
-    also,
-    is_other_than,
-    path,
-)
+from batonpass.client import UNREADABLE, CoordinatorClient, Refused, Unreachable, path
 from batonpass.dashboard import words
 from batonpass.dashboard.config import Config
 from batonpass.dashboard.sessions import Session, Sessions
@@ -36,6 +27,7 @@ from batonpass.dashboard.view_models.generations import because
 from batonpass.dashboard.view_models.grid import LEGEND
 from batonpass.dashboard.view_models.timeline import SPANS
 from batonpass.explain.remedies import REFUSALS, Refusal
+from batonpass.group_words import STANDING_STILL, also, is_other_than
 from batonpass.zones import UTC_ZONE, Zone, zone_named
 
 ZONE_COOKIE: Final = "batonpass_zone"

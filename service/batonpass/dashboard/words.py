@@ -6,8 +6,9 @@ from datetime import UTC, datetime
 from itertools import takewhile
 from typing import Any, Final
 
-from batonpass.client import LEVELS, instant, is_uuid, readable_name
+from batonpass.client import instant
 from batonpass.core.state import durations, reasons
+from batonpass.group_words import LEVELS, is_uuid, readable_name
 
 # Said once, in the core; the rest of the dashboard asks for them here.
 DASH: Final = durations.DASH

@@ -5,7 +5,7 @@ from typing import Final
 
 from starlette.responses import RedirectResponse, Response
 
-from batonpass.client import STANDING_STILL, further, health_of, only_named, path, worst_first
+from batonpass.client import path
 from batonpass.dashboard.pages.group_state import group_state, lags
 from batonpass.dashboard.request_context import LISTED, RequestContext
 from batonpass.dashboard.view_models.events import event_lines
@@ -13,6 +13,7 @@ from batonpass.dashboard.view_models.grid import LISTED_MAX, TONE_WORDS, rows_of
 from batonpass.dashboard.view_models.timeline import axis, stretch
 from batonpass.dashboard.view_models.trend import said, trend
 from batonpass.dashboard.words import LEVEL_NAMES, count, counted
+from batonpass.group_words import STANDING_STILL, further, health_of, only_named, worst_first
 
 EVENTS_SHOWN: Final = 12
 DRAWN: Final = 200

@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from batonpass.client import readable_name
 from batonpass.dashboard.view_models.generations import because
 from batonpass.dashboard.words import CAUSES, Names, count, duration, gap_of, meaning_of, number, why
 from batonpass.explain.remedies import EventRemedy, remedy_of
+from batonpass.group_words import readable_name
 
 Json = Mapping[str, Any]
 
