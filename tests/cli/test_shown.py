@@ -34,6 +34,7 @@ NOT_SHOWN = {
     "members_needed",
     "outcome",
     "progress_at",
+    "refused",
     "restore_to",
     "revoked_at",
     "role_before",
