@@ -9,7 +9,7 @@ from tests.cli.canned import Canned
 from tests.cli.test_operators import member
 
 from batonpass.cli import client_context
-from batonpass.cli.client_context import table
+from batonpass.cli.tables import table
 from batonpass.terminal import screen
 
 IDS = [f"{number}6bb8df5-e7c2-49cc-a91f-c06e697663c5" for number in range(3)]

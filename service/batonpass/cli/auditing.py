@@ -27,9 +27,9 @@ from batonpass.audit.session import UnfitSpark
 from batonpass.audit_words import amount
 from batonpass.child_environment import is_nameless
 from batonpass.cli.audits import FINDING, MEASURES, advice, finding_row, measures_row
-from batonpass.cli.client_context import table
 from batonpass.cli.exits import Exit, Failure
 from batonpass.cli.nightly import stay
+from batonpass.cli.tables import table
 from batonpass.terminal import say, say_on_stderr, screen
 
 __all__ = ["Audit", "Schedule", "audit_day", "audit_export", "every_night"]

@@ -10,9 +10,10 @@ from typing import Annotated, Any
 import typer
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from batonpass.cli.client_context import failing_well, table
+from batonpass.cli.client_context import failing_well
 from batonpass.cli.database import require_fit, run_on_database, upgrade_schema, without_password
 from batonpass.cli.exits import Exit, Failure
+from batonpass.cli.tables import table
 from batonpass.core.state.durations import duration
 from batonpass.postgres.connect import connect
 from batonpass.postgres.leases import Leases, LiveCoordinator

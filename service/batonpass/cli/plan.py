@@ -9,9 +9,10 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from batonpass.cli.client_context import ClientContext, client_command, table
+from batonpass.cli.client_context import ClientContext, client_command
 from batonpass.cli.exits import Exit
 from batonpass.cli.explain import names_of
+from batonpass.cli.tables import table
 from batonpass.client import path
 from batonpass.codec.snapshots import read_snapshot, write_plan
 from batonpass.core.state.errors import ProtocolError

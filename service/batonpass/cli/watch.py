@@ -15,11 +15,12 @@ from rich.live import Live
 from rich.segment import Segment
 from rich.text import Text
 
-from batonpass.cli.client_context import ClientContext, GroupName, client_command, failure_of, table
+from batonpass.cli.client_context import ClientContext, GroupName, client_command, failure_of
 from batonpass.cli.exits import Exit, Failure
 from batonpass.cli.explain import names_of
 from batonpass.cli.groups import standing
 from batonpass.cli.spans import ago, span_ms
+from batonpass.cli.tables import table
 from batonpass.client import ApiError, path
 from batonpass.dashboard.view_models import events
 from batonpass.dashboard.view_models.grid import cells_of
