@@ -1,5 +1,6 @@
 """Whatever befalls honest workers, every decision keeps the laws, and the group finds its rest."""
 
+import gc
 import os
 
 import pytest
@@ -40,3 +41,22 @@ def test_nor_does_a_subtopology_that_goes_and_comes_in_the_middle_of_it(seed: in
             luck.cut_or_mended()
         luck.step()
     luck.peace()
+
+
+@pytest.mark.no_cover
+def test_what_decisions_do_not_need_any_more_is_freed_at_once() -> None:
+    """Nothing of it is in a circle: the collector may be as lazy as it likes, and groups are large."""
+    luck = Luck(3, together=True, measured=True)
+    luck.step()
+    gc.collect()
+    gc.disable()
+    gc.set_debug(gc.DEBUG_SAVEALL)
+    try:
+        for _ in range(150):
+            luck.step()
+        gc.collect()
+        assert {type(one).__name__ for one in gc.garbage if type(one).__module__.startswith("batonpass.")} == set()
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()

@@ -7,7 +7,6 @@ one copy of each task after the other.
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from functools import cache
 from itertools import chain
 from typing import Final
 
@@ -99,6 +98,7 @@ class _Standbys:
         self._weighs_pairs = len(state.capacity) <= _SINGLE
         self._is_small = int(self._wanted.sum()) * len(state.eligible) <= _SMALL
         self._busy: set[int] = set()
+        self._pairs: dict[int, Counter[int]] = {}
         self._count_copies()
 
     def _set_apart(self) -> dict[int, tuple[int, ...]]:
@@ -293,7 +293,7 @@ class _Standbys:
             takes = takes & (warm | (self._count < floors + quota.fractional))
         self._blocks = Blocks(state, self._tags, np.flatnonzero(takes).tolist(), strict=not everybody)
         self._busy = set()
-        self._pairs_of = cache(self._count_pairs)
+        self._pairs = {}
         self._sort(missing, gives, takes)
         counts, even = self._evenness()
         may_bend = everybody and (self._tags.kinds > 1 or state.restricted)
@@ -456,9 +456,13 @@ class _Standbys:
 
     # These methods choose, for the exchange, among tasks and members that are alike for it.
 
-    def _count_pairs(self, owner: int) -> Counter[int]:
+    def _pairs_of(self, owner: int) -> Counter[int]:
         """Return how many copies of an owner's tasks each member has."""
-        return Counter(self._holder[self._owners == owner].tolist())
+        # No `functools.cache` of a method: it would be in a circle with this, and with it the group that is placed.
+        pairs = self._pairs.get(owner)
+        if pairs is None:
+            pairs = self._pairs[owner] = Counter(self._holder[self._owners == owner].tolist())
+        return pairs
 
     def suits(self, move: Move) -> bool | None:
         """Say whether a member suits a copy. It does not if it has the task already, or many of the owner's copies."""
