@@ -1,0 +1,70 @@
+"""Where a task goes on that finds no committed offset, or does not get to know it."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiokafka import ConsumerRecord
+from aiokafka.protocol.commit import OffsetFetchRequest, OffsetFetchResponse_v3
+from tests.waiting import until
+from tests.worker.kafka.totals import Job, NewTopics, Owner, new_job, read, write
+
+from batonpass.worker.kafka import ActiveOptions, Context, KafkaRuntime, Subtopology
+from batonpass.worker.kafka.metadata import MetadataClient
+from batonpass.worker.protocol import Role
+
+pytestmark = pytest.mark.needs("kafka")
+TASK = "0_0"
+
+
+def relay(job: Job, folder: Path, options: ActiveOptions, *, tables: tuple[str, ...] = ()) -> Owner:
+    """Return a member whose tasks have no state, and write what they read to the output."""
+
+    async def process(record: ConsumerRecord, context: Context) -> None:
+        await context.send(job.output, record.value, key=record.key, partition=context.partition)
+
+    part = Subtopology(sources=(job.source, *tables), process=process, tables=tables)
+    return Owner(KafkaRuntime(job.connection, job.group, {"0": part}, folder=folder, options=options))
+
+
+async def relayed(job: Job) -> list[int]:
+    return [int(record.value) for record in await read(job, job.output)]
+
+
+async def reached(job: Job, numbers: list[int]) -> None:
+    """Wait until all of these numbers, and no more, have been written."""
+
+    async def is_there() -> bool:
+        return len(await relayed(job)) >= len(numbers)
+
+    await until(is_there)
+    assert await relayed(job) == numbers
+
+
+@pytest.mark.parametrize("code", [14, 16], ids=["COORDINATOR_LOAD_IN_PROGRESS", "NOT_COORDINATOR"])
+@pytest.mark.parametrize("start", ["earliest", "latest"])
+async def test_a_broker_that_does_not_know_the_group_yet_is_asked_again(
+    bootstrap: str, new_topic: NewTopics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, start: str
+) -> None:
+    """It says so of the group as a whole, and names no partition; aiokafka took that for a group without offsets."""
+    job = await new_job(bootstrap, new_topic)
+    await write(job, 10)
+    a = relay(job, tmp_path / "a", ActiveOptions())
+    a.hold(TASK, Role.ACTIVE)
+    await reached(job, list(range(10)))
+    await a.give_up(TASK)
+    await write(job, 5, first=10)
+    send, left = MetadataClient.send, [code] * 5
+
+    async def unknown(client: MetadataClient, node_id: Any, request: Any, **more: Any) -> Any:
+        answer = await send(client, node_id, request, **more)
+        if isinstance(request, OffsetFetchRequest) and left:
+            return OffsetFetchResponse_v3(0, [], left.pop())
+        return answer
+
+    monkeypatch.setattr(MetadataClient, "send", unknown)
+    b = relay(job, tmp_path / "b", ActiveOptions(start=start))
+    b.hold(TASK, Role.ACTIVE)
+    await reached(job, list(range(15)))
+    assert not left
+    await b.close()
