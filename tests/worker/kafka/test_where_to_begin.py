@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aiokafka import ConsumerRecord
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.protocol.commit import OffsetFetchRequest, OffsetFetchResponse_v3
 from tests.waiting import until
 from tests.worker.kafka.totals import Job, NewTopics, Owner, new_job, read, write
@@ -41,6 +41,13 @@ async def reached(job: Job, numbers: list[int]) -> None:
     assert await relayed(job) == numbers
 
 
+async def committed(job: Job) -> int | None:
+    options = job.connection.client_options() | {"enable_auto_commit": False}
+    async with AIOKafkaConsumer(**options, group_id=job.group) as consumer:
+        found: int | None = await consumer.committed(TopicPartition(job.source, 0))
+        return found
+
+
 @pytest.mark.parametrize("code", [14, 16], ids=["COORDINATOR_LOAD_IN_PROGRESS", "NOT_COORDINATOR"])
 @pytest.mark.parametrize("start", ["earliest", "latest"])
 async def test_a_broker_that_does_not_know_the_group_yet_is_asked_again(
@@ -68,3 +75,49 @@ async def test_a_broker_that_does_not_know_the_group_yet_is_asked_again(
     await reached(job, list(range(15)))
     assert not left
     await b.close()
+
+
+async def test_who_begins_at_the_end_leaves_nothing_out_from_then_on(
+    bootstrap: str, new_topic: NewTopics, tmp_path: Path
+) -> None:
+    """The first owner ends without having met a record, so that it has committed none."""
+    job = await new_job(bootstrap, new_topic)
+    await write(job, 5)
+    options = ActiveOptions(start="latest")
+    a = relay(job, tmp_path / "a", options)
+    a.hold(TASK, Role.ACTIVE)
+    await until(lambda: a.states == ["running"])
+    await a.give_up(TASK)
+    await write(job, 5, first=5)
+    b = relay(job, tmp_path / "b", options)
+    b.hold(TASK, Role.ACTIVE)
+    await write(job, 5, first=10)
+    await reached(job, list(range(5, 15)))
+    await b.close()
+
+
+async def test_it_says_at_once_where_it_has_begun(bootstrap: str, new_topic: NewTopics, tmp_path: Path) -> None:
+    job = await new_job(bootstrap, new_topic)
+    await write(job, 5)
+    a = relay(job, tmp_path, ActiveOptions(start="latest"))
+    a.hold(TASK, Role.ACTIVE)
+
+    async def is_said() -> bool:
+        return await committed(job) == 5
+
+    await until(is_said)
+    await a.close()
+
+
+async def test_a_table_is_read_from_its_beginning_whatever_is_said_of_the_start(
+    bootstrap: str, new_topic: NewTopics, tmp_path: Path
+) -> None:
+    job, table = await new_job(bootstrap, new_topic), await new_topic("users")
+    await write(job, 5)
+    await write(Job(job.connection, job.group, table, job.output, job.changelog), 3, first=100)
+    a = relay(job, tmp_path, ActiveOptions(start="latest"), tables=(table,))
+    a.hold(TASK, Role.ACTIVE)
+    await reached(job, [100, 101, 102])
+    await write(job, 2, first=5)
+    await reached(job, [100, 101, 102, 5, 6])
+    await a.close()

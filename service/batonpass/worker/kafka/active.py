@@ -412,6 +412,9 @@ class Active:
         renew_at = looked_at + FIRST_RENEWAL_S
         # Where the input is to go on by what is committed, and where this task has come without anything to process.
         at_start = self._places(clients)
+        if at_start.items() - self._found.items() and "latest" in {self._options.start, self._options.offset_gone}:
+            # Whoever is next would begin at the end once more, and skip what has come meanwhile.
+            await self._renew_offsets(clients, at_start)
         places: dict[TopicPartition, int] = {}
         inputs = Inputs(clients.input, clients.partitions, self._part.tables, self._options.max_task_idle_ms)
         while not self._task.stopping:

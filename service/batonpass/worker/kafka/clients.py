@@ -182,13 +182,17 @@ class Clients:
         self._seek(self._places(offsets))
 
     def _places(self, offsets: Mapping[TopicPartition, int | None]) -> dict[TopicPartition, int]:
-        """Return where to read on: at the offsets, or where the options say if there is none, or it is gone."""
+        """Return where to read on: at the offsets, or where the options say if there is none, or it is gone.
+
+        Without an offset a table is read from its beginning in any case: it is what all of its topic says.
+        """
         gone, places = self._gone(offsets), dict[TopicPartition, int]()
         for partition, offset in offsets.items():
             begin, end = self._bounds[partition]
             if offset is None or partition in gone:
                 where = self._options.start if offset is None else self._options.offset_gone
-                places[partition] = end if where == "latest" else begin
+                is_at_end = where == "latest" and not (offset is None and partition.topic in self._part.tables)
+                places[partition] = end if is_at_end else begin
             else:
                 places[partition] = offset
         return places
