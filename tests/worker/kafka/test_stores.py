@@ -497,3 +497,18 @@ def test_state_that_another_process_has_open_is_not_removed(tmp_path: Path, capl
     other.remove("0_0")
     other.remove("0_0")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_rocksdb_says_of_a_store_does_not_grow_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It writes some kilobytes each time that it writes a file, and every ten minutes."""
+    monkeypatch.setattr(stores, "DIARY_BYTES_MAX", 1 << 16)
+    store, most = RocksStore(tmp_path / "changelog"), 0
+    for position in range(60):
+        store.apply([(b"k", b"%d" % position)], position)
+        store._db.flush()
+        most = max(most, sum(path.stat().st_size for path in (tmp_path / "changelog").glob("LOG*")))
+    # What it writes at once may be beyond, and the one before goes once there is the next.
+    assert most < 3 * (1 << 16)
+    store.close()
