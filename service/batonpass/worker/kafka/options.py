@@ -94,6 +94,11 @@ class ActiveOptions:
                 raise TypeError(
                     f"{name} maps keyword arguments of aiokafka to values; it is {getattr(self, name)!r}: leave it out for none"
                 )
+        if self.commit_interval_ms >= self.transaction_timeout_ms:
+            raise ValueError(
+                f"a transaction is committed after commit_interval_ms, {self.commit_interval_ms}, and a broker aborts it "
+                f"after transaction_timeout_ms, {self.transaction_timeout_ms}: that has to be more"
+            )
         if not callable(self.on_error):
             self._checked(self.on_error)
 
