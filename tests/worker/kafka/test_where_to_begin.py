@@ -121,3 +121,29 @@ async def test_a_table_is_read_from_its_beginning_whatever_is_said_of_the_start(
     await write(job, 2, first=5)
     await reached(job, [100, 101, 102, 5, 6])
     await a.close()
+
+
+async def test_a_table_that_a_release_adds_for_a_topic_that_was_read_says_what_it_lacks(
+    bootstrap: str, new_topic: NewTopics, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    job = await new_job(bootstrap, new_topic)
+
+    async def process(record: ConsumerRecord, context: Context) -> None:
+        context.store(job.source).put(record.key, record.value)
+
+    part = Subtopology(
+        sources=(job.source,), tables=(job.source,), changelogs={job.source: job.changelog}, process=process
+    )
+    await write(job, 5)
+    a = relay(job, tmp_path / "a", ActiveOptions())
+    a.hold(TASK, Role.ACTIVE)
+    await reached(job, list(range(5)))
+    await a.give_up(TASK)
+    for says in (1, 1):
+        b = Owner(KafkaRuntime(job.connection, job.group, {"0": part}, folder=tmp_path / "b"))
+        b.hold(TASK, Role.ACTIVE)
+        await until(lambda: b.states == ["running"])  # noqa: B023
+        assert caplog.text.count(f"table {job.source} of ") == says
+        await write(job, 1, first=5)
+        await until(lambda: b.runtime.store(TASK, job.source).get(b"k5"))  # noqa: B023
+        await b.close()

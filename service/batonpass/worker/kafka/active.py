@@ -388,6 +388,14 @@ class Active:
                 f"group {self._group} has no committed offset of {partitions}, and its state is not empty: commit the "
                 "offsets up to which the state counts, or empty the changelog to begin anew"
             )
+        for one, offset in found.items():
+            table = self._part.changelogs.get(one.topic) if one.topic in self._part.tables else None
+            if table and offset and next(iter(self._state.stores[table].scan()), None) is None:
+                log.warning(
+                    "table %s of %r is empty, and group %s has read its topic up to %d: if a release has added it, it lacks "
+                    "what that says. Set the offset back (kafka-consumer-groups.sh --reset-offsets --to-earliest)",
+                    one.topic, self._task, self._group, offset,
+                )  # fmt: skip
         changelogs = set(self._part.changelog_topics)
         self._found = {one: offset for one, offset in found.items() if offset is not None}
         committed = {one.topic for one in self._found}
