@@ -406,6 +406,21 @@ def test_a_folder_knows_its_tasks(tmp_path: Path) -> None:
     assert folder.tasks() == ["0_9", "orders_1"]
 
 
+async def test_state_that_a_release_has_left_out_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Nothing else would: it is never removed, for an earlier release may come back."""
+
+    async def process(_record: ConsumerRecord, _context: Context) -> None:
+        """Do nothing."""
+
+    for name in ("1_0/kept", "0_0/.discarded-1", "0_0/sums", "old_3/store"):
+        (tmp_path / name).mkdir(parents=True)
+    part = Subtopology(sources=("source",), process=process)
+    runtime = KafkaRuntime(KafkaConnection(bootstrap_servers="none:1"), "g", {"0": part}, folder=tmp_path)
+    assert await runtime.on_disk() == {}
+    named = ", ".join(str(tmp_path / name) for name in ("0_0/sums", "1_0/kept", "old_3/store"))
+    assert f"nothing in this program has the state in {named}, as after" in caplog.text
+
+
 async def test_state_that_moved_away_is_measured_and_removed(tmp_path: Path) -> None:
     part = Subtopology(sources=("orders",), process=_nothing, changelogs={"totals": "changelog"})
     connection = KafkaConnection(bootstrap_servers="127.0.0.1:1")

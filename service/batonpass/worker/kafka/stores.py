@@ -23,7 +23,7 @@ import struct
 import threading
 import uuid
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
@@ -626,6 +626,15 @@ class StateFolder:
         return sorted(
             path.name for path in self.folder.iterdir() if path.is_dir() and _TASK_FOLDER.fullmatch(path.name)
         )
+
+    def unused(self, topics: Mapping[str, Collection[str]]) -> list[Path]:
+        """Return the stores here that are of none of a program's changelogs, which ``topics`` has by subtopology."""
+        return [
+            store
+            for task_id in self.tasks()
+            for store in sorted((self.folder / task_id).glob("[!.]*/"))
+            if store.name not in topics.get(split_task_id(task_id)[0], ())
+        ]
 
     def disk_bytes(self, task_id: str) -> int:
         total = 0
