@@ -167,7 +167,7 @@ def test_options_of_aiokafka_are_a_mapping_or_left_out(name: str) -> None:
 
 def test_a_transaction_that_a_broker_aborts_before_it_is_committed_is_refused() -> None:
     """Each would be, and the task would say that somebody else has it."""
-    with pytest.raises(ValueError, match="commit_interval_ms, 60000, .* transaction_timeout_ms, 60000: "):
+    with pytest.raises(ValueError, match=r"commit_interval_ms, 60000, .* transaction_timeout_ms, 60000: "):
         ActiveOptions(commit_interval_ms=60_000)
 
 

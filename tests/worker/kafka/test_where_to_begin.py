@@ -51,7 +51,7 @@ async def committed(job: Job) -> int | None:
 @pytest.mark.parametrize("code", [14, 16], ids=["COORDINATOR_LOAD_IN_PROGRESS", "NOT_COORDINATOR"])
 @pytest.mark.parametrize("start", ["earliest", "latest"])
 async def test_a_broker_that_does_not_know_the_group_yet_is_asked_again(
-    bootstrap: str, new_topic: NewTopics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, start: str
+    bootstrap: str, new_topic: NewTopics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, code: int, start: str
 ) -> None:
     """It says so of the group as a whole, and names no partition; aiokafka took that for a group without offsets."""
     job = await new_job(bootstrap, new_topic)

@@ -28,8 +28,8 @@ RESTORE_LOOK_MS = 10
 """How often an active that restores checks whether it has everything: most often only a marker is left."""
 
 AT_ONCE = 5_000
-"""How many records are read and applied before other work on the loop, such as heartbeats, gets its turn: where they are
-compressed, an answer of a megabyte may have hundreds of thousands."""
+"""How many records are read and applied before other work on the loop, such as heartbeats, gets its turn. Compressed,
+hundreds of thousands come in an answer of a megabyte."""
 
 AGE_SHARE = 5 / 6
 """The share of the time for which a changelog keeps deletions that a copy may sleep; in the rest it catches up."""

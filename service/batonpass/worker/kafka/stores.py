@@ -49,7 +49,7 @@ KEEP_LEVEL_MS = 60_000
 """How often a store to which nothing is written records on disk that it is level."""
 
 DIARY_BYTES_MAX = 1 << 20
-"""How large RocksDB's own log of a store may grow before it is begun anew: without a limit, for as long as it is open."""
+"""How large RocksDB's own log of a store may grow before it is begun anew: unbounded, for as long as it is open."""
 
 _DAMAGE = ("corruption", "no such file or directory", "input/output error")
 """What RocksDB says of files that are damaged or missing when it reads or writes them."""
