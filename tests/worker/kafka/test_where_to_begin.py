@@ -145,5 +145,5 @@ async def test_a_table_that_a_release_adds_for_a_topic_that_was_read_says_what_i
         await until(lambda: b.states == ["running"])  # noqa: B023
         assert caplog.text.count(f"table {job.source} of ") == says
         await write(job, 1, first=5)
-        await until(lambda: b.runtime.store(TASK, job.source).get(b"k5"))  # noqa: B023
+        await until(lambda: (store := b.runtime.store(TASK, job.source)) and store.get(b"k5"))  # noqa: B023
         await b.close()
