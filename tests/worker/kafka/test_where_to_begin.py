@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, NewPartitions
 from aiokafka.protocol.commit import OffsetFetchRequest, OffsetFetchResponse_v3
+from tests.kafka.cluster import known_to_broker
 from tests.waiting import until
 from tests.worker.kafka.totals import Job, NewTopics, Owner, new_job, read, write
 
@@ -107,6 +109,42 @@ async def test_it_says_at_once_where_it_has_begun(bootstrap: str, new_topic: New
 
     await until(is_said)
     await a.close()
+
+
+async def test_a_partition_that_a_source_gets_later_is_read_from_its_beginning(
+    bootstrap: str, new_topic: NewTopics, tmp_path: Path
+) -> None:
+    """Those that it had when the group began are begun at their ends, also if that is a while later."""
+    job = await new_job(bootstrap, new_topic, partitions=2)
+    options = ActiveOptions(start="latest")
+    a = relay(job, tmp_path / "a", options)
+    a.hold("0_0", Role.ACTIVE)
+    await until(lambda: a.states == ["running"])
+    await write(job, 2, partition=1)
+    a.hold("0_1", Role.ACTIVE)
+    await until(lambda: a.states == ["running"] * 2)
+    await write(job, 2, first=2, partition=1)
+
+    async def is_relayed(numbers: list[int], partition: int) -> bool:
+        return [int(record.value) for record in await read(job, job.output, partition=partition)] == numbers
+
+    await until(lambda: is_relayed([2, 3], 1))
+    await a.close()
+    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+    await admin.start()
+    for topic in (job.source, job.output):
+        await admin.create_partitions({topic: NewPartitions(total_count=3)})
+        await known_to_broker(admin, topic, 3)
+    await admin.close()
+    await write(job, 2, first=4, partition=2)
+    # Whoever has one of the others commits after that, and before the new one is begun.
+    b = relay(job, tmp_path / "b", options)
+    b.hold("0_0", Role.ACTIVE)
+    await write(job, 1, first=6)
+    await until(lambda: is_relayed([6], 0))
+    b.hold("0_2", Role.ACTIVE)
+    await until(lambda: is_relayed([4, 5], 2))
+    await b.close()
 
 
 async def test_a_table_is_read_from_its_beginning_whatever_is_said_of_the_start(

@@ -575,7 +575,7 @@ class Active:
         if ids.keys() - self._topic_ids.keys():
             self._topic_ids |= ids
             offsets = {**self._found, **self._committed, **offsets}
-        metadata = metadata_of(self._topic_ids)
+        metadata = metadata_of(self._topic_ids, clients.began_with)
         return {partition: OffsetAndMetadata(offset, metadata) for partition, offset in offsets.items()}
 
     async def _in_time(self, call: Awaitable[Any], clients: Clients) -> Any:
