@@ -4,8 +4,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions
+from aiokafka.errors import KafkaConnectionError
 from aiokafka.protocol.commit import OffsetFetchRequest, OffsetFetchResponse_v3
 from tests.kafka.cluster import known_to_broker
 from tests.waiting import until
@@ -77,6 +78,35 @@ async def test_a_broker_that_does_not_know_the_group_yet_is_asked_again(
     await reached(job, list(range(15)))
     assert not left
     await b.close()
+
+
+async def test_offsets_that_went_back_are_told_of_without_state_too(
+    bootstrap: str,
+    new_topic: NewTopics,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The cluster has lost a commit that it acknowledged: what was sent by then may be there twice."""
+    job = await new_job(bootstrap, new_topic)
+    await write(job, 50)
+    commit, calls = AIOKafkaProducer.commit_transaction, list[None]()
+
+    async def lose_the_second(producer: AIOKafkaProducer) -> None:
+        calls.append(None)
+        if len(calls) == 2:
+            await producer.abort_transaction()
+            return
+        if len(calls) == 3:
+            raise KafkaConnectionError("gone away")
+        await commit(producer)
+
+    monkeypatch.setattr(AIOKafkaProducer, "commit_transaction", lose_the_second)
+    a = relay(job, tmp_path, ActiveOptions(retry_ms=50, records_max=20))
+    a.hold(TASK, Role.ACTIVE)
+    await reached(job, list(range(50)))
+    assert caplog.text.count("committed offsets went back") == 1
+    await a.close()
 
 
 async def test_who_begins_at_the_end_leaves_nothing_out_from_then_on(

@@ -374,10 +374,13 @@ class Active:
         """
         lost = [f"{part}: {found.get(part)}, after {mine}" for part, mine in self._committed.items()
                 if (found.get(part) or 0) < mine]  # fmt: skip
-        if lost and self._changelog is not None:
+        if lost:
             self._committed.clear()
-            await self._changelog.forget()
-            raise KafkaError(f"committed offsets went back ({', '.join(lost)}): the state is restored from scratch")
+            went_back = f"committed offsets went back ({', '.join(lost)})"
+            if self._changelog is not None:
+                await self._changelog.forget()
+                raise KafkaError(f"{went_back}: the state is restored from scratch")
+            log.warning("%s: %r processes once more what follows", went_back, self._task)
         has_state = any(next(iter(store.scan()), None) is not None for store in self._state.stores.values())
         none = [one for one, offset in found.items() if offset is None]
         # A source that was added never had one.
