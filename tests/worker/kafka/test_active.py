@@ -194,6 +194,6 @@ async def test_a_record_that_is_too_large_is_a_failure(bootstrap: str, new_topic
     owner = Owner(job.runtime(tmp_path, "a", process=boast))
     owner.hold(TASK, Role.ACTIVE)
     _, run = owner.tasks[TASK]
-    with pytest.raises(RecordTooLarge, match=f"a record of 2000001 bytes, key b'k', for topic {job.output}: "):
+    with pytest.raises(RecordTooLarge, match=f"a record of 2000001 bytes for topic {job.output}, key b'k': "):
         await asyncio.wait_for(run, 30)
     await owner.close()
