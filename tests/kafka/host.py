@@ -13,7 +13,7 @@ from batonpass.kafka.broker_parts import BrokerUnavailable
 
 SETTINGS = {"log.cleaner.backoff.ms": "500", "log.retention.ms": "-1"}
 """A compacted topic is looked at so often; by default it takes 15 s until a deletion is forgotten. Others keep what they
-have: records that a test writes may be of 1970, which retention takes half a minute after the start, and every five."""
+have: records of tests may be of 1970, and retention takes those half a minute after the start, and every five."""
 
 
 def main() -> None:
