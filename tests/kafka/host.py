@@ -12,8 +12,8 @@ from batonpass.kafka.broker import LocalBroker
 from batonpass.kafka.broker_parts import BrokerUnavailable
 
 SETTINGS = {"log.cleaner.backoff.ms": "500", "log.retention.ms": "-1"}
-"""A compacted topic is looked at so often; by default it takes 15 s until a deletion is forgotten. Others keep what they
-have: records of tests may be of 1970, and retention takes those half a minute after the start, and every five."""
+"""A compacted topic is looked at so often; by default it takes 15 s until a deletion is forgotten. Others keep what
+they have: records of tests may be of 1970, and retention takes those half a minute after the start, and later."""
 
 
 def main() -> None:
