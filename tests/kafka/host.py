@@ -11,8 +11,9 @@ from pathlib import Path
 from batonpass.kafka.broker import LocalBroker
 from batonpass.kafka.broker_parts import BrokerUnavailable
 
-SETTINGS = {"log.cleaner.backoff.ms": "500"}
-"""A compacted topic is looked at so often; by default it takes 15 s until a deletion is forgotten."""
+SETTINGS = {"log.cleaner.backoff.ms": "500", "log.retention.ms": "-1"}
+"""A compacted topic is looked at so often; by default it takes 15 s until a deletion is forgotten. Others keep what
+they have: records of tests may be of 1970, and retention takes those half a minute after the start, and later."""
 
 
 def main() -> None:

@@ -189,11 +189,11 @@ async def test_a_record_that_is_too_large_is_a_failure(bootstrap: str, new_topic
     await write(job, 1)
 
     async def boast(_record: ConsumerRecord, context: Context) -> None:
-        await context.send(job.output, b"x" * 2_000_000, partition=0)
+        await context.send(job.output, b"x" * 2_000_000, key=b"k", partition=0)
 
     owner = Owner(job.runtime(tmp_path, "a", process=boast))
     owner.hold(TASK, Role.ACTIVE)
     _, run = owner.tasks[TASK]
-    with pytest.raises(RecordTooLarge):
+    with pytest.raises(RecordTooLarge, match=f"a record of 2000001 bytes for topic {job.output}, key b'k': "):
         await asyncio.wait_for(run, 30)
     await owner.close()

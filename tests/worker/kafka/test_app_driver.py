@@ -61,16 +61,18 @@ async def double(total: Record[str, int], context: Context) -> None:
 
 
 async def test_what_is_sent_goes_through_every_subtopology() -> None:
+    """An output that is given no time has the present one, as on Kafka, and not that of its record."""
     test = app.test()
     await test.send(orders, 2, key="a", timestamp_ms=1_000)
+    await test.advance_wall_clock(5_000)
     await test.send(orders, 3, key="a", timestamp_ms=1_001)
     assert [(one.key, one.value, one.timestamp_ms, one.headers) for one in test.records(totals)] == [
-        ("a", 2, 1_000, (("by", b"add"),)),
-        ("a", 5, 1_001, (("by", b"add"),)),
+        ("a", 2, 0, (("by", b"add"),)),
+        ("a", 5, 5_000, (("by", b"add"),)),
     ]
     assert [(one.key, one.value, one.timestamp_ms) for one in test.records(doubled)] == [
-        (None, 4, 1_001),
-        (None, 10, 1_002),
+        (None, 4, 1),
+        (None, 10, 5_001),
     ]
 
 
@@ -273,3 +275,22 @@ async def test_what_comes_after_a_function_has_returned_is_refused() -> None:
     assert [str(one) for one in said] == [str(said[0])] * 4
     assert str(said[0]).startswith("the transaction is over")
     assert test.store(seen).get("a") is None
+
+
+async def test_a_record_without_a_key_has_no_timer() -> None:
+    """It would be another key's when it fires, or of none that can be read, which fails the task for ever."""
+    job = App("job")
+    source = job.topic("source", key=optional(INT), value=INT)
+    seen = job.table("seen", key=optional(INT), value=INT)
+
+    @job.process(source, state=seen)
+    async def process(record: Record[int | None, int], _context: Context, state: State[int]) -> None:
+        state.set_timer(record.timestamp_ms + 1)
+
+    @job.on_timer(seen)
+    async def fire(_timer: Timer[int | None], _context: Context, _state: State[int]) -> None:
+        """Do nothing."""
+
+    test = job.test()
+    with pytest.raises(ValueError, match="table seen has no room for a key that is None"):
+        await test.send(source, 1, key=None, timestamp_ms=1)

@@ -6,12 +6,13 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-from aiokafka import AIOKafkaProducer, ConsumerRecord
+from aiokafka import AIOKafkaProducer, ConsumerRecord, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions
 from tests.waiting import until
 from tests.worker.kafka.totals import Job, NewTopics, Owner, new_job
 
 from batonpass.worker.kafka import ActiveOptions, Context, KafkaRuntime, Subtopology
+from batonpass.worker.kafka.inputs import AHEAD_BYTES, Inputs
 from batonpass.worker.protocol import Role
 
 pytestmark = pytest.mark.needs("kafka")
@@ -149,3 +150,17 @@ async def test_a_source_that_gets_the_partition_of_a_task_later_is_read_too(
         await producer.send_and_wait(join.users, b"1", partition=1, timestamp_ms=7)
     await until(lambda: join.seen == [(join.users, 7)])
     await one.close()
+
+
+async def test_large_records_of_a_source_that_waits_are_not_read_without_end(join: Join) -> None:
+    """They wait for those of another source, of which nothing is known yet."""
+    clicks, users = TopicPartition(join.clicks, 0), TopicPartition(join.users, 0)
+    consumer = join.job.connection.consumer({})
+    inputs = Inputs(consumer, [clicks, users], (), 0)
+    record = ConsumerRecord(join.clicks, 0, 0, 0, 0, b"k", bytes(1 << 20), None, 1, 1 << 20, ())
+    read = 0
+    while clicks in inputs.wanted() and read < 100:
+        inputs.put({clicks: [record]})
+        read += 1
+    assert (read, inputs.wanted()) == (AHEAD_BYTES >> 20, [users])
+    await consumer.stop()

@@ -15,7 +15,7 @@ from tests.worker.kafka.totals import NewTopics, Owner, expected, new_job, write
 from batonpass.worker.kafka import ActiveOptions, Context, KafkaRuntime, Subtopology
 from batonpass.worker.kafka.active import ChangelogShort
 from batonpass.worker.kafka.clients import OffsetGone
-from batonpass.worker.kafka.commits import METADATA_CHARS_MAX, metadata_of, topic_ids_of
+from batonpass.worker.kafka.commits import METADATA_CHARS_MAX, began_with_of, metadata_of, topic_ids_of
 from batonpass.worker.protocol import Role
 
 pytestmark = pytest.mark.needs("kafka")
@@ -88,7 +88,7 @@ async def test_an_input_that_was_made_anew_is_not_read_on_in_the_middle(
     async with AIOKafkaConsumer(**options, group_id=job.group) as consumer:
         consumer.assign([part])
         # A cluster drops the offsets of a topic with the topic, a copy of a cluster does not.
-        await consumer.commit({part: (50, metadata_of({job.source: "OGLpDVXHRyafP_KnE9jhjg"}))})
+        await consumer.commit({part: (50, metadata_of({job.source: "OGLpDVXHRyafP_KnE9jhjg"}, {}))})
     again = Owner(job.runtime(tmp_path, "a"))
     again.hold(TASK, Role.ACTIVE)
     error = await ended(again)
@@ -157,9 +157,11 @@ async def test_who_never_ran_hands_on_where_the_owner_before_stopped(
 
 def test_metadata_of_somebody_else_says_nothing() -> None:
     ids = {"orders": "OGLpDVXHRyafP_KnE9jhjg"}
-    assert topic_ids_of(metadata_of(ids)) == ids
-    assert metadata_of({}) == ""
-    assert metadata_of({f"{number:0200}": "x" * 22 for number in range(30)}) == ""
-    assert len(metadata_of({"t" * 249: "x" * 22})) < METADATA_CHARS_MAX
-    for other in ("", "host-7", "[]", json.dumps({"topics": 3}), "{"):
+    assert topic_ids_of(metadata_of(ids, {})) == ids
+    assert began_with_of(metadata_of(ids, {"orders": 3})) == {"orders": 3}
+    assert metadata_of({}, {}) == ""
+    assert metadata_of({f"{number:0200}": "x" * 22 for number in range(30)}, {}) == ""
+    assert len(metadata_of({"t" * 249: "x" * 22}, {})) < METADATA_CHARS_MAX
+    for other in ("", "host-7", "[]", json.dumps({"topics": 3, "partitions": {"a": "b"}}), "{"):
         assert topic_ids_of(other) == {}
+        assert began_with_of(other) == {}

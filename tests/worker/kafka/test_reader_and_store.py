@@ -24,7 +24,7 @@ from tests.worker.kafka.totals import (
 
 from batonpass.worker.kafka import ActiveOptions, KafkaRuntime, RocksStore, Subtopology
 from batonpass.worker.kafka.changelog import RecordRefused
-from batonpass.worker.kafka.stores import Change, StoreFailed
+from batonpass.worker.kafka.stores import Change, MemoryStore, StoreFailed
 from batonpass.worker.protocol import Progress, Role
 
 pytestmark = pytest.mark.needs("kafka")
@@ -248,3 +248,48 @@ async def test_damage_that_shows_while_a_task_runs_makes_its_store_begin_anew(
     await until(lambda: b.totals() == expected(6_000, keys=3_000))
     await b.close()
     assert len(await read(job, job.output)) == 6_000
+
+
+class Counts(MemoryStore):
+    """A store that notes how many records it was given at once, and how many turns others had had by then."""
+
+    turns = 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.given: list[tuple[int, int]] = []
+
+    def apply(self, changes: Iterable[Change], position: int) -> None:
+        """Apply, and note how many that were."""
+        changed = list(changes)
+        super().apply(changed, position)
+        if changed:
+            self.given.append((len(changed), Counts.turns))
+
+
+@pytest.mark.parametrize("role", [Role.STANDBY, Role.ACTIVE])
+async def test_a_restore_of_compressed_records_leaves_turns_to_everything_else(
+    bootstrap: str, new_topic: NewTopics, tmp_path: Path, role: Role
+) -> None:
+    """One answer of a broker has all of them."""
+    job = await new_job(bootstrap, new_topic)
+    options = {"compression_type": "gzip", "max_batch_size": 1 << 20, "linger_ms": 500}
+    async with AIOKafkaProducer(**job.connection.client_options(), **options) as producer:
+        for number in range(20_000):
+            await producer.send(job.changelog, b"v", key=b"%d" % number, partition=0)
+        await producer.flush()
+
+    async def others() -> None:
+        while True:
+            Counts.turns += 1
+            await asyncio.sleep(0)
+
+    store, ticking = Counts(), asyncio.create_task(others())
+    one = Owner(job.runtime(tmp_path, "a", open_store=lambda _: store))
+    one.hold(TASK, role)
+    await until(lambda: sum(count for count, _ in store.given) == 20_000)
+    ticking.cancel()
+    assert max(count for count, _ in store.given) <= 5_000
+    turns = [turn for _, turn in store.given]
+    assert len(set(turns)) == len(turns)
+    await one.close()

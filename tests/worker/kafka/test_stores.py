@@ -406,6 +406,21 @@ def test_a_folder_knows_its_tasks(tmp_path: Path) -> None:
     assert folder.tasks() == ["0_9", "orders_1"]
 
 
+async def test_state_that_a_release_has_left_out_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Nothing else would: it is never removed, for an earlier release may come back."""
+
+    async def process(_record: ConsumerRecord, _context: Context) -> None:
+        """Do nothing."""
+
+    for name in ("1_0/kept", "0_0/.discarded-1", "0_0/sums", "old_3/store"):
+        (tmp_path / name).mkdir(parents=True)
+    part = Subtopology(sources=("source",), process=process)
+    runtime = KafkaRuntime(KafkaConnection(bootstrap_servers="none:1"), "g", {"0": part}, folder=tmp_path)
+    assert await runtime.on_disk() == {}
+    named = ", ".join(str(tmp_path / name) for name in ("0_0/sums", "1_0/kept", "old_3/store"))
+    assert f"nothing in this program has the state in {named}, as after" in caplog.text
+
+
 async def test_state_that_moved_away_is_measured_and_removed(tmp_path: Path) -> None:
     part = Subtopology(sources=("orders",), process=_nothing, changelogs={"totals": "changelog"})
     connection = KafkaConnection(bootstrap_servers="127.0.0.1:1")
@@ -497,3 +512,18 @@ def test_state_that_another_process_has_open_is_not_removed(tmp_path: Path, capl
     other.remove("0_0")
     other.remove("0_0")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_rocksdb_says_of_a_store_does_not_grow_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It writes some kilobytes each time that it writes a file, and every ten minutes."""
+    monkeypatch.setattr(stores, "DIARY_BYTES_MAX", 1 << 16)
+    store, most = RocksStore(tmp_path / "changelog"), 0
+    for position in range(60):
+        store.apply([(b"k", b"%d" % position)], position)
+        store._db.flush()
+        most = max(most, sum(path.stat().st_size for path in (tmp_path / "changelog").glob("LOG*")))
+    # What it writes at once may be beyond, and the one before goes once there is the next.
+    assert most < 3 * (1 << 16)
+    store.close()

@@ -165,6 +165,12 @@ def test_options_of_aiokafka_are_a_mapping_or_left_out(name: str) -> None:
         ActiveOptions(**{name: None})  # type: ignore[arg-type]
 
 
+def test_a_transaction_that_a_broker_aborts_before_it_is_committed_is_refused() -> None:
+    """Each would be, and the task would say that somebody else has it."""
+    with pytest.raises(ValueError, match=r"commit_interval_ms, 60000, .* transaction_timeout_ms, 60000: "):
+        ActiveOptions(commit_interval_ms=60_000)
+
+
 @pytest.mark.needs("kafka")
 async def test_a_task_waits_for_its_topics_to_fit_and_then_runs(
     bootstrap: str, new_topic: NewTopics, tmp_path: Path, caplog: pytest.LogCaptureFixture

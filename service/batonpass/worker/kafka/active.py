@@ -374,10 +374,13 @@ class Active:
         """
         lost = [f"{part}: {found.get(part)}, after {mine}" for part, mine in self._committed.items()
                 if (found.get(part) or 0) < mine]  # fmt: skip
-        if lost and self._changelog is not None:
+        if lost:
             self._committed.clear()
-            await self._changelog.forget()
-            raise KafkaError(f"committed offsets went back ({', '.join(lost)}): the state is restored from scratch")
+            went_back = f"committed offsets went back ({', '.join(lost)})"
+            if self._changelog is not None:
+                await self._changelog.forget()
+                raise KafkaError(f"{went_back}: the state is restored from scratch")
+            log.warning("%s: %r processes once more what follows", went_back, self._task)
         has_state = any(next(iter(store.scan()), None) is not None for store in self._state.stores.values())
         none = [one for one, offset in found.items() if offset is None]
         # A source that was added never had one.
@@ -388,6 +391,14 @@ class Active:
                 f"group {self._group} has no committed offset of {partitions}, and its state is not empty: commit the "
                 "offsets up to which the state counts, or empty the changelog to begin anew"
             )
+        for one, offset in found.items():
+            table = self._part.changelogs.get(one.topic) if one.topic in self._part.tables else None
+            if table and offset and next(iter(self._state.stores[table].scan()), None) is None:
+                log.warning(
+                    "table %s of %r is empty, and group %s has read its topic up to %d: if a release has added it, it lacks "
+                    "what that says. Set the offset back (kafka-consumer-groups.sh --reset-offsets --to-earliest)",
+                    one.topic, self._task, self._group, offset,
+                )  # fmt: skip
         changelogs = set(self._part.changelog_topics)
         self._found = {one: offset for one, offset in found.items() if offset is not None}
         committed = {one.topic for one in self._found}
@@ -412,6 +423,9 @@ class Active:
         renew_at = looked_at + FIRST_RENEWAL_S
         # Where the input is to go on by what is committed, and where this task has come without anything to process.
         at_start = self._places(clients)
+        if at_start.items() - self._found.items() and "latest" in {self._options.start, self._options.offset_gone}:
+            # Whoever is next would begin at the end once more, and skip what has come meanwhile.
+            await self._renew_offsets(clients, at_start)
         places: dict[TopicPartition, int] = {}
         inputs = Inputs(clients.input, clients.partitions, self._part.tables, self._options.max_task_idle_ms)
         while not self._task.stopping:
@@ -565,7 +579,7 @@ class Active:
         if ids.keys() - self._topic_ids.keys():
             self._topic_ids |= ids
             offsets = {**self._found, **self._committed, **offsets}
-        metadata = metadata_of(self._topic_ids)
+        metadata = metadata_of(self._topic_ids, clients.began_with)
         return {partition: OffsetAndMetadata(offset, metadata) for partition, offset in offsets.items()}
 
     async def _in_time(self, call: Awaitable[Any], clients: Clients) -> Any:

@@ -146,7 +146,7 @@ class MemoryTask:
         Raises:
             Exception: what a function raised, unless ``on_error`` passes the record over.
         """
-        context = self._context(raw.timestamp)
+        context = self._context(now_ms)
         try:
             await done_by_its_code(self._part.process(raw, context))
         except Exception as error:
@@ -169,8 +169,8 @@ class MemoryTask:
         else:
             self._topics.passed(self._name, of)
 
-    def _context(self, timestamp_ms: int) -> Context:
-        writer = _Writer(self._topics, timestamp_ms)
+    def _context(self, now_ms: int) -> Context:
+        writer = _Writer(self._topics, now_ms)
         return Context(self.state, self._part.changelogs, writer, self._topics.changelogs)
 
 
@@ -238,11 +238,11 @@ def read_only(table: Table[K, V], task: MemoryTask) -> KeyValueStore[K, V]:
 
 
 class _Writer:
-    """Keeps what a transaction writes until it is committed. What has no time gets that of the record."""
+    """Keeps what a transaction writes until it is committed. What has no time gets the present one, as on Kafka."""
 
-    def __init__(self, topics: MemoryTopics, timestamp_ms: int) -> None:
+    def __init__(self, topics: MemoryTopics, now_ms: int) -> None:
         self._topics = topics
-        self._timestamp_ms = timestamp_ms
+        self._now_ms = now_ms
         self._sent: list[tuple[asyncio.Future[object], str, bytes | None, dict[str, Any]]] = []
 
     async def send(self, topic: str, value: bytes | None, **place: Any) -> asyncio.Future[object]:
@@ -257,5 +257,5 @@ class _Writer:
     async def write_out(self) -> None:
         for future, topic, value, place in self._sent:
             at_ms = place.get("timestamp_ms")
-            at_ms = self._timestamp_ms if at_ms is None else at_ms
+            at_ms = self._now_ms if at_ms is None else at_ms
             future.set_result(self._topics.append(topic, place.get("key"), value, at_ms, place.get("headers", ())))

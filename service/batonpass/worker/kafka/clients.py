@@ -7,6 +7,7 @@ Clients that are not needed any more are closed later, when no handover waits fo
 
 import asyncio
 import logging
+import math
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
@@ -16,7 +17,7 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError, OffsetOutOfRangeError
 
-from batonpass.worker.kafka.commits import topic_ids_of
+from batonpass.worker.kafka.commits import began_with_of, topic_ids_of
 from batonpass.worker.kafka.connection import KafkaConnection, disconnect, in_time, to_its_end
 from batonpass.worker.kafka.metadata import partition_counts, topic_ids
 from batonpass.worker.kafka.metrics import Counts
@@ -107,6 +108,8 @@ class Clients:
         """The ids of sources and changelogs, as far as brokers tell them."""
         self.committed_ids: dict[str, str] = {}
         """What they were when the committed offsets were committed, as far as that is known."""
+        self.began_with: dict[str, int] = {}
+        """How many partitions each source had when the group began at its end, if it is to begin there."""
         self.reading = Reading(self.input, ())
 
     async def connect(self) -> None:
@@ -182,13 +185,21 @@ class Clients:
         self._seek(self._places(offsets))
 
     def _places(self, offsets: Mapping[TopicPartition, int | None]) -> dict[TopicPartition, int]:
-        """Return where to read on: at the offsets, or where the options say if there is none, or it is gone."""
+        """Return where to read on: at the offsets, or where the options say if there is none, or it is gone.
+
+        Without an offset a table is read from its beginning in any case: it is what all of its topic says. So is a
+        partition that its topic got after the group had begun.
+        """
         gone, places = self._gone(offsets), dict[TopicPartition, int]()
         for partition, offset in offsets.items():
             begin, end = self._bounds[partition]
             if offset is None or partition in gone:
                 where = self._options.start if offset is None else self._options.offset_gone
-                places[partition] = end if where == "latest" else begin
+                is_whole = offset is None and (
+                    partition.topic in self._part.tables
+                    or partition.partition >= self.began_with.get(partition.topic, math.inf)
+                )
+                places[partition] = end if where == "latest" and not is_whole else begin
             else:
                 places[partition] = offset
         return places
@@ -228,7 +239,17 @@ class Clients:
 
     async def _committed(self) -> dict[TopicPartition, int | None]:
         # The public method returns no metadata, and asks for one partition at a time.
-        found = await self.input._coordinator.fetch_committed_offsets(self.partitions)  # noqa: SLF001
+        fetch = self.input._coordinator.fetch_committed_offsets  # noqa: SLF001
+        found = await fetch(self.partitions)
+        if self._options.start == "latest":
+            new = {one.topic for one in self.partitions if one not in found}
+            others = await fetch(
+                [TopicPartition(topic, number) for topic in new for number in range(self._counts[topic])]
+            )
+            self.began_with = dict(self._counts)
+            for committed in (found | others).values():
+                for topic, count in began_with_of(committed.metadata).items():
+                    self.began_with[topic] = min(count, self.began_with.get(topic, count))
         self.committed_ids = {}
         for committed in found.values():
             self.committed_ids |= topic_ids_of(committed.metadata)

@@ -18,7 +18,9 @@ from typing import Any, Final, TypeVar
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.abc import AbstractTokenProvider
 from aiokafka.conn import AIOKafkaConnection, OAuthAuthenticator, collect_hosts, create_conn
+from aiokafka.consumer import consumer as consumers
 from aiokafka.consumer import fetcher
+from aiokafka.consumer.group_coordinator import GroupCoordinator
 from aiokafka.errors import (
     IllegalSaslStateError,
     InvalidTimestampError,
@@ -28,7 +30,9 @@ from aiokafka.errors import (
     NodeNotReadyError,
     SaslAuthenticationFailed,
     UnsupportedSaslMechanismError,
+    for_code,
 )
+from aiokafka.protocol.commit import OffsetFetchRequest
 
 from batonpass.worker.kafka.header_names import Records
 from batonpass.worker.kafka.metadata import adopt
@@ -376,3 +380,22 @@ AIOKafkaConnection.authenticator_oauth = _authenticator
 
 # It raises for a header's name that is no UTF-8, and its reader never gets beyond that record.
 fetcher.MemoryRecords = Records
+
+
+class _HearsErrors(GroupCoordinator):  # type: ignore[misc]  # the same
+    """Raises what a broker says of a group as a whole when it is asked for committed offsets.
+
+    Such an answer names no partition, so that aiokafka (0.14) takes it for that of a group without any offset: a broker
+    that still loads the group, or is not its coordinator any more, would have a task begin its input anew.
+    """
+
+    async def _send_req(self, request: Any) -> Any:
+        answer = await super()._send_req(request)
+        if isinstance(request, OffsetFetchRequest) and (code := getattr(answer, "error_code", 0)):
+            # It may be another broker by now.
+            self.coordinator_dead()
+            raise for_code(code)(self.group_id)
+        return answer
+
+
+consumers.GroupCoordinator = _HearsErrors

@@ -16,7 +16,9 @@ from batonpass.worker.kafka.reading import place_of
 Batches = Mapping[TopicPartition, Sequence[ConsumerRecord]]
 
 AHEAD = 5_000
-"""How many records of one partition wait here for those of others before no more are asked for."""
+AHEAD_BYTES = 32 << 20
+"""How many records of one partition wait here for those of others before no more are asked for, and how large they are
+together."""
 
 
 class Inputs:
@@ -46,7 +48,11 @@ class Inputs:
 
     def wanted(self) -> list[TopicPartition]:
         """Return the partitions of which more may be read; none of them is far ahead of the others."""
-        return [one for one, records in self._waiting.items() if len(records) < AHEAD]
+        return [
+            one
+            for one, records in self._waiting.items()
+            if len(records) < AHEAD and sum(len(record.value or b"") for record in records) < AHEAD_BYTES
+        ]
 
     @property
     def is_ready(self) -> bool:

@@ -39,23 +39,23 @@ class ActiveOptions:
 
     A transaction is committed ``commit_interval_ms`` after its first record, at ``records_max`` records, or when the
     task is to stop. A broker aborts a transaction that does not end within ``transaction_timeout_ms``. Where no offset
-    was committed yet, the input is read from ``start`` (``earliest`` or ``latest``). Where the committed offset is not
-    in the input any more, ``offset_gone`` says what to do: ``fail``, or go on from ``earliest`` or ``latest``. Where
-    the changelog ends before the place up to which the last owner wrote, ``changelog_short`` says: ``fail``, or ``run``
-    with what there is. After an error of the cluster an active begins anew once ``retry_ms`` are over. One whose topics
-    are missing for ``missing_topic_ms`` has failed, and so has one that cannot commit for ``unable_ms`` although the
-    cluster answers. Of several sources, one that was read to its end holds the others up for ``max_task_idle_ms`` more,
-    in case a record is about to come that is older than theirs (KIP-353). Where the worker's own code raises for a
-    record, ``on_error`` says what becomes of it, or is a function that does: ``retry`` (the task has failed, and is
-    tried again), ``skip``, or ``dead-letter``, which writes it to ``dead_letter_topic`` with the cause in its headers.
-    With ``connect_ahead`` a copy keeps the connections ready that it would need as an active, about four, so that its
-    promotion does not wait for them. A copy's age is compared with the changelog's own ``delete.retention.ms``, or with
-    ``delete_retention_ms`` if the cluster does not tell it. A changelog that is not compacted is refused unless
-    ``uncompacted_changelogs``. The rest are keyword arguments of aiokafka's clients. ``load`` is called with an
-    active task and the share of time in which it kept the event loop busy, and returns what is reported as its load
-    (protocol 4.11): another number where the work is done elsewhere, as in threads. Without it that share is reported,
-    of copies too. ``clock`` gives milliseconds since 1970, by which
-    the age of state is measured.
+    was committed yet, the input is read from ``start`` (``earliest`` or ``latest``), and tables from their beginning.
+    Where the committed offset is not in the input any more, ``offset_gone`` says what to do: ``fail``, or go on from
+    ``earliest`` or ``latest``. Where the changelog ends before the place up to which the last owner wrote,
+    ``changelog_short`` says: ``fail``, or ``run`` with what there is. After an error of the cluster an active begins
+    anew once ``retry_ms`` are over. One whose topics are missing for ``missing_topic_ms`` has failed, and so has one
+    that cannot commit for ``unable_ms`` although the cluster answers. Of several sources, one that was read to its end
+    holds the others up for ``max_task_idle_ms`` more, in case a record is about to come that is older than theirs
+    (KIP-353). Where the worker's own code raises for a record, ``on_error`` says what becomes of it, or is a function
+    that does: ``retry`` (the task has failed, and is tried again), ``skip``, or ``dead-letter``, which writes it to
+    ``dead_letter_topic`` with the cause in its headers. With ``connect_ahead`` a copy keeps the connections ready that
+    it would need as an active, about four, so that its promotion does not wait for them. A copy's age is compared with
+    the changelog's own ``delete.retention.ms``, or with ``delete_retention_ms`` if the cluster does not tell it. A
+    changelog that is not compacted is refused unless ``uncompacted_changelogs``. The rest are keyword arguments of
+    aiokafka's clients. ``load`` is called with an active task and the share of time in which it kept the event loop
+    busy, and returns what is reported as its load (protocol 4.11): another number where the work is done elsewhere, as
+    in threads. Without it that share is reported, of copies too. ``clock`` gives milliseconds since 1970, by which the
+    age of state is measured.
 
     Raises:
         TypeError: for options of aiokafka's that are no mapping.
@@ -95,6 +95,11 @@ class ActiveOptions:
                 raise TypeError(
                     f"{name} maps keyword arguments of aiokafka to values; it is {getattr(self, name)!r}: leave it out for none"
                 )
+        if self.commit_interval_ms >= self.transaction_timeout_ms:
+            raise ValueError(
+                f"a transaction is committed after commit_interval_ms, {self.commit_interval_ms}, and a broker aborts it "
+                f"after transaction_timeout_ms, {self.transaction_timeout_ms}: that has to be more"
+            )
         if not callable(self.on_error):
             self._checked(self.on_error)
 

@@ -97,6 +97,11 @@ class KafkaRuntime(Callbacks):
         Raises:
             KafkaError: when the ends of the changelogs cannot be read.
         """
+        if unused := self._folder.unused({name: part.changelog_topics for name, part in self._parts.items()}):
+            log.warning(
+                "nothing in this program has the state in %s, as after a release that left it out: remove it, unless an "
+                "earlier release is to come back", ", ".join(map(str, unused)),
+            )  # fmt: skip
         tasks = [
             task_id for task_id in self._folder.tasks() if self._keeps_state(task_id) and task_id not in self._copies
         ]

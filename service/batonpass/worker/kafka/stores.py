@@ -23,7 +23,7 @@ import struct
 import threading
 import uuid
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
@@ -47,6 +47,9 @@ _FORM = struct.Struct(">qq")
 
 KEEP_LEVEL_MS = 60_000
 """How often a store to which nothing is written records on disk that it is level."""
+
+DIARY_BYTES_MAX = 1 << 20
+"""How large RocksDB's own log of a store may grow before it is begun anew: unbounded, for as long as it is open."""
 
 _DAMAGE = ("corruption", "no such file or directory", "input/output error")
 """What RocksDB says of files that are damaged or missing when it reads or writes them."""
@@ -372,6 +375,7 @@ def _open(folder: Path, memory: RocksMemory) -> "Rdict":
     options = Options(raw_mode=True)
     options.create_if_missing(True)
     options.set_keep_log_file_num(1)
+    options.set_max_log_file_size(DIARY_BYTES_MAX)
     options.set_max_open_files(256)
     memory.bound(options)
     # There is only this one family. Left unnamed, it would be opened as its files say, with a cache of its own.
@@ -622,6 +626,15 @@ class StateFolder:
         return sorted(
             path.name for path in self.folder.iterdir() if path.is_dir() and _TASK_FOLDER.fullmatch(path.name)
         )
+
+    def unused(self, topics: Mapping[str, Collection[str]]) -> list[Path]:
+        """Return the stores here that are of none of a program's changelogs, which ``topics`` has by subtopology."""
+        return [
+            store
+            for task_id in self.tasks()
+            for store in sorted((self.folder / task_id).glob("[!.]*/"))
+            if store.name not in topics.get(split_task_id(task_id)[0], ())
+        ]
 
     def disk_bytes(self, task_id: str) -> int:
         total = 0

@@ -485,7 +485,7 @@ class Context:
             raise MissingPartition(f"topic {topic} does not exist, or may not be written: make it first") from error
         except MessageSizeTooLargeError as error:
             raise RecordTooLarge(
-                f"a record of {size} bytes for topic {topic}: {error} (in producer_options)"
+                f"a record of {size} bytes for topic {topic}, key {key!r:.100}: {error} (in producer_options)"
             ) from error
         # `flush` sees what fails, or it does not matter any more because something else failed before.
         future.add_done_callback(lambda done: done.cancelled() or done.exception())

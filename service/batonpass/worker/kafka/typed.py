@@ -196,10 +196,9 @@ class State(Generic[V]):
     """What a table has of the key of the record, or the timer, that is processed."""
 
     def __init__(self, table: Table[K, V], store: KeyValueStore[K, V], key: K, timers: Timers | None) -> None:
-        self._table = table.name
+        self._table: Table[Any, V] = table
         self._store: KeyValueStore[Any, V] = store
         self._of = key
-        self._owner = owner_of(table, key)
         self._timers = timers
 
     @overload
@@ -225,7 +224,7 @@ class State(Generic[V]):
         """Have the table's `App.on_timer` called once stream time is ``at_ms``, instead of when it was set for before.
 
         Raises:
-            ValueError: when the table has no such function, or there is no such time.
+            ValueError: when the table has no such function, there is no such time, or the key is None.
         """
         self._known_timers.set(self._owner, at_ms)
 
@@ -233,17 +232,19 @@ class State(Generic[V]):
         """Take the key's timer away, if it has one.
 
         Raises:
-            ValueError: when the table has no function for timers.
+            ValueError: when the table has no function for timers, or the key is None.
         """
         self._known_timers.clear(self._owner)
 
     @property
+    def _owner(self) -> bytes:
+        key = self._table.key.dump(self._of)
+        if key is None:
+            raise ValueError(f"table {self._table.name} has no room for a key that is None")
+        return self._table.name.encode() + b"\0" + key
+
+    @property
     def _known_timers(self) -> Timers:
         if self._timers is None:
-            raise ValueError(f"nothing is called for timers of table {self._table}: write one with @app.on_timer")
+            raise ValueError(f"nothing is called for timers of table {self._table.name}: write one with @app.on_timer")
         return self._timers
-
-
-def owner_of(table: Table[K, Any], key: K) -> bytes:
-    """Return whose timer it is that a key has in a table."""
-    return table.name.encode() + b"\0" + (table.key.dump(key) or b"")
