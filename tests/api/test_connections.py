@@ -2,10 +2,13 @@
 
 import asyncio
 import contextlib
+import gc
 import select
 import socket
 import ssl
+import struct
 import time
+import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -347,6 +350,38 @@ def test_a_caller_that_reads_slowly_gets_its_answer(run: Callable[[Any], None]) 
             await asyncio.sleep(0.1)
 
     run(serving(b"x" * 10_000_000, read, unread_s=1, served=bounded(ConnectionLimits())))
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+@pytest.mark.parametrize("end", ["closed", "reset"])
+def test_a_connection_that_has_ended_is_freed_at_once(run: Callable[[Any], None], version: str, end: str) -> None:
+    """With its last request, and without the garbage collector, which seldom looks at what was there for long."""
+    made: list[weakref.ref[Any]] = []
+
+    class Watched(bounded(ConnectionLimits())):  # type: ignore[misc] # a class made at run time
+        def on_message_complete(self) -> None:
+            made.extend([weakref.ref(self), weakref.ref(self.cycle)])
+            super().on_message_complete()
+
+    async def read(caller: socket.socket) -> None:
+        head = f"GET / HTTP/{version}\r\nHost: b\r\nConnection: keep-alive\r\n\r\n".encode()
+        loop, (_, port) = asyncio.get_running_loop(), caller.getpeername()
+        asked = socket.create_connection(("127.0.0.1", port))
+        asked.setblocking(False)
+        await loop.sock_sendall(asked, head)
+        assert b"whole" in await loop.sock_recv(asked, 4_096)
+        if end == "reset":
+            asked.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        asked.close()
+        await until(lambda: all(one() is None for one in made[-2:]), within_s=5)
+
+    gc.disable()
+    try:
+        run(serving(b"whole", read, unread_s=60, served=Watched))
+    finally:
+        gc.enable()
+    assert len(made) == 4
 
 
 class Recorded:
