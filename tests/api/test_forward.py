@@ -9,6 +9,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import httpcore2
 import httpx2 as httpx
 import pytest
 import trustme
@@ -211,6 +212,40 @@ async def test_an_owner_that_does_not_answer_in_time_is_503() -> None:
             assert answer.json()["retry_after_ms"]
         assert not waiting.done()
         waiting.cancel()
+
+
+async def test_a_call_is_passed_on_without_a_look_at_all_that_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The library looks at every connection of a pool for each call, and thousands may wait for news."""
+    looked = 0
+    is_idle = httpcore2.AsyncHTTPConnection.is_idle
+
+    def counted(connection: httpcore2.AsyncHTTPConnection) -> bool:
+        nonlocal looked
+        looked += 1
+        return is_idle(connection)
+
+    monkeypatch.setattr(httpcore2.AsyncHTTPConnection, "is_idle", counted)
+    frozen, per_call = Frozen(), {}
+    server = await asyncio.start_server(frozen, "127.0.0.1", 0)
+    async with server, paired() as pair:
+        await pair.declare("b-group")
+        pair.owners["f"] = url_of(server.sockets[0], is_tls=False)
+        host, port = pair.urls[0].removeprefix("http://").split(":")
+        head = f"Host: b\r\nAuthorization: {BEARER['authorization']}\r\n\r\n"
+        opened = []
+        for waiting in (0, 320):
+            for number in range(waiting):
+                _, writer = await asyncio.open_connection(host, int(port))
+                target = f"/v1/groups/f/members/m{number}/assignment?wait_ms=300000"
+                writer.write(f"GET {target} HTTP/1.1\r\n{head}".encode())
+                opened.append(writer)
+            await until(lambda: frozen.asked == len(opened))
+            looked = 0
+            assert (await pair.call("GET", "/v1/groups/b-group")).status_code == 200
+            per_call[waiting] = looked
+        for writer in opened:
+            writer.transport.abort()
+    assert per_call[320] < per_call[0] + 64
 
 
 async def test_nobody_is_let_in_through_the_side_door(pair: Pair) -> None:
