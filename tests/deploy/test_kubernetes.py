@@ -115,6 +115,17 @@ def test_pods_are_confined(path: Path, document: Document, spec: Document) -> No
         assert "memory" in container["resources"]["limits"]
 
 
+@pytest.mark.parametrize("folder", ROOTS, ids=short)
+def test_what_runs_before_everything_else_needs_nothing_of_it(folder: Path) -> None:
+    """Argo CD and Helm make the rest only once the hook has succeeded; a job without its account gets no pod."""
+    for one in rendered(folder):
+        if "argocd.argoproj.io/hook" in one["metadata"].get("annotations", {}):
+            spec = pod(one)
+            assert spec is not None
+            assert "serviceAccountName" not in spec
+            assert "configMap" not in str(spec)
+
+
 @pytest.mark.parametrize(("path", "document", "spec"), PODS, ids=lambda value: getattr(value, "stem", ""))
 def test_scratch_space_has_a_size(path: Path, document: Document, spec: Document) -> None:
     """A pod that writes too much is evicted by itself, before the node's disk is full."""
