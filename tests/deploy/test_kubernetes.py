@@ -68,6 +68,13 @@ def test_the_driver_of_the_audit_writes_alone_and_executors_have_room_for_their_
     folder = KUBERNETES / "components" / "spark-operator"
     application = named(resolved(folder), "ScheduledSparkApplication", "batonpass-audit")["spec"]["template"]
     driver, executor = application["driver"], application["executor"]
+    audit = pod(named(resolved(KUBERNETES / "base"), "CronJob", "batonpass-audit"))
+    assert audit is not None
+    for part in (driver, executor):
+        assert part["podSecurityContext"] == audit["securityContext"]
+        context = audit["containers"][0]["securityContext"]
+        assert part["securityContext"].items() <= context.items()
+        assert context.keys() - part["securityContext"].keys() == {"readOnlyRootFilesystem"}
     assert [one["name"] for one in driver["volumeMounts"]] == ["audits"]
     assert "volumeMounts" not in executor
     assert [one["target"]["kind"] for one in kustomization(folder)["patches"]] == ["CronJob"]
