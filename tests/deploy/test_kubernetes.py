@@ -141,6 +141,12 @@ def test_scratch_space_has_a_size(path: Path, document: Document, spec: Document
             assert "sizeLimit" in volume["emptyDir"], volume["name"]
 
 
+def test_coordinators_that_serve_nobody_keep_no_node() -> None:
+    """While the database is away none is ready; as the budget has it by default, no node could be emptied then."""
+    budget = named(resolved(PRODUCTION), "PodDisruptionBudget", "batonpass")
+    assert budget["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
+
+
 def test_secrets_are_by_reference() -> None:
     assert [one for _, one in EVERY if one["kind"] == "Secret"] == []
     for _, _, spec in PODS:
