@@ -182,7 +182,7 @@ class BoundedConnection(HttpToolsProtocol):
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
-        self.parser = _Parser(self)
+        del self.parser  # Each refers to the other, and without a handshake of TLS the connection is never lost.
         self._is_arriving = True
         self._late: asyncio.TimerHandle | None = None
         self._head_bytes = 0
@@ -191,6 +191,7 @@ class BoundedConnection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as in the class above
         """Expect a first request."""
         transport.set_write_buffer_limits(AHEAD_BYTES)
+        self.parser = _Parser(self)
         self._outgoing = _Outgoing(transport, self.loop)
         super().connection_made(cast("asyncio.Transport", self._outgoing))
         self._start_timer()

@@ -384,6 +384,37 @@ def test_a_connection_that_has_ended_is_freed_at_once(run: Callable[[Any], None]
     assert len(made) == 4
 
 
+def test_a_connection_without_a_handshake_is_freed_at_once(tmp_path: Path) -> None:
+    """A stranger could make more of them than the garbage collector looks at; asyncio's own loop leaves it some."""
+    file, made = tmp_path / "server.pem", list[weakref.ref[Any]]()
+    trustme.CA().issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(str(file))
+
+    class Watched(bounded(ConnectionLimits())):  # type: ignore[misc] # a class made at run time
+        def __init__(self, **more: Any) -> None:
+            super().__init__(**more)
+            made.append(weakref.ref(self))
+
+    async def nothing(scope: Any, receive: Any, send: Any) -> None:
+        """Nobody gets so far."""
+
+    async def go() -> None:
+        listener, tls = bind("127.0.0.1", 0), tls_context(cert_file=file, of_server=True)
+        server = BoundedServer(nothing, Watched, lambda: None, stop_s=1, tls=tls)
+        async with listening(server, listener):
+            for sent in (b"", b"GET / HTTP/1.1\r\n\r\n"):
+                with socket.create_connection(listener.getsockname()) as stranger:
+                    stranger.sendall(sent)
+                    count = len(made)
+                    await until(lambda count=count: len(made) > count, within_s=5)  # type: ignore[misc] # of the loop
+            await until(lambda: all(one() is None for one in made), within_s=5)
+
+    gc.disable()
+    try:
+        uvloop.run(go())
+    finally:
+        gc.enable()
+
+
 class Recorded:
     """A transport that keeps what is written."""
 
