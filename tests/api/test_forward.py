@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import json
 import ssl
 from collections.abc import AsyncIterator
@@ -197,6 +198,35 @@ async def test_calls_to_an_owner_end_when_its_lease_is_over(pair: Pair, frozen: 
         assert answer.json()["retry_after_ms"]
         assert answer.headers["retry-after"]
     assert process.policy.limits.polls.taken == 0
+
+
+@pytest.mark.parametrize(
+    "place", ["f/members/m{}/assignment?wait_ms=30000", "a-none/members/m{}", "b-none/members/m{}"]
+)
+async def test_calls_that_end_with_an_error_leave_nothing_to_the_garbage_collector(
+    pair: Pair, frozen: Frozen, place: str
+) -> None:
+    """It seldom looks at what was there for long, as a call is that waited, and all of an owner's end at once."""
+    host, port = pair.urls[0].removeprefix("http://").split(":")
+    head = f"Host: b\r\nAuthorization: {BEARER['authorization']}\r\nConnection: close\r\n\r\n"
+    opened = [await asyncio.open_connection(host, int(port)) for _ in range(30)]
+    gc.collect()
+    gc.disable()
+    try:
+        for number, (_, writer) in enumerate(opened):
+            writer.write(f"GET /v1/groups/{place.format(number)} HTTP/1.1\r\n{head}".encode())
+        if place.startswith("f"):
+            await until(lambda: frozen.asked == len(opened))
+            pair.processes[0].policy.forwarder.end_calls_beside(())
+        answers = [await asyncio.wait_for(reader.read(), 5) for reader, _ in opened]
+        for _, writer in opened:
+            writer.close()
+        await asyncio.sleep(0.2)
+        found = gc.collect()
+    finally:
+        gc.enable()
+    assert {answer[9:12] for answer in answers} == {b"503" if place.startswith("f") else b"404"}
+    assert found < 30 * len(opened)
 
 
 async def test_an_owner_that_does_not_answer_in_time_is_503() -> None:

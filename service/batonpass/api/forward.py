@@ -120,6 +120,7 @@ class Forwarder:
                 raise call.ended_by from None
             finally:
                 del self._passing[passing]
+                call.ended_by = None  # An error that refers to itself by its frame is freed by the collector only.
 
     def end_waits(self) -> None:
         """End every call now that waits at another coordinator for news."""
