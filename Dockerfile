@@ -82,11 +82,12 @@ CMD ["audit", "--help"]
 
 FROM runtime AS service
 COPY --from=service-environment /opt/batonpass /opt/batonpass
+COPY deploy/image/healthcheck.py /opt/
 ENV BATONPASS_HOST=:: \
     BATONPASS_LOG_FORMAT=json
 EXPOSE 8420
 HEALTHCHECK --interval=10s --timeout=5s --start-period=30s --retries=3 \
-    CMD ["python3", "-c", "import os, urllib.request as r; r.urlopen('http://127.0.0.1:' + os.environ.get('BATONPASS_PORT', '8420') + '/readyz', timeout=4)"]
+    CMD ["python3", "/opt/healthcheck.py", "BATONPASS", "8420", "/readyz"]
 ENTRYPOINT ["batonpass"]
 CMD ["serve"]
 
@@ -94,7 +95,7 @@ FROM service AS dashboard
 ENV BATONPASS_DASHBOARD_HOST=::
 EXPOSE 8421
 HEALTHCHECK --interval=10s --timeout=5s --start-period=30s --retries=3 \
-    CMD ["python3", "-c", "import os, urllib.request as r; r.urlopen('http://127.0.0.1:' + os.environ.get('BATONPASS_DASHBOARD_PORT', '8421') + '/livez', timeout=4)"]
+    CMD ["python3", "/opt/healthcheck.py", "BATONPASS_DASHBOARD", "8421", "/livez"]
 CMD ["dashboard"]
 
 FROM service AS worker

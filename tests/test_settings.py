@@ -183,6 +183,15 @@ def test_authorities_of_the_environment_that_cannot_be_used_are_named(
         settings_of({})
 
 
+def test_a_file_of_keys_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The authorities are not to blame."""
+    monkeypatch.setenv("SSLKEYLOGFILE", str(tmp_path / "nowhere" / "keys"))
+    with pytest.raises(
+        Failure, match=r"^SSLKEYLOGFILE=.*/nowhere/keys in the environment cannot be used: No such file"
+    ):
+        settings_of({})
+
+
 def test_secrets_do_not_show() -> None:
     found = Settings(admin_token=SecretStr("x" * 24), database_url=SecretStr("postgresql://u:pw@h/db"))
     assert "x" * 24 not in repr(found)

@@ -16,8 +16,9 @@ def main() -> None:
     exit code 3. Any other missing module is a defect and raises.
     """
     get_ready()
-    # It is for a server of several processes. Each of these is scraped by itself, and may not have the folder.
-    os.environ.pop("PROMETHEUS_MULTIPROC_DIR", None)
+    # Libraries read these, for a server of several processes. Each of ours is by itself, and may not have the folder.
+    for name in ("PROMETHEUS_MULTIPROC_DIR", "prometheus_multiproc_dir", "WEB_CONCURRENCY"):
+        os.environ.pop(name, None)
     try:
         app()
     except ModuleNotFoundError as error:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import httptools
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from batonpass.background import Background
 from batonpass.sockets import AHEAD_BYTES, UNREAD_S, bound_unread
@@ -25,7 +25,6 @@ from batonpass.sockets import AHEAD_BYTES, UNREAD_S, bound_unread
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
     from uvicorn._types import ASGISendEvent
-    from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 log = logging.getLogger("batonpass.connections")
 
@@ -75,25 +74,22 @@ class ConnectionLimits:
     unread_bytes: int = 67_108_864
 
 
-def end_with_connection(cycle: "RequestResponseCycle") -> None:
-    """Have an answer whose length is not known end with its connection, as HTTP/1.0 has it (RFC 9112, section 6.1).
+class _EndsWithConnection(RequestResponseCycle):
+    """An answer that ends with its connection where its length is not known, as HTTP/1.0 has it (RFC 9112, 6.1).
 
     Uvicorn would send it in chunks, which a client of HTTP/1.0 takes for the answer itself.
     """
-    send = cycle.send
-    has_length = True
 
-    async def without_chunks(message: "ASGISendEvent") -> None:
-        nonlocal has_length
+    _has_length = True
+
+    async def send(self, message: "ASGISendEvent") -> None:
         if message["type"] == "http.response.start":
-            has_length = any(name.lower() == b"content-length" for name, _ in message.get("headers", ()))
-            cycle.chunked_encoding = None if has_length else False
-        elif message["type"] == "http.response.body" and not has_length:
+            self._has_length = any(name.lower() == b"content-length" for name, _ in message.get("headers", ()))
+            self.chunked_encoding = None if self._has_length else False
+        elif message["type"] == "http.response.body" and not self._has_length:
             # Each piece is as long as it is; the whole has no length to be held against.
-            cycle.expected_content_length = len(message.get("body", b""))
-        await send(message)
-
-    cycle.send = without_chunks  # type: ignore[method-assign] # it is looked up when the request is answered
+            self.expected_content_length = len(message.get("body", b""))
+        await super().send(message)
 
 
 class _Parser(httptools.HttpRequestParser):
@@ -186,7 +182,7 @@ class BoundedConnection(HttpToolsProtocol):
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
-        self.parser = _Parser(self)
+        del self.parser  # Each refers to the other, and without a handshake of TLS the connection is never lost.
         self._is_arriving = True
         self._late: asyncio.TimerHandle | None = None
         self._head_bytes = 0
@@ -195,6 +191,7 @@ class BoundedConnection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as in the class above
         """Expect a first request."""
         transport.set_write_buffer_limits(AHEAD_BYTES)
+        self.parser = _Parser(self)
         self._outgoing = _Outgoing(transport, self.loop)
         super().connection_made(cast("asyncio.Transport", self._outgoing))
         self._start_timer()
@@ -221,6 +218,8 @@ class BoundedConnection(HttpToolsProtocol):
             cycle.message_event.set()
         self._unanswered.clear()
         super().connection_lost(exc)
+        # Uvicorn leaves its timer behind where the connection was reset, and with it the last request.
+        self._unset_keepalive_if_required()
 
     def pause_writing(self) -> None:
         """Count what waits for the caller to read on, and close connections if that is too much of all of them."""
@@ -281,7 +280,7 @@ class BoundedConnection(HttpToolsProtocol):
         self._unanswered.append(self.cycle)
         self.idle.pop(self, None)
         if self.scope["http_version"] == "1.0":
-            end_with_connection(self.cycle)
+            self.cycle.__class__ = _EndsWithConnection
 
     def on_body(self, body: bytes) -> None:
         """Count from here on: a body has a limit of its own, which the application checks."""

@@ -73,13 +73,16 @@ def authorities() -> ssl.SSLContext:
     """Return the authorities to trust: the environment's (SSL_CERT_FILE, SSL_CERT_DIR), else the system's.
 
     Raises:
-        ValueError: naming the variable and the file, when they cannot be used.
+        ValueError: naming the variable and the file, when they, or SSLKEYLOGFILE, cannot be used.
     """
     try:
         _check_files(os.environ.get("SSL_CERT_FILE"))
         return httpx.create_ssl_context()
     except OSError as error:  # ssl.SSLError is one.
-        named = [f"{name}={os.environ[name]}" for name in ("SSL_CERT_FILE", "SSL_CERT_DIR") if os.environ.get(name)]
+        # A context of TLS also opens the file to which it is to write its keys.
+        is_of_keys = error.filename is not None and error.filename == os.environ.get("SSLKEYLOGFILE")
+        names = ["SSLKEYLOGFILE"] if is_of_keys else ["SSL_CERT_FILE", "SSL_CERT_DIR"]
+        named = [f"{name}={os.environ[name]}" for name in names if os.environ.get(name)]
         where = " and ".join(named) or "the system's authorities"
         why = "it holds no certificates" if isinstance(error, ssl.SSLError) else error.strerror or error
         raise ValueError(f"{where} in the environment cannot be used: {why}") from None

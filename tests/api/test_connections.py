@@ -2,10 +2,13 @@
 
 import asyncio
 import contextlib
+import gc
 import select
 import socket
 import ssl
+import struct
 import time
+import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -347,6 +350,69 @@ def test_a_caller_that_reads_slowly_gets_its_answer(run: Callable[[Any], None]) 
             await asyncio.sleep(0.1)
 
     run(serving(b"x" * 10_000_000, read, unread_s=1, served=bounded(ConnectionLimits())))
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+@pytest.mark.parametrize("end", ["closed", "reset"])
+def test_a_connection_that_has_ended_is_freed_at_once(run: Callable[[Any], None], version: str, end: str) -> None:
+    """With its last request, and without the garbage collector, which seldom looks at what was there for long."""
+    made: list[weakref.ref[Any]] = []
+
+    class Watched(bounded(ConnectionLimits())):  # type: ignore[misc] # a class made at run time
+        def on_message_complete(self) -> None:
+            made.extend([weakref.ref(self), weakref.ref(self.cycle)])
+            super().on_message_complete()
+
+    async def read(caller: socket.socket) -> None:
+        head = f"GET / HTTP/{version}\r\nHost: b\r\nConnection: keep-alive\r\n\r\n".encode()
+        loop, (_, port) = asyncio.get_running_loop(), caller.getpeername()
+        asked = socket.create_connection(("127.0.0.1", port))
+        asked.setblocking(False)
+        await loop.sock_sendall(asked, head)
+        assert b"whole" in await loop.sock_recv(asked, 4_096)
+        if end == "reset":
+            asked.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        asked.close()
+        await until(lambda: all(one() is None for one in made[-2:]), within_s=5)
+
+    gc.disable()
+    try:
+        run(serving(b"whole", read, unread_s=60, served=Watched))
+    finally:
+        gc.enable()
+    assert len(made) == 4
+
+
+def test_a_connection_without_a_handshake_is_freed_at_once(tmp_path: Path) -> None:
+    """A stranger could make more of them than the garbage collector looks at; asyncio's own loop leaves it some."""
+    file, made = tmp_path / "server.pem", list[weakref.ref[Any]]()
+    trustme.CA().issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(str(file))
+
+    class Watched(bounded(ConnectionLimits())):  # type: ignore[misc] # a class made at run time
+        def __init__(self, **more: Any) -> None:
+            super().__init__(**more)
+            made.append(weakref.ref(self))
+
+    async def nothing(scope: Any, receive: Any, send: Any) -> None:
+        """Nobody gets so far."""
+
+    async def go() -> None:
+        listener, tls = bind("127.0.0.1", 0), tls_context(cert_file=file, of_server=True)
+        server = BoundedServer(nothing, Watched, lambda: None, stop_s=1, tls=tls)
+        async with listening(server, listener):
+            for sent in (b"", b"GET / HTTP/1.1\r\n\r\n"):
+                with socket.create_connection(listener.getsockname()) as stranger:
+                    stranger.sendall(sent)
+                    count = len(made)
+                    await until(lambda count=count: len(made) > count, within_s=5)  # type: ignore[misc] # of the loop
+            await until(lambda: all(one() is None for one in made), within_s=5)
+
+    gc.disable()
+    try:
+        uvloop.run(go())
+    finally:
+        gc.enable()
 
 
 class Recorded:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import json
 import ssl
 from collections.abc import AsyncIterator
@@ -9,6 +10,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import httpcore2
 import httpx2 as httpx
 import pytest
 import trustme
@@ -198,6 +200,35 @@ async def test_calls_to_an_owner_end_when_its_lease_is_over(pair: Pair, frozen: 
     assert process.policy.limits.polls.taken == 0
 
 
+@pytest.mark.parametrize(
+    "place", ["f/members/m{}/assignment?wait_ms=30000", "a-none/members/m{}", "b-none/members/m{}"]
+)
+async def test_calls_that_end_with_an_error_leave_nothing_to_the_garbage_collector(
+    pair: Pair, frozen: Frozen, place: str
+) -> None:
+    """It seldom looks at what was there for long, as a call is that waited, and all of an owner's end at once."""
+    host, port = pair.urls[0].removeprefix("http://").split(":")
+    head = f"Host: b\r\nAuthorization: {BEARER['authorization']}\r\nConnection: close\r\n\r\n"
+    opened = [await asyncio.open_connection(host, int(port)) for _ in range(30)]
+    gc.collect()
+    gc.disable()
+    try:
+        for number, (_, writer) in enumerate(opened):
+            writer.write(f"GET /v1/groups/{place.format(number)} HTTP/1.1\r\n{head}".encode())
+        if place.startswith("f"):
+            await until(lambda: frozen.asked == len(opened))
+            pair.processes[0].policy.forwarder.end_calls_beside(())
+        answers = [await asyncio.wait_for(reader.read(), 5) for reader, _ in opened]
+        for _, writer in opened:
+            writer.close()
+        await asyncio.sleep(0.2)
+        found = gc.collect()
+    finally:
+        gc.enable()
+    assert {answer[9:12] for answer in answers} == {b"503" if place.startswith("f") else b"404"}
+    assert found < 30 * len(opened)
+
+
 async def test_an_owner_that_does_not_answer_in_time_is_503() -> None:
     """The time that a call itself asks to wait is not counted."""
     server = await asyncio.start_server(Frozen(), "127.0.0.1", 0)
@@ -211,6 +242,40 @@ async def test_an_owner_that_does_not_answer_in_time_is_503() -> None:
             assert answer.json()["retry_after_ms"]
         assert not waiting.done()
         waiting.cancel()
+
+
+async def test_a_call_is_passed_on_without_a_look_at_all_that_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The library looks at every connection of a pool for each call, and thousands may wait for news."""
+    looked = 0
+    is_idle = httpcore2.AsyncHTTPConnection.is_idle
+
+    def counted(connection: httpcore2.AsyncHTTPConnection) -> bool:
+        nonlocal looked
+        looked += 1
+        return is_idle(connection)
+
+    monkeypatch.setattr(httpcore2.AsyncHTTPConnection, "is_idle", counted)
+    frozen, per_call = Frozen(), {}
+    server = await asyncio.start_server(frozen, "127.0.0.1", 0)
+    async with server, paired() as pair:
+        await pair.declare("b-group")
+        pair.owners["f"] = url_of(server.sockets[0], is_tls=False)
+        host, port = pair.urls[0].removeprefix("http://").split(":")
+        head = f"Host: b\r\nAuthorization: {BEARER['authorization']}\r\n\r\n"
+        opened = []
+        for waiting in (0, 320):
+            for number in range(waiting):
+                _, writer = await asyncio.open_connection(host, int(port))
+                target = f"/v1/groups/f/members/m{number}/assignment?wait_ms=300000"
+                writer.write(f"GET {target} HTTP/1.1\r\n{head}".encode())
+                opened.append(writer)
+            await until(lambda: frozen.asked == len(opened))
+            looked = 0
+            assert (await pair.call("GET", "/v1/groups/b-group")).status_code == 200
+            per_call[waiting] = looked
+        for writer in opened:
+            writer.transport.abort()
+    assert per_call[320] < per_call[0] + 64
 
 
 async def test_nobody_is_let_in_through_the_side_door(pair: Pair) -> None:

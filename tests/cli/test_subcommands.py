@@ -74,6 +74,36 @@ def test_a_defect_is_not_taken_for_a_missing_extra(monkeypatch: pytest.MonkeyPat
         __main__.main()
 
 
+SERVES = """
+from batonpass import __main__
+
+def app():
+    from prometheus_client import CollectorRegistry, Counter
+    from batonpass.connections import BoundedServer, ConnectionLimits, bounded
+
+    Counter("ours", "ours", registry=CollectorRegistry()).inc()
+    BoundedServer(app, bounded(ConnectionLimits()), app, stop_s=1)
+
+__main__.app = app
+__main__.main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("PROMETHEUS_MULTIPROC_DIR", "/nowhere"),
+        ("prometheus_multiproc_dir", "/nowhere"),
+        ("WEB_CONCURRENCY", "auto"),
+    ],
+)
+def test_what_the_environment_says_to_other_servers_is_not_read(
+    name: str, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, value)
+    assert python(SERVES).stderr == ""
+
+
 def test_every_package_of_an_extra_is_known() -> None:
     extras = tomllib.loads(PYPROJECT.read_text())["project"]["optional-dependencies"]
     packages: dict[str, set[str]] = {}

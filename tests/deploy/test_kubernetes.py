@@ -68,6 +68,13 @@ def test_the_driver_of_the_audit_writes_alone_and_executors_have_room_for_their_
     folder = KUBERNETES / "components" / "spark-operator"
     application = named(resolved(folder), "ScheduledSparkApplication", "batonpass-audit")["spec"]["template"]
     driver, executor = application["driver"], application["executor"]
+    audit = pod(named(resolved(KUBERNETES / "base"), "CronJob", "batonpass-audit"))
+    assert audit is not None
+    for part in (driver, executor):
+        assert part["podSecurityContext"] == audit["securityContext"]
+        context = audit["containers"][0]["securityContext"]
+        assert part["securityContext"].items() <= context.items()
+        assert context.keys() - part["securityContext"].keys() == {"readOnlyRootFilesystem"}
     assert [one["name"] for one in driver["volumeMounts"]] == ["audits"]
     assert "volumeMounts" not in executor
     assert [one["target"]["kind"] for one in kustomization(folder)["patches"]] == ["CronJob"]
@@ -115,12 +122,29 @@ def test_pods_are_confined(path: Path, document: Document, spec: Document) -> No
         assert "memory" in container["resources"]["limits"]
 
 
+@pytest.mark.parametrize("folder", ROOTS, ids=short)
+def test_what_runs_before_everything_else_needs_nothing_of_it(folder: Path) -> None:
+    """Argo CD and Helm make the rest only once the hook has succeeded; a job without its account gets no pod."""
+    for one in rendered(folder):
+        if "argocd.argoproj.io/hook" in one["metadata"].get("annotations", {}):
+            spec = pod(one)
+            assert spec is not None
+            assert "serviceAccountName" not in spec
+            assert "configMap" not in str(spec)
+
+
 @pytest.mark.parametrize(("path", "document", "spec"), PODS, ids=lambda value: getattr(value, "stem", ""))
 def test_scratch_space_has_a_size(path: Path, document: Document, spec: Document) -> None:
     """A pod that writes too much is evicted by itself, before the node's disk is full."""
     for volume in spec.get("volumes", []):
         if "emptyDir" in volume:
             assert "sizeLimit" in volume["emptyDir"], volume["name"]
+
+
+def test_coordinators_that_serve_nobody_keep_no_node() -> None:
+    """While the database is away none is ready; as the budget has it by default, no node could be emptied then."""
+    budget = named(resolved(PRODUCTION), "PodDisruptionBudget", "batonpass")
+    assert budget["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
 
 
 def test_secrets_are_by_reference() -> None:

@@ -1,11 +1,14 @@
 """The preStop hook of the example workers drains or restarts as its mode says, and never keeps a pod from stopping."""
 
 import importlib.util
+import ssl
 import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+import trustme
+from tests.deploy.answering import PROXIES, answering
 from tests.deploy.manifests import KUBERNETES
 
 
@@ -52,6 +55,26 @@ def test_auto_asks_how_many_pods_there_are_to_be(
     monkeypatch.setattr(hook, "wanted_pods", lambda name: {"orders": pods}[name])
     assert hook.main(["auto", "orders"]) == 0
     assert bool(arguments_of_program(tmp_path)) is (way == "drain")
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
+def test_auto_asks_the_api_server_itself(
+    hook: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    """Without a proxy: NO_PROXY names the networks of the cluster, which Python does not know."""
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.crt"))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert(address).configure_cert(context)
+    for name in ("namespace", "token"):
+        (tmp_path / name).write_text(name)
+    monkeypatch.setattr(hook, "ACCOUNT", tmp_path)
+    for name, value in (PROXIES | {"no_proxy": "127.0.0.0/8", "NO_PROXY": "127.0.0.0/8"}).items():
+        monkeypatch.setenv(name, value)
+    with answering(b'{"spec": {"replicas": 3}}', tls=context, address=address) as port:
+        monkeypatch.setenv("KUBERNETES_SERVICE_HOST", address)
+        monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(port))
+        assert hook.wanted_pods("orders") == 3
 
 
 def test_auto_without_an_answer_is_a_restart(hook: ModuleType, tmp_path: Path) -> None:

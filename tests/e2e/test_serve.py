@@ -34,7 +34,12 @@ class Program:
 
     def run(self, *words: str) -> tuple[int, str]:
         """Run a command; return its exit code and all that it wrote, in which there must be no password."""
-        done = CliRunner().invoke(app, list(words), env=self.around)
+        handled = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+        try:
+            done = CliRunner().invoke(app, list(words), env=self.around)
+        finally:
+            for number, what in handled.items():
+                signal.signal(number, what)
         assert isinstance(done.exception, SystemExit | None), done.exc_info
         written = done.stdout + done.stderr
         assert self.secret not in written
@@ -60,6 +65,20 @@ class Program:
 def program(bare_url: str, tmp_path: Path) -> Program:
     """The program on an empty database."""
     return Program(tmp_path, bare_url)
+
+
+def test_it_ends_while_it_waits_for_the_database(program: Program) -> None:
+    """By a handler of its own: the first process of a container gets no signal that it does not handle."""
+    around = program.around | {"BATONPASS_DATABASE_URL": "postgresql://nobody@127.0.0.1:9/none"}
+    command = [*PROGRAM, "serve", "--port", "0"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=around) as process:
+        assert process.stderr is not None
+        assert "waiting up to 60 s" in process.stderr.readline()
+        process.send_signal(signal.SIGTERM)
+        try:
+            assert process.wait(30) == 0
+        finally:
+            process.kill()
 
 
 def test_each_step_from_an_empty_database_to_lost_commits_says_what_to_run_next(

@@ -10,7 +10,9 @@ from tests.waiting import until
 
 from batonpass.core.state.errors import Gone
 from batonpass.core.state.ids import GroupId, MemberId
+from batonpass.kafka.exchange import settings_of
 from batonpass.kafka.ordering import Deliveries, Delivery, Turns
+from batonpass.worker.kafka.connection import TopicNames
 
 
 class Leader:
@@ -163,3 +165,12 @@ async def test_work_that_fails_ends_the_rest() -> None:
     with pytest.raises(BaseExceptionGroup) as raised:
         await serve()
     assert raised.group_contains(ZeroDivisionError)
+
+
+def test_the_topic_takes_the_acknowledgements_of_a_large_group() -> None:
+    """All of a group are one record."""
+    members = {MemberId(f"{number:05}".rjust(255, "x")): 1_000_000 for number in range(10_000)}
+    value = Delivery(b"g", members).value()
+    assert value is not None
+    topics = TopicNames()
+    assert int(settings_of(topics)[topics.acks]["max.message.bytes"]) > len(value)

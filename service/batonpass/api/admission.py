@@ -77,7 +77,8 @@ class Admission:
         except Disconnected:
             context.status = context.status or GONE_STATUS
         except ProtocolError as error:
-            await self._refuse(context, error)
+            # Frames that hold their error would be held by it, and freed by nothing but the garbage collector.
+            await self._refuse(context, error.with_traceback(None))
         except Exception as error:  # noqa: BLE001 - whatever it is, it is a defect, and the next request is served
             self._policy.observer.failed(error, f"{scope['method']} {context.call.path}", context.request_id)
             if not context.started:

@@ -7,8 +7,9 @@ longer than the call may take, or whose lease is over, is waited for no longer.
 """
 
 import asyncio
+import contextlib
 import ssl
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -24,7 +25,12 @@ WRITE_TIMEOUT_S: Final = 10.0
 IDLE_S: Final = 30.0
 """How long an idle connection to another coordinator is kept: well below the time after which the other closes it."""
 
-IDLE_MAX: Final = 200
+POOLS: Final = 64
+"""Over how many pools the connections are spread: for each call the library looks at every connection of a pool."""
+
+IDLE_MAX: Final = 3
+"""How many idle connections a pool keeps."""
+
 ANSWER_S: Final = 30.0
 ASK_TIMEOUT_S: Final = 5.0
 RETRY_AFTER_MS: Final = 500
@@ -70,15 +76,24 @@ class Forwarder:
         self.tls = tls or ssl.create_default_context()
         self._answer_s = answer_s
         # A long-poll holds its connection for as long as it waits, so connections have no limit of their own here.
-        self._client = http_client(
-            timeout=httpx.Timeout(answer_s, connect=CONNECT_TIMEOUT_S, write=WRITE_TIMEOUT_S),
-            limits=httpx.Limits(max_connections=None, max_keepalive_connections=IDLE_MAX, keepalive_expiry=IDLE_S),
-            verify=self.tls,
-        )
+        limits = httpx.Limits(max_connections=None, max_keepalive_connections=IDLE_MAX, keepalive_expiry=IDLE_S)
+        timeout = httpx.Timeout(answer_s, connect=CONNECT_TIMEOUT_S, write=WRITE_TIMEOUT_S)
+        self._calls = {http_client(timeout=timeout, limits=limits, verify=self.tls): 0 for _ in range(POOLS)}
         self._passing: dict[asyncio.Task[None], _Passing] = {}
 
     async def close(self) -> None:
-        await self._client.aclose()
+        for client in self._calls:
+            await client.aclose()
+
+    @contextlib.contextmanager
+    def _client(self) -> Iterator[httpx.AsyncClient]:
+        """Lend the client that has the fewest calls under way."""
+        client = min(self._calls, key=self._calls.__getitem__)
+        self._calls[client] += 1
+        try:
+            yield client
+        finally:
+            self._calls[client] -= 1
 
     async def forward(self, context: RequestContext, owner: str) -> None:
         """Have the owner answer.
@@ -94,16 +109,18 @@ class Forwarder:
         await context.unless_gone(self._until_ended(_Passing(owner, context.wait_s), context, body))
 
     async def _until_ended(self, call: _Passing, context: RequestContext, body: bytes) -> None:
-        passing = asyncio.create_task(self._pass(context, call, body))
-        self._passing[passing] = call
-        try:
-            await passing
-        except asyncio.CancelledError:
-            if call.ended_by is None:
-                raise  # By the caller.
-            raise call.ended_by from None
-        finally:
-            del self._passing[passing]
+        with self._client() as client:
+            passing = asyncio.create_task(self._pass(client, context, call, body))
+            self._passing[passing] = call
+            try:
+                await passing
+            except asyncio.CancelledError:
+                if call.ended_by is None:
+                    raise  # By the caller.
+                raise call.ended_by from None
+            finally:
+                del self._passing[passing]
+                call.ended_by = None  # An error that refers to itself by its frame is freed by the collector only.
 
     def end_waits(self) -> None:
         """End every call now that waits at another coordinator for news."""
@@ -129,8 +146,9 @@ class Forwarder:
 
     async def _ask(self, context: RequestContext, other: str) -> Any:
         try:
-            async with asyncio.timeout(ASK_TIMEOUT_S):
-                answer = await self._client.send(self._request(context, other))
+            with self._client() as client:
+                async with asyncio.timeout(ASK_TIMEOUT_S):
+                    answer = await client.send(self._request(client, context, other))
             answer.raise_for_status()
             return answer.json()
         except (httpx.HTTPError, TimeoutError, ValueError) as error:
@@ -138,7 +156,13 @@ class Forwarder:
             raise NotOwner(detail, retry_after_ms=RETRY_AFTER_MS) from error
 
     def _request(
-        self, context: RequestContext, to: str, body: bytes | None = None, *, silent_s: float | None = None
+        self,
+        client: httpx.AsyncClient,
+        context: RequestContext,
+        to: str,
+        body: bytes | None = None,
+        *,
+        silent_s: float | None = None,
     ) -> httpx.Request:
         """Return the request as it is sent to another coordinator.
 
@@ -149,7 +173,7 @@ class Forwarder:
         base = httpx.URL(to)
         target = base.raw_path.rstrip(b"/") + (raw + b"?" + query if query else raw)
         timeout = httpx.Timeout(silent_s or self._answer_s, connect=CONNECT_TIMEOUT_S, write=WRITE_TIMEOUT_S)
-        return self._client.build_request(
+        return client.build_request(
             context.scope["method"],
             base,
             headers=_headers(context),
@@ -158,10 +182,10 @@ class Forwarder:
             extensions={"target": target},
         )
 
-    async def _pass(self, context: RequestContext, call: _Passing, body: bytes) -> None:
-        request = self._request(context, call.owner, body, silent_s=self._answer_s + call.wait_s)
+    async def _pass(self, client: httpx.AsyncClient, context: RequestContext, call: _Passing, body: bytes) -> None:
+        request = self._request(client, context, call.owner, body, silent_s=self._answer_s + call.wait_s)
         try:
-            answer = await self._client.send(request, stream=True)
+            answer = await client.send(request, stream=True)
         except httpx.TransportError as error:
             raise NotOwner(
                 f"the coordinator at {call.owner}, which owns the group, gives no answer ({type(error).__name__}); "

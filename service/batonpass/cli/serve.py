@@ -35,7 +35,12 @@ def serve(
             )
         require_room(settings.connections_max)
         url = settings.database_url.get_secret_value()
-        require_fit(url, wait_s=settings.database_wait_s)
+        # Whoever is the first process of a container gets no signal that it does not handle.
+        end_in_order()
+        try:
+            require_fit(url, wait_s=settings.database_wait_s)
+        except KeyboardInterrupt:
+            return
         listeners = bound(settings.host, settings.port)
         listen(settings, listening=lambda at: _say(at, without_password(url), as_json=as_json), listeners=listeners)
 
@@ -83,7 +88,6 @@ def listen(settings: Settings, **more: Any) -> None:
         listening(url)
 
     # The server ends in good order when it is interrupted or terminated, and then raises the signal again.
-    end_in_order()
     try:
         run_server(settings, listening=note, **more)
     except KeyboardInterrupt:

@@ -385,5 +385,5 @@ def settings_of(topics: TopicNames) -> dict[str, dict[str, str]]:
     return {
         topics.heartbeats: {"retention.ms": HOUR_MS} | large,
         topics.assignments: {"cleanup.policy": "compact"} | large,
-        topics.acks: {"retention.ms": HOUR_MS},
+        topics.acks: {"retention.ms": HOUR_MS} | large,
     }
