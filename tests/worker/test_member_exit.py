@@ -276,6 +276,25 @@ def test_a_threaded_member_can_be_drained() -> None:
             assert member.may_process("0_0")
 
 
+def test_functions_are_told_that_their_member_was_closed() -> None:
+    """They would go on for ever, and the threads with them: nothing else ends a thread."""
+    given: list[ThreadTask] = []
+
+    class Giving(Blocking):
+        def on_active(self, task: ThreadTask) -> None:
+            given.append(task)
+            super().on_active(task)
+
+    with serving(partitions=2) as url:
+        worker = Giving()
+        member = ThreadedMember(url, "orders", worker)
+        member.start()
+        wait_until(lambda: len(worker.running) == 2)
+        member.close()
+        wait_until(lambda: not worker.running)
+        assert [task.may_process for task in given] == [False, False]
+
+
 class Stuck(Blocking):
     """A worker whose functions do not return while they are held."""
 

@@ -96,7 +96,10 @@ class TaskRunner:
             self.task.ask_to_stop()
 
     def close(self) -> Iterable[asyncio.Task[None]]:
-        """Cancel whatever is left, confirmed or not, and return it."""
+        """Cancel whatever is left, confirmed or not, and return it. What cannot be cancelled, as a thread, is told."""
+        if self.task is not None:
+            self.task.ask_to_stop()
+            self.task.end()
         left = [one for one in (self._busy, self._run) if one is not None]
         for one in left:
             one.cancel()
