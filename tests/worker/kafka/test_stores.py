@@ -518,7 +518,7 @@ def test_what_rocksdb_says_of_a_store_does_not_grow_without_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It writes some kilobytes each time that it writes a file, and every ten minutes."""
-    monkeypatch.setattr(stores, "DIARY_BYTES_MAX", 1 << 16)
+    monkeypatch.setattr(stores, "LOG_BYTES_MAX", 1 << 16)
     store, most = RocksStore(tmp_path / "changelog"), 0
     for position in range(60):
         store.apply([(b"k", b"%d" % position)], position)

@@ -48,7 +48,7 @@ _FORM = struct.Struct(">qq")
 KEEP_LEVEL_MS = 60_000
 """How often a store to which nothing is written records on disk that it is level."""
 
-DIARY_BYTES_MAX = 1 << 20
+LOG_BYTES_MAX = 1 << 20
 """How large RocksDB's own log of a store may grow before it is begun anew: unbounded, for as long as it is open."""
 
 _DAMAGE = ("corruption", "no such file or directory", "input/output error")
@@ -375,7 +375,7 @@ def _open(folder: Path, memory: RocksMemory) -> "Rdict":
     options = Options(raw_mode=True)
     options.create_if_missing(True)
     options.set_keep_log_file_num(1)
-    options.set_max_log_file_size(DIARY_BYTES_MAX)
+    options.set_max_log_file_size(LOG_BYTES_MAX)
     options.set_max_open_files(256)
     memory.bound(options)
     # There is only this one family. Left unnamed, it would be opened as its files say, with a cache of its own.
