@@ -1,6 +1,7 @@
-"""Where the programs are that tests start: in the environment, where `make test` links them, or on the path."""
+"""The programs that tests start: where they are, and whether their processes run."""
 
 import shutil
+import subprocess
 import sys
 from os import environ, pathsep
 from pathlib import Path
@@ -32,3 +33,17 @@ def program(*names: str) -> str:
 def chromium() -> str:
     """Return where the browser is."""
     return program(*CHROMIUMS)
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process runs; one that has ended and was not collected yet does not.
+
+    The first process of a machine collects those whose parent has ended, and may take its time.
+    """
+    return state_of(pid) not in {"Z", "gone"}
+
+
+def state_of(pid: int) -> str:
+    """Return the letter of a process' state, such as T when it is stopped and Z when it has ended; or "gone"."""
+    listed = subprocess.run(["ps", "-p", str(pid), "-o", "stat="], capture_output=True, text=True, check=False)
+    return listed.stdout[:1] or "gone"

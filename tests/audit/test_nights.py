@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime, timedelta
@@ -18,6 +17,8 @@ from tests.audit import planted
 from tests.audit.sample import clean_result
 from tests.postgres.databases import run_sql
 from tests.postgres.test_upkeep import sql
+from tests.programs import is_alive
+from tests.waiting import wait_until
 from typer.testing import CliRunner
 
 from batonpass.audit.job import Audit
@@ -300,7 +301,7 @@ async def test_a_signal_ends_it_at_once_while_it_waits(database_url: str, number
 AT_WORK = """
 import os, sys
 from batonpass.cli.nightly import carried_out
-work = "import os, subprocess, sys, time; subprocess.Popen(['sleep', '600']); print(os.getpid(), flush=True); time.sleep(600)"
+work = "import os, subprocess, sys, time; child = subprocess.Popen(['sleep', '600']); print(os.getpid(), child.pid, flush=True); time.sleep(600)"
 carried_out([sys.executable, "-c", work], os.environ)
 """
 
@@ -309,19 +310,13 @@ def test_a_signal_ends_the_audit_that_is_under_way_and_all_it_started() -> None:
     with subprocess.Popen([sys.executable, "-c", AT_WORK], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as one:
         try:
             assert one.stdout is not None
-            leader = int(one.stdout.readline())
+            started = [int(pid) for pid in one.stdout.readline().split()]
+            assert all(map(is_alive, started))
             one.send_signal(signal.SIGTERM)
             assert one.wait(30) == 128 + signal.SIGTERM
         finally:
             one.kill()
-    ends_at = time.monotonic() + 30
-    while time.monotonic() < ends_at:
-        try:
-            os.killpg(leader, 0)
-        except ProcessLookupError:
-            return
-        time.sleep(0.05)
-    raise AssertionError("its processes run on")
+    wait_until(lambda: not any(map(is_alive, started)))
 
 
 def test_the_exit_code_of_an_audit_is_returned() -> None:

@@ -105,14 +105,3 @@ def running(
         finally:
             if process.poll() is None:
                 process.kill()
-
-
-def is_alive(pid: int) -> bool:
-    """Whether a process runs; one that has ended and was not collected yet does not."""
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        if Path("/proc/self/stat").exists():
-            return False
-        return subprocess.run(["ps", "-p", str(pid)], capture_output=True, check=False).returncode == 0
-    return state != "Z"

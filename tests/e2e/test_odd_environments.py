@@ -16,8 +16,9 @@ from pathlib import Path
 
 import httpx2 as httpx
 import pytest
-from tests.e2e.running import PATIENCE_S, PROGRAM, environment, is_alive
+from tests.e2e.running import PATIENCE_S, PROGRAM, environment
 from tests.e2e.test_up import descendants
+from tests.programs import is_alive
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.needs("kafka")

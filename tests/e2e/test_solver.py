@@ -7,8 +7,8 @@ import signal
 import subprocess
 
 import pytest
-from tests.e2e.running import is_alive
 from tests.e2e.serving import Served, serving
+from tests.programs import is_alive
 from tests.waiting import wait_until
 
 TASKS = 12_000

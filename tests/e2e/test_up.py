@@ -12,7 +12,8 @@ from typing import Any
 
 import httpx2 as httpx
 import pytest
-from tests.e2e.running import PROGRAM, Up, environment, is_alive, running
+from tests.e2e.running import PROGRAM, Up, environment, running
+from tests.programs import is_alive
 from tests.waiting import wait_until
 from typer.testing import CliRunner, Result
 

@@ -4,12 +4,13 @@ import asyncio
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from tests.programs import is_alive
+from tests.waiting import wait_until
 
 from batonpass.kafka.broker import LocalBroker
 from batonpass.kafka.broker_parts import BrokerUnavailable
@@ -44,20 +45,6 @@ async def read_one(bootstrap: str, topic: str) -> bytes | None:
         return bytes((await asyncio.wait_for(consumer.getone(), 20)).value)
 
 
-def gone(pid: int, *, within_s: float) -> bool:
-    """Whether a process ends within some time; one that has ended and was not waited for yet has ended."""
-    ends_at = time.monotonic() + within_s
-    while time.monotonic() < ends_at:
-        try:
-            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-        except FileNotFoundError:
-            return True
-        if state == "Z":
-            return True
-        time.sleep(0.05)
-    return False
-
-
 def test_data_outlive_a_restart_and_a_killed_parent(tmp_path: Path) -> None:
     """A broker ends with its parent, even a killed one."""
     parent = subprocess.Popen(
@@ -72,15 +59,16 @@ def test_data_outlive_a_restart_and_a_killed_parent(tmp_path: Path) -> None:
         parent.kill()
     # The next start waits until the broker that was left has ended.
     with LocalBroker(tmp_path, heap_mb=256) as broker:
-        assert gone(int(pid), within_s=0.1)
-        assert gone(int(watchdog), within_s=5)
+        assert not is_alive(int(pid))
+        wait_until(lambda: not is_alive(int(watchdog)), within_s=5)
         # A client that knows the address of the first one finds this one.
         assert broker.bootstrap_servers == bootstrap
         assert asyncio.run(read_one(broker.bootstrap_servers, "records")) == b"kept"
         # Without its watchdog the broker is told to end by the system.
         assert broker.watchdog is not None
         broker.watchdog.kill()
-        assert gone(broker.pid, within_s=30) or sys.platform != "linux"
+        if sys.platform == "linux":
+            wait_until(lambda: not is_alive(broker.pid), within_s=30)
         assert not broker.is_running
 
 

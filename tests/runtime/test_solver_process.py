@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from tests.core import scene as scenes
 from tests.core.scene import Scene, topology
-from tests.e2e.running import is_alive
 from tests.placement.placing import Group, seats, tasks
+from tests.programs import is_alive
 from tests.waiting import wait_until
 
 from batonpass.core.decide import decide

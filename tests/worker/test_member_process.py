@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.programs import is_alive
 from tests.waiting import wait_until
 from tests.worker.processes import GROUP, coordinator, declare, program, state_of, worker
 
@@ -120,7 +121,7 @@ def test_a_child_that_outlives_its_killed_worker_does_not_hide_the_death(port: i
                     )
                     first.process.kill()
                     wait_until(lambda: second.running() == {"0_0", "0_1"}, within_s=20)
-                    os.kill(child, 0)
+                    assert is_alive(child)
             finally:
                 os.kill(child, signal.SIGKILL)
 

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.programs import state_of
 from tests.waiting import until
 from tests.worker.kafka.totals import Job, NewTopics, Owner, check_exactly_once, expected, in_words, new_job, write
 from tests.worker.kafka.zombie import LEASE_LEFT_S, STEPS
@@ -28,14 +29,6 @@ async def start_zombie(job: Job, folder: Path, step: str) -> asyncio.subprocess.
     )  # fmt: skip
     await until(lambda: state_of(process.pid) == "T")
     return process
-
-
-def state_of(pid: int) -> str:
-    """Return the state of a process: T when it is stopped."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        return "gone"
 
 
 async def own(owner: Owner) -> None:
