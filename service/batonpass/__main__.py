@@ -2,6 +2,7 @@
 
 import errno
 import os
+import signal
 import sys
 
 from batonpass.cli import EXTRA_OF, app
@@ -16,6 +17,9 @@ def main() -> None:
     exit code 3. Any other missing module is a defect and raises.
     """
     get_ready()
+    if os.getpid() == 1:
+        # The kernel drops a signal for the first process of a container, unless it has a handler.
+        signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
     # Libraries read these, for a server of several processes. Each of ours is by itself, and may not have the folder.
     for name in ("PROMETHEUS_MULTIPROC_DIR", "prometheus_multiproc_dir", "WEB_CONCURRENCY"):
         os.environ.pop(name, None)

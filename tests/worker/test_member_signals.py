@@ -8,17 +8,14 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
+from tests.programs import TERMINATED, first_process, terminate
 from tests.waiting import until
 
 from batonpass.sockets import free_port
 from batonpass.worker import Callbacks, Member, ThreadCallbacks, ThreadedMember
 from batonpass.worker.testing import HttpServer, LocalCoordinator
-
-APART = ("unshare", "--pid", "--fork", "--kill-child")
-TERMINATED = 128 + signal.SIGTERM
 
 
 @pytest.fixture
@@ -35,26 +32,6 @@ def running(*command: str) -> Iterator[subprocess.Popen[str]]:
             yield process
         finally:
             process.kill()
-
-
-def first_process() -> tuple[str, ...]:
-    """Return what makes a command process 1 of a namespace of its own; nothing where that is not allowed."""
-    for way in (APART, (*APART, "--user")):
-        try:
-            if subprocess.run([*way, "true"], check=False, capture_output=True).returncode == 0:
-                return way
-        except OSError:
-            break
-    return ()
-
-
-def terminate(process: subprocess.Popen[str], *, is_apart: bool) -> None:
-    """Send SIGTERM to the process, or to the one in its namespace."""
-    if is_apart:
-        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
-        os.kill(int(children), signal.SIGTERM)
-    else:
-        process.terminate()
 
 
 @pytest.mark.parametrize(

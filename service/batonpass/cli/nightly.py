@@ -25,7 +25,7 @@ END_PATIENCE_S: Final = 5.0
 def stay(nights: Nights, wanted: "Audit", *, as_json: bool) -> NoReturn:
     """Have every night audited with the options of ``wanted``, except its day, until a signal ends this process."""
     # Between audits nothing has to be cleaned up: the system ends this process at once, wherever it waits.
-    for one in ENDS:
+    for one in ENDS if os.getpid() != 1 else ():
         signal.signal(one, signal.SIG_DFL)
     env = child_environment(BATONPASS_DATABASE_URL=wanted.database_url)
     options = options_of(wanted, as_json=as_json)
