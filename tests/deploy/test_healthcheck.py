@@ -34,10 +34,10 @@ def test_a_server_is_asked_directly(stage: str) -> None:
     assert checked(stage, {f"{SERVERS[stage]}_PORT": "9"}) == 1, "nobody is there"
 
 
-@pytest.mark.parametrize(("host", "address"), [("::1", "::1"), ("127.0.0.2", "127.0.0.2"), ("0.0.0.0", "127.0.0.1")])
+@pytest.mark.parametrize("host", ["::1", "127.0.0.2", "localhost"])
 @pytest.mark.parametrize("stage", SERVERS)
-def test_a_server_is_asked_where_it_listens(stage: str, host: str, address: str) -> None:
-    with answering(b"ok", address=address) as port:
+def test_a_server_is_asked_where_it_listens(stage: str, host: str) -> None:
+    with answering(b"ok", address=host) as port:
         assert checked(stage, {f"{SERVERS[stage]}_PORT": str(port), f"{SERVERS[stage]}_HOST": host}) == 0
 
 
