@@ -18,8 +18,8 @@ from batonpass.core.decide import decide
 from batonpass.core.state.evolve import evolve
 from batonpass.core.state.ids import GroupId, MemberId, TaskId
 from batonpass.core.state.inputs import GroupDeclaration, PauseRequest, ResumeRequest
-from batonpass.core.state.model import Cause, Group, Member, Subtopology, Topology
-from batonpass.core.state.records import GroupDeleted, MemberGone, MemberJoined, ProbeScheduled, Record
+from batonpass.core.state.model import Group, Member, Subtopology, Topology
+from batonpass.core.state.records import ProbeScheduled
 from batonpass.core.state.replies import Done
 from batonpass.postgres import record_log, writer
 from batonpass.postgres.connect import connect, unavailable_when_away
@@ -178,27 +178,6 @@ async def test_a_group_whose_head_is_locked_holds_up_no_other_one(engine: AsyncE
         for version in range(1, 20):
             await log.append(commit(version))
         assert time.monotonic() - begun < 5
-        assert not waiting.done()
-    await waiting
-    assert (await log.read(held)).version == 2
-
-
-@pytest.mark.parametrize(
-    "record",
-    [MemberGone(POD.id, Cause.LEFT, 2, 2), MemberJoined(POD), GroupDeleted(2, 2)],
-    ids=["gone", "joins", "deleted"],
-)
-async def test_a_group_with_a_member_that_is_locked_holds_up_no_other_one(engine: AsyncEngine, record: Record) -> None:
-    """Its own commit is made when the member is free."""
-    log, held = unleased_log(engine), GroupId("held")
-    await log.append(commit(0))
-    await log.append(Commit(held, 1, 0, [MemberJoined(POD)]))
-    async with engine.execution_options(isolation_level="READ COMMITTED").begin() as holder:
-        await holder.execute(text("select * from members where group_id = 'held' for update"))
-        waiting = asyncio.create_task(log.append(Commit(held, 1, 1, [record])))
-        async with asyncio.timeout(5):
-            for version in range(1, 20):
-                await log.append(commit(version))
         assert not waiting.done()
     await waiting
     assert (await log.read(held)).version == 2

@@ -12,9 +12,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from tests.postgres.unleased import Unleased, unleased_log
 
 from batonpass.codec.records import UnreadableRecord
-from batonpass.core.state.ids import GroupId, MemberId
-from batonpass.core.state.model import Member
-from batonpass.core.state.records import DrainStarted, MemberChanged, MemberJoined, ProbeScheduled, Record
+from batonpass.core.state.ids import GroupId
+from batonpass.core.state.records import ProbeScheduled, Record
 from batonpass.postgres import append as appending
 from batonpass.postgres import connect as connecting
 from batonpass.postgres import record_log
@@ -48,28 +47,6 @@ async def test_a_coordinator_that_was_superseded_appends_nothing(
             await append(postgres_log, records, 1)
     await append(newer, [ProbeScheduled(3)], 1, epoch=2)
     assert await newer.read(ORDERS) == Loaded(2, (ProbeScheduled(1), ProbeScheduled(3)))
-
-
-@pytest.mark.parametrize("at_once", [True, False])
-async def test_the_table_of_members_says_what_a_process_has_now(
-    engine: AsyncEngine, postgres_log: PostgresRecordLog, *, at_once: bool
-) -> None:
-    await postgres_log.take_over(ORDERS)
-    joined = MemberJoined(Member(MemberId("pod"), 1_000, client_tags={"zone": "a"}, endpoint="pod:1"))
-    drains = DrainStarted(MemberId("pod"), 2_000, None, 3_000)
-    changed = MemberChanged(MemberId("pod"), 2.0, {"zone": "b"}, None)
-    if at_once:
-        await append(postgres_log, [joined, drains, changed], 0)
-    else:
-        await append(postgres_log, [joined], 0)
-        await append(postgres_log, [drains], 1)
-        await append(postgres_log, [changed], 2)
-    async with engine.connect() as connection:
-        question = text(
-            "select capacity, client_tags::text, endpoint, draining_since is null, joined_at is null, gone_at from members"
-        )
-        found = (await connection.execute(question)).one()
-    assert tuple(found) == (2.0, '{"zone":"b"}', None, False, False, None)
 
 
 async def test_a_group_without_records_can_be_taken_over(engine: AsyncEngine, postgres_log: PostgresRecordLog) -> None:

@@ -20,7 +20,6 @@ KEPT: Final = Retention(
     generations=AHEAD_DAYS,
     events=AHEAD_DAYS,
     commands=AHEAD_DAYS,
-    gone_members=AHEAD_DAYS,
     audits=AHEAD_DAYS,
 )
 

@@ -4,7 +4,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -40,10 +40,6 @@ COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
     "samples": ("group_id", "at", "copies"),
     "commands": ("group_id", "at", "command", "who", "asked", "subject"),
     "snapshots": ("group_id", "version", "format", "at", "payload"),
-    "members": (
-        *("group_id", "member_id", "instance_id", "endpoint", "capacity", "client_tags", "joined_at"),
-        *("draining_since", "away_until", "gone_at", "cause"),
-    ),
     "events": ("position", "group_id", "at", "type", "generation", "member_id", "task_id", "body"),
 }
 """What is written of each table, in order; positions of events are given out when they are written."""
@@ -109,7 +105,6 @@ class GroupRecorder:
         """Sample lags every so many minutes; 0: never."""
         self._rows = GroupRows(group_id)
         self._historian = Historian(policy or Policy(), code_version())
-        self._members: dict[str, dict[str, Any]] = {}
         self._snapshots: list[tuple[Group, int]] = []
         self._snapshot_at = 0
         self._started_ms = 0
@@ -138,7 +133,6 @@ class GroupRecorder:
         tables["traces"] += [(group_id, at, *row[1:]) for row in parts.get("traces", ())]
         tables["commands"] += [(group_id, at, *row[1:]) for row in parts.get("commands", ())]
         tables["events"] += [(0, group_id, at, *row[1:]) for row in parts.get("events", ())]
-        self._note_members(parts, now_ms)
 
     def minute(self, group: Group, soft: Soft, now_ms: int) -> None:
         """Take a sample, and a snapshot if the group has grown enough."""
@@ -159,30 +153,8 @@ class GroupRecorder:
         self._sampled = key, found
         return found
 
-    def _note_members(self, parts: Mapping[str, list[Row]], now_ms: int) -> None:
-        for row in parts.get("joined", ()):
-            self._members[row[0]] = dict(zip(_JOINED, row, strict=True))
-        for member_id, drains_since, drain_said, away_until, gone, cause, *profile in parts.get("member_changes", ()):
-            known = self._members[member_id]
-            if profile[0] is not None:
-                known |= dict(zip(("capacity", "client_tags", "endpoint"), profile, strict=True))
-            if drain_said:
-                known["draining_since"] = drains_since
-            for name, value in (("away_until", away_until), ("gone_at", gone), ("cause", cause)):
-                if value is not None:
-                    known[name] = value
-        if "emptied" in parts:
-            for known in self._members.values():
-                if known["gone_at"] is None:
-                    known |= {"gone_at": now_ms, "cause": "group-deleted"}
-
     def rows(self) -> GroupRows:
-        tables = self._rows.tables
-        tables["members"] = [
-            (self._rows.group_id, *(instant(value) if name in _INSTANTS else value for name, value in known.items()))
-            for known in self._members.values()
-        ]
-        tables["snapshots"] = [
+        self._rows.tables["snapshots"] = [
             (self._rows.group_id, group.version, GROUP_VERSION, instant(at_ms), _packed(group))
             for group, at_ms in self._kept()
         ]
@@ -202,10 +174,3 @@ def _packed(group: Group) -> bytes:
 
 def _snapshot_named(version: int, payload: bytes, group_id: str) -> bytes:
     return _packed(replace(decode_group(version, zlib.decompress(payload)), id=GroupId(group_id)))
-
-
-_JOINED: Final = (
-    *("member_id", "instance_id", "endpoint", "capacity", "client_tags", "joined_at", "draining_since", "away_until"),
-    *("gone_at", "cause"),
-)
-_INSTANTS: Final = frozenset({"joined_at", "draining_since", "away_until", "gone_at"})

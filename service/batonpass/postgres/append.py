@@ -6,9 +6,7 @@ Two writers of one group meet at the row of its head: the second one leaves its 
 and tries again. Instants in the rows are milliseconds.
 """
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
@@ -20,8 +18,6 @@ from batonpass.codec.generations import Generation
 from batonpass.codec.records import VERSIONS, StoredRecord, encode_records, json_text
 from batonpass.codec.traces import TRACE_VERSION, encode_trace
 from batonpass.core.state import records as r
-from batonpass.core.state.ids import MemberId
-from batonpass.core.state.model import Member
 from batonpass.postgres import tables
 from batonpass.runtime.history import History
 from batonpass.runtime.ports import Commit
@@ -64,7 +60,6 @@ def prepare(commit: Commit, up_to: Mapping[str, int] = VERSIONS) -> Prepared:
             (one.at_ms, one.type, one.generation, one.member, one.task, json_text(one.body)) for one in history.events
         ],
     }
-    rows |= member_rows(commit.records)
     weight = sum(_weight(part) for part in rows.values())
     notes_recovery = any(isinstance(one, r.EpochsRaised) for one in commit.records)
     return Prepared(commit, {name: part for name, part in rows.items() if part}, weight, notes_recovery=notes_recovery)
@@ -129,71 +124,6 @@ def _command_rows(history: History) -> list[Row]:
     return [(history.at_ms, plain(asked.command), plain(asked.who), said, about)]
 
 
-class _MemberChange(NamedTuple):
-    """What records change of a member that exists already; None: nothing."""
-
-    drains_since_ms: int | None = None
-    drain_said: bool = False
-    away_until_ms: int | None = None
-    gone_ms: int | None = None
-    cause: str | None = None
-    capacity: float | None = None
-    client_tags: str | None = None
-    endpoint: str | None = None
-
-
-def member_rows(records: Iterable[r.Record]) -> dict[str, list[Row]]:
-    """Return what records change in the table of members: new members, members that exist, or all of them."""
-    joined: dict[MemberId, Member] = {}
-    changes: defaultdict[MemberId, _MemberChange] = defaultdict(_MemberChange)
-    emptied: list[Row] = []
-    for record in records:
-        match record:
-            case r.MemberJoined(member=member):
-                joined[member.id] = member
-            case r.MemberGone(member_id=one, cause=cause, at_ms=at_ms):
-                changes[one] = changes[one]._replace(gone_ms=at_ms, cause=str(cause))
-            case r.MemberAway(member_id=one, until_ms=until_ms):
-                changes[one] = changes[one]._replace(away_until_ms=until_ms)
-            case r.MemberChanged(member_id=one, capacity=capacity, client_tags=tags, endpoint=endpoint):
-                if one in joined:
-                    joined[one] = replace(joined[one], capacity=capacity, client_tags=tags, endpoint=endpoint)
-                profile: dict[str, Any] = {"client_tags": json_text(tags), "endpoint": _plain_or_none(endpoint)}
-                changes[one] = changes[one]._replace(capacity=capacity, **profile)
-            case r.DrainStarted(member_id=one, since_ms=since_ms):
-                changes[one] = changes[one]._replace(drains_since_ms=since_ms, drain_said=True)
-            case r.DrainCancelled(member_id=one):
-                changes[one] = changes[one]._replace(drains_since_ms=None, drain_said=True)
-            case r.GroupDeleted(at_ms=at_ms):
-                emptied = [(at_ms,)]
-            case _:
-                pass
-    return {
-        "joined": [_joined_row(one, changes.pop(one.id, _MemberChange())) for one in joined.values()],
-        "member_changes": [(member_id, *change) for member_id, change in changes.items()],
-        "emptied": emptied,
-    }
-
-
-def _plain_or_none(text: str | None) -> str | None:
-    return None if text is None else plain(text)
-
-
-def _joined_row(member: Member, change: _MemberChange) -> Row:
-    return (
-        member.id,
-        _plain_or_none(member.instance_id),
-        _plain_or_none(member.endpoint),
-        member.capacity,
-        json_text(member.client_tags),
-        member.joined_ms,
-        change.drains_since_ms,
-        change.away_until_ms,
-        change.gone_ms,
-        change.cause,
-    )
-
-
 class Part(NamedTuple):
     """The rows of one table: the types of their columns, in the order of ``rows``, and the statement that writes them.
 
@@ -248,33 +178,6 @@ PARTS: Final[Mapping[str, Part]] = {
     "commands": _insert(tables.commands, position=None),
     # Each change becomes a row later (``sorting``).
     "changes": _insert(tables.change_batches),
-    "joined": _insert(tables.members, replaces=True),
-    "member_changes": Part(
-        {
-            "member_id": "text",
-            "drains_since_ms": "bigint",
-            "drain_said": "boolean",
-            "away_until_ms": "bigint",
-            "gone_ms": "bigint",
-            "cause": "text",
-            "capacity": "float8",
-            "client_tags": "text",
-            "endpoint": "text",
-        },
-        "update members k set"  # noqa: S608 - constants
-        f" draining_since = case when r.drain_said then {instant('drains_since_ms')} else k.draining_since end,"
-        f" away_until = coalesce({instant('away_until_ms')}, k.away_until),"
-        f" gone_at = coalesce({instant('gone_ms')}, k.gone_at), cause = coalesce(r.cause, k.cause),"
-        " capacity = coalesce(r.capacity, k.capacity),"
-        " client_tags = coalesce(cast(r.client_tags as json), k.client_tags),"
-        " endpoint = case when r.capacity is null then k.endpoint else r.endpoint end $from"
-        " where k.group_id = m.group_id and k.member_id = r.member_id",
-    ),
-    "emptied": Part(
-        {"at_ms": "bigint"},
-        f"update members k set gone_at = {instant('at_ms')}, cause = 'group-deleted' $from"  # noqa: S608 - constants
-        " where k.group_id = m.group_id and k.gone_at is null",
-    ),
     # The counter stays locked to the end of the transaction: a transaction with later positions commits later.
     "events": _insert(
         tables.events,
@@ -283,18 +186,11 @@ PARTS: Final[Mapping[str, Part]] = {
     ),
 }
 
-_OF_MEMBERS: Final = {
-    "joined": "select group_id, member_id $from",
-    "member_changes": "select group_id, member_id $from",
-    "emptied": "select group_id, k.member_id $from join members k using (group_id) where k.gone_at is null",
-}
-"""Which rows of members exist, or may, that a part changes."""
-
 ALL_PARTS: Final = frozenset(PARTS)
 MOVING_PARTS: Final = frozenset({"records", "traces", "changes", "events"})
 """What heartbeats commit while tasks move. Members wait for these commits."""
 
-PLANNED: Final = (MOVING_PARTS, MOVING_PARTS | {"generations", "joined", "member_changes"}, ALL_PARTS)
+PLANNED: Final = (MOVING_PARTS, MOVING_PARTS | {"generations"}, ALL_PARTS)
 """The sets of parts that have a statement, the narrow ones first: a batch uses the first that has all of its parts.
 Each part that is not needed costs Postgres a tenth of a millisecond. But a statement for every possible set would have
 to be planned on each connection."""
@@ -312,9 +208,9 @@ GUARDS: Final[Mapping[str, str]] = {
 _GUARDED: Final = """
     asked as (
         select * from unnest({guards}) with ordinality as a(group_id, expected, added, epoch, event_count, notes_recovery, place)
-    ), {members} locked as (
+    ), locked as (
         -- A head that another session has locked is left out: the other groups must not wait for it.
-        select h.group_id from group_heads h join asked a on a.group_id = h.group_id {are_free}
+        select h.group_id from group_heads h join asked a on a.group_id = h.group_id
            for update of h skip locked
     ), moved as (
         update group_heads h
@@ -326,21 +222,6 @@ _GUARDED: Final = """
         returning h.group_id, a.expected, a.epoch, a.event_count, a.place
     )
 """
-_MEMBERS: Final = """
-    concerned as (
-        {rows}
-    ), free as (
-        select k.group_id, k.member_id from members k join concerned using (group_id, member_id)
-           for update of k skip locked
-    ),
-"""
-_ARE_FREE: Final = """
-    where not exists (
-        select from concerned o join members using (group_id, member_id)
-         where o.group_id = h.group_id and (o.group_id, o.member_id) not in (select group_id, member_id from free)
-    )
-"""
-"""Neither must they wait for a row of a member: its group is left out, too."""
 _COUNTED: Final = """
     counted as (
         insert into event_counter as e (id, position) select 1, sum(event_count) from moved having sum(event_count) > 0
@@ -354,19 +235,14 @@ _COUNTED: Final = """
 def statement(parts: frozenset[str]) -> str:
     """Return the statement that writes these parts. It returns the places of the commits that it has made."""
     first = 2 + len(GUARDS)
-    written, concerned = {}, []
+    written = {}
     for name in _in_order(parts):
         kinds = ("bigint", *PARTS[name].columns.values())
-        arrays = _arrays(kinds, first)
-        joined = f"from {_rows(name, arrays)} join moved m on m.place = r.commit"
+        columns = ", ".join(PARTS[name].columns)
+        joined = f"from unnest({_arrays(kinds, first)}) with ordinality as r(commit, {columns}, nth) join moved m on m.place = r.commit"
         written[name] = f"{name} as ({PARTS[name].sql.replace('$from', joined)})"
-        if name in _OF_MEMBERS:
-            rows = f"from asked a join {_rows(name, arrays)} on a.place = r.commit"
-            concerned.append(_OF_MEMBERS[name].replace("$from", rows))
         first += len(kinds)
-    members = _MEMBERS.format(rows=" union ".join(concerned)) if concerned else ""
-    are_free = _ARE_FREE if concerned else ""
-    steps = [_GUARDED.format(guards=_arrays(GUARDS.values(), first=2), members=members, are_free=are_free)]
+    steps = [_GUARDED.format(guards=_arrays(GUARDS.values(), first=2))]
     # Postgres carries out the last one first. The counter is to be last, because other coordinators wait for it.
     if "events" in written:
         steps += [_COUNTED, written.pop("events")]
@@ -379,10 +255,6 @@ def _in_order(parts: frozenset[str]) -> list[str]:
 
 def _arrays(kinds: Iterable[str], first: int) -> str:
     return ", ".join(f"${number}::{kind}[]" for number, kind in enumerate(kinds, start=first))
-
-
-def _rows(name: str, arrays: str) -> str:
-    return f"unnest({arrays}) with ordinality as r(commit, {', '.join(PARTS[name].columns)}, nth)"
 
 
 def parameters(batch: Sequence[Prepared], parts: frozenset[str], owner: str) -> list[Any]:

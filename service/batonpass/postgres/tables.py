@@ -223,6 +223,7 @@ samples = Table(
     postgresql_partition_by="RANGE (at)",
 )
 
+# Coordinators of earlier versions write to it. Nothing reads it, and a later version drops it.
 members = Table(
     "members",
     metadata,

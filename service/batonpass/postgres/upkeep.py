@@ -48,7 +48,6 @@ class Retention:
     generations: int = 90
     events: int = 7
     commands: int = 400
-    gone_members: int = 30
     audits: int = 400
     unexported: int = 0
 
@@ -87,10 +86,6 @@ _OLD_COMMANDS: Final = text(
 _OLD_GENERATIONS: Final = text(
     "delete from generations where (group_id, number) in (select group_id, number from generations"
     " where at < :cut order by at limit :chunk)"
-)
-_OLD_MEMBERS: Final = text(
-    "delete from members where (group_id, member_id) in (select group_id, member_id from members"
-    " where gone_at < :cut limit :chunk)"
 )
 # Its findings go with it.
 _OLD_AUDITS: Final = text(
@@ -226,7 +221,6 @@ class Upkeep:
             partial(delete, _OLD_EVENTS, cut=before(kept.events), grace=before(2 * kept.events)),
             partial(delete, _OLD_COMMANDS, cut=before(kept.commands)),
             generations,
-            partial(delete, _OLD_MEMBERS, cut=before(kept.gone_members)),
             partial(once, _EMPTY_HEADS),
             partial(once, _OLD_TOKENS, cut=before(kept.commands)),
             partial(once, _OLD_AUDITS, day=before(kept.audits).date()),
