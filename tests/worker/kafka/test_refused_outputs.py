@@ -35,6 +35,28 @@ async def large(context: Context, topic: str, record: ConsumerRecord) -> None:
     await context.send(topic, b"x" * 2_000, key=record.key)
 
 
+@pytest.mark.parametrize(("size", "most"), [(2_000, "1500"), (2_000_000, "10000000")])
+async def test_a_record_whose_state_is_too_large_is_passed_over(
+    bootstrap: str, new_topic: NewTopics, tmp_path: Path, *, caplog: pytest.LogCaptureFixture, size: int, most: str
+) -> None:
+    """Whichever of them says so, the topic or the producer: state that grows reaches a limit one day."""
+    job = await new_job(bootstrap, new_topic, max_message_bytes=most)
+    await write(job, 50)
+
+    async def process(record: ConsumerRecord, context: Context) -> None:
+        context.store("totals").put(b"%d" % record.offset, b"x" * (size if record.offset in BAD else 1))
+        await context.send(job.output, record.value, key=record.value)
+
+    owner = Owner(job.runtime(tmp_path, "a", options=ActiveOptions(on_error="skip", retry_ms=1), process=process))
+    owner.hold(TASK, Role.ACTIVE)
+    await until(lambda: len(owner.totals()) == 50 - len(BAD))
+    await owner.close()
+    written = [int(record.value or b"") for record in await read(job, job.output)]
+    assert sorted(written) == [number for number in range(50) if number not in BAD]
+    skipped = {offset_in(line) for line in caplog.messages if ": skip in " in line and "RecordTooLarge" in line}
+    assert skipped == {*BAD}
+
+
 @pytest.mark.parametrize("send_bad", [too_late, keyless, large])
 async def test_a_record_whose_output_is_refused_is_passed_over(
     bootstrap: str, new_topic: NewTopics, tmp_path: Path, caplog: pytest.LogCaptureFixture, send_bad: Send

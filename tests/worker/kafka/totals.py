@@ -102,10 +102,10 @@ def from_words(words: str) -> Job:
     return Job(KafkaConnection(bootstrap_servers=bootstrap), *names)
 
 
-async def new_job(bootstrap: str, new_topic: NewTopics, *, partitions: int = 1) -> Job:
-    """Make the topics of a job that nobody else uses."""
+async def new_job(bootstrap: str, new_topic: NewTopics, *, partitions: int = 1, **of_changelog: str) -> Job:
+    """Make the topics of a job that nobody else uses, the changelog with further settings."""
     source, output = await new_topic("orders", partitions=partitions), await new_topic("totals", partitions=partitions)
-    changelog = await new_topic("store", partitions=partitions, cleanup_policy="compact")
+    changelog = await new_topic("store", partitions=partitions, cleanup_policy="compact", **of_changelog)
     return Job(
         KafkaConnection(bootstrap_servers=bootstrap), f"orders-{uuid.uuid4().hex[:8]}", source, output, changelog
     )

@@ -665,7 +665,7 @@ class Active:
             PassedOver: when it is to be left out of the transaction, which begins anew for that.
             Exception: what the worker's own code raised otherwise.
         """
-        context.of = record
+        context.cause.record = record
         passed = self._passed.get(_place(record))
         if passed is not None:
             if passed[0] == "dead-letter":

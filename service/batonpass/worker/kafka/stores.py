@@ -32,6 +32,7 @@ from batonpass.core.state.ids import split_task_id
 from batonpass.worker.protocol import Progress
 
 if TYPE_CHECKING:
+    from aiokafka import ConsumerRecord
     from rocksdict import Options, Rdict, RdictIter
 
 log = logging.getLogger("batonpass.worker.kafka")
@@ -476,12 +477,21 @@ def raise_if_over(is_over: bool) -> None:  # noqa: FBT001 - it is all that this 
         raise RuntimeError("the transaction is over: a function awaits all that it begins before it returns")
 
 
+class Cause:
+    """The input record that is processed, which is to blame for what is written then; None where a time has come."""
+
+    record: "ConsumerRecord | None" = None
+
+
 class StoreInTransaction:
     """A store with changes that are not committed yet: this transaction sees them at once, others after the commit."""
 
-    def __init__(self, store: ReadableStore) -> None:
+    def __init__(self, store: ReadableStore, cause: Cause | None = None) -> None:
         self._store = store
+        self._cause = cause or Cause()
         self.changes: dict[bytes, bytes | None] = {}
+        self.causes: dict[bytes, ConsumerRecord | None] = {}
+        """For which input record each key was changed last."""
         self.is_over = False
 
     def get(self, key: bytes) -> bytes | None:
@@ -499,6 +509,7 @@ class StoreInTransaction:
         """
         raise_if_over(self.is_over)
         self.changes[checked_bytes(key)] = checked_bytes(value)
+        self.causes[key] = self._cause.record
 
     def delete(self, key: bytes) -> None:
         """Remove a key.
@@ -509,6 +520,7 @@ class StoreInTransaction:
         """
         raise_if_over(self.is_over)
         self.changes[checked_bytes(key)] = None
+        self.causes[key] = self._cause.record
 
     def scan(self, prefix: bytes = b"", start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
         """Yield keys with ``prefix``, from ``start`` on, with their values, in order, as this transaction has them."""

@@ -21,7 +21,7 @@ from aiokafka.protocol.produce import ProduceRequest, ProduceRequest_v8, Produce
 
 from batonpass.worker.kafka.connection import forget_lingering, in_time, to_its_end
 from batonpass.worker.kafka.metadata import adopt
-from batonpass.worker.kafka.stores import StoreInTransaction, TaskState, raise_if_over
+from batonpass.worker.kafka.stores import Cause, StoreInTransaction, TaskState, raise_if_over
 from batonpass.worker.kafka.topics import MissingPartition, look_up
 from batonpass.worker.kafka.typed import Headers, KeyValueStore, Table, Topic, pairs_of
 from batonpass.worker.raised import add_note
@@ -297,7 +297,8 @@ class Context:
     ) -> None:
         self._state = state
         self._producer = producer
-        self._stores = {name: StoreInTransaction(state.stores[topic]) for name, topic in names.items()}
+        self.cause = Cause()
+        self._stores = {name: StoreInTransaction(state.stores[topic], self.cause) for name, topic in names.items()}
         self._topics = dict(names)
         self._changelogs = {*names.values(), *changelogs}
         self._sending: list[tuple[str, Coroutine[Any, Any, None]]] = []
@@ -306,8 +307,6 @@ class Context:
         self._ends: dict[str, int] = {}
         self.calls_for_time = False
         """Whether a function is called because a time has come: then no record is to blame for what it raises."""
-        self.of: ConsumerRecord | None = None
-        """The record that is processed."""
         self.has_room: Callable[[], bool] = lambda: True
         """Called after each timer: whether the transaction takes another one."""
         self.is_cut = False
@@ -325,13 +324,13 @@ class Context:
     @contextmanager
     def calling_for_time(self, what: str) -> Iterator[None]:
         """Have what is raised in the block say that it was called for a time, and what that was."""
-        self.calls_for_time = True
+        self.calls_for_time, self.cause.record, record = True, None, self.cause.record
         try:
             yield
         except Exception as error:
             add_note(error, what)
             raise
-        self.calls_for_time = False
+        self.calls_for_time, self.cause.record = False, record
 
     @property
     def task_id(self) -> str:
@@ -441,13 +440,19 @@ class Context:
                 sending.close()
                 raise TypeError(f"a record for topic {topic} was not sent: write `await context.send(...)`")
         last: dict[str, asyncio.Future[object]] = {}
-        self.of, self._is_over = None, True
+        self._is_over = True
         for store in self._stores.values():
             store.is_over = True
         for name, store in self._stores.items():
             topic = self._topics[name]
             for key, value in store.changes.items():
-                await self._send(topic, value, key=key, partition=self.partition)
+                self.cause.record = store.causes[key]
+                try:
+                    await self._send(topic, value, key=key, partition=self.partition)
+                except RecordTooLarge as error:
+                    if self.cause.record is None:
+                        raise
+                    raise OutputsRefused([(self.cause.record, error)]) from error
                 last[topic] = self._sent[-1][1]
         self.announce()
         await self._producer.write_out()
@@ -475,7 +480,7 @@ class Context:
         size = (
             len(key or b"") + len(value or b"") + sum(len(name.encode()) + len(said or b"") for name, said in headers)
         )
-        of = None if self.calls_for_time else self.of
+        of = self.cause.record
         if size >= self._largest.get(topic, (0, None))[0]:
             self._largest[topic] = size, of
         await self.turn()
