@@ -156,14 +156,18 @@ def _behind(positions: Positions, ends: dict[str, int]) -> int | None:
 def check_budgets(transition: Transition, ledger: Ledger) -> Iterator[Violation]:
     """Yield where a step made copies beyond a budget. Copies may stay when a budget is lowered or an owner is lost."""
     new, after = _new_copies(transition, ledger), transition.after
+    config = after.config
     task_ids = dict.fromkeys(chain.from_iterable(new.values()))
     known = after.tasks.for_reads(len(task_ids))
-    tasks = [known[task_id] for task_id in task_ids if task_id in known]
-    grown = sorted(task.id for task in tasks if _may_use_slots(after, task) and _grew(transition, task))
+    tasks = [task for task_id in task_ids if (task := known.get(task_id)) is not None]
+    wanted = config.num_standby_replicas
+    grown = sorted(
+        task.id for task in tasks if (task.warmups or len(task.standbys) > wanted) and _grew(transition, task)
+    )
     if not grown:
         return
     spent, of_drains_spent = _spent(after)
-    stateful, config = len(after.table.stateful_indexes), after.config
+    stateful = len(after.table.stateful_indexes)
     normal, drains = config.warmup_budget(stateful), config.drain_budget(stateful)
     of_drains = [task_id for task_id in grown if is_of_a_drain(after, after.tasks[task_id])]
     if len(of_drains) < len(grown) and spent > normal:
@@ -181,17 +185,12 @@ def _spent(group: Group) -> tuple[int, int]:
     """
     normal, drains = 0, 0
     for task in group.tasks.pick(group.unsettled):
-        if _may_use_slots(group, task):
-            extra = slots_used(group, task)
-            if extra and is_of_a_drain(group, task):
-                drains += extra
-            else:
-                normal += extra
+        extra = slots_used(group, task)
+        if extra and is_of_a_drain(group, task):
+            drains += extra
+        else:
+            normal += extra
     return normal, drains
-
-
-def _may_use_slots(group: Group, task: Task) -> bool:
-    return bool(task.warmups) or len(task.standbys) > group.config.num_standby_replicas
 
 
 def slots_used(group: Group, task: Task) -> int:

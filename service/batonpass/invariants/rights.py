@@ -80,9 +80,6 @@ def _check_assignment(transition: Transition, ledger: Ledger, record: r.Assignme
         new = [task for task in record.granted if task not in record.demoted and _is_more(ledger, record, task)]
         if new:
             yield Violation("L1", f"gives a task up and grants {new[0]} in one epoch", new[0], member_id)
-    for task, grant in record.granted.items():
-        if grant.epoch != record.epoch:
-            yield Violation("L2", "an entry announced under another epoch than its assignment", task, member_id)
     yield from _check_grants(transition, ledger, record)
 
 
@@ -97,6 +94,8 @@ def _check_grants(transition: Transition, ledger: Ledger, record: r.AssignmentCh
     floor = max(before.tokens_from, transition.after.tokens_from)
     is_kept_out = _is_kept_out(transition, member_id)
     for task_id, grant in record.granted.items():
+        if grant.epoch != record.epoch:
+            yield Violation("L2", "an entry announced under another epoch than its assignment", task_id, member_id)
         if grant.role is not ACTIVE:
             continue
         task, owner, unreleased = ledger.rights(task_id)

@@ -4,15 +4,13 @@ Part of ``invariants``. It also checks rest (L9): a group looks again as long as
 longer.
 """
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Final
+from itertools import chain
 
 from batonpass.core.state.ids import MemberId, TaskId
-from batonpass.core.state.model import ACTIVE, RUNNING, STANDBY, WARMUP, Grant, Group, Member, Role, Task
+from batonpass.core.state.model import ACTIVE, RUNNING, STANDBY, WARMUP, Group, Role, Task
 from batonpass.invariants.ledger import Violation
-
-_NOTHING: Final[Mapping[TaskId, Grant]] = {}
 
 
 def check_tasks(group: Group, task_ids: Collection[TaskId], member_ids: Iterable[MemberId]) -> Iterator[Violation]:
@@ -21,69 +19,71 @@ def check_tasks(group: Group, task_ids: Collection[TaskId], member_ids: Iterable
     Of what the members hold, only these tasks are looked at.
     """
     known = group.tasks.for_reads(len(task_ids))
-    tasks = [known[task_id] for task_id in task_ids if task_id in known]
-    yield from _check_holders(group, tasks, task_ids, member_ids)
-    yield from _check_releases(group, tasks)
-    yield from _check_targets(group, tasks)
+    tasks = {task_id: known.get(task_id) for task_id in task_ids}
+    there = [task for task in tasks.values() if task is not None]
+    yield from _check_holders(group, tasks, there, member_ids)
+    yield from _check_releases(group, there)
+    yield from _check_targets(group, there)
 
 
 def _check_holders(
-    group: Group, tasks: Iterable[Task], task_ids: Collection[TaskId], member_ids: Iterable[MemberId]
+    group: Group, tasks: Mapping[TaskId, Task | None], there: Collection[Task], member_ids: Iterable[MemberId]
 ) -> Iterator[Violation]:
     """Yield where these tasks and assignments do not name each other, both ways.
 
-    It goes member by member, because what one of them holds lies together in memory.
+    It goes member by member, because what one of them holds lies together in memory. Each entry whose task names it
+    answers to a name of its own. So if there are as many of these entries as names, every name has its entry.
     """
-    named: defaultdict[MemberId, list[tuple[Task, Role]]] = defaultdict(list)
-    for task in tasks:
-        if task.owner is not None:
-            named[task.owner].append((task, ACTIVE))
-        for member_id in task.standbys:
-            named[member_id].append((task, STANDBY))
-        for member_id in task.warmups:
-            named[member_id].append((task, WARMUP))
-    for member_id, copies in named.items():
-        yield from _check_copies(group.members.get(member_id), member_id, copies)
-    for member_id in member_ids:
+    names = [task.owner for task in there if task.owner is not None]
+    names += chain.from_iterable(task.standbys for task in there)
+    names += chain.from_iterable(task.warmups for task in there)
+    answered = 0
+    for member_id in dict.fromkeys(chain(names, member_ids)):
         member = group.members.get(member_id)
-        if member is not None:
-            yield from _check_member(group, member, task_ids, {task.id for task, _ in named.get(member_id, ())})
+        if member is None:
+            continue
+        held = member.assignment.for_reads(len(tasks))
+        # The shorter of the two is passed over.
+        entries = held.items() if len(held) < len(tasks) else [(one, held[one]) for one in tasks if one in held]
+        for task_id, grant in entries:
+            task = tasks.get(task_id)
+            if task is None and task_id not in tasks:
+                continue
+            if task is not None and member_id in _named_as(task, grant.role):
+                answered += 1
+            else:
+                detail = f"its assignment has it as {grant.role}, the task itself does not name it"
+                yield Violation("L2", detail, task_id, member_id)
+            if grant.role is ACTIVE and task is not None and grant.token != task.token:
+                detail = f"its token is {grant.token}, the task's highest {task.token}"
+                yield Violation("L1", detail, task_id, member_id)
+            if grant.epoch > member.epoch:
+                yield Violation("L2", "an entry from a future epoch", task_id, member_id)
+        if member.away_until_ms is not None and (member.assignment or member.revoking):
+            yield Violation("L1", "it is away, and holds tasks", None, member_id)
+        if member_id in group.gone:
+            yield Violation("L1", "it is a member and gone at once", None, member_id)
+    if answered != len(names):
+        for task in there:
+            yield from _check_names(group, task)
 
 
-def _check_copies(
-    member: Member | None, member_id: MemberId, copies: Collection[tuple[Task, Role]]
-) -> Iterator[Violation]:
-    """Yield where tasks name a member twice, or its assignment has something else."""
-    held = member.assignment.for_reads(len(copies)) if member is not None else _NOTHING
-    for task, role in copies:
-        grant = held.get(task.id)
+def _named_as(task: Task, role: Role) -> Collection[MemberId | None]:
+    """Return the members that a task names in a role."""
+    return task.standbys if role is STANDBY else task.warmups if role is WARMUP else (task.owner,)
+
+
+def _check_names(group: Group, task: Task) -> Iterator[Violation]:
+    """Yield where a task names a member twice, or one whose assignment has something else."""
+    names = [(one, role) for role in Role for one in _named_as(task, role) if one is not None]
+    for member_id, role in names:
+        member = group.members.get(member_id)
+        grant = None if member is None else member.assignment.get(task.id)
         if grant is None or grant.role is not role:
             yield Violation("L2", f"the task names it as {role}, its assignment does not", task.id, member_id)
-        elif role is ACTIVE and grant.token != task.token:
-            detail = f"its token is {grant.token}, the task's highest {task.token}"
-            yield Violation("L1", detail, task.id, member_id)
-    if len({task.id for task, _ in copies}) < len(copies):
-        for task_id, count in Counter([task.id for task, _ in copies]).items():
-            if count > 1:
-                yield Violation("L8", "holds two copies of the task", task_id, member_id)
-
-
-def _check_member(
-    group: Group, member: Member, task_ids: Collection[TaskId], named_by: Collection[TaskId]
-) -> Iterator[Violation]:
-    """Yield where a member has an entry of one of these tasks that does not name it, and what else is odd about it."""
-    held = member.assignment.plain()
-    for task_id in held.keys() & task_ids:
-        grant = held[task_id]
-        if task_id not in named_by:
-            detail = f"its assignment has it as {grant.role}, the task itself does not name it"
-            yield Violation("L2", detail, task_id, member.id)
-        if grant.epoch > member.epoch:
-            yield Violation("L2", "an entry from a future epoch", task_id, member.id)
-    if member.away_until_ms is not None and (member.assignment or member.revoking):
-        yield Violation("L1", "it is away, and holds tasks", None, member.id)
-    if member.id in group.gone:
-        yield Violation("L1", "it is a member and gone at once", None, member.id)
+    for member_id, count in Counter([one for one, _ in names]).items():
+        if count > 1:
+            yield Violation("L8", "holds two copies of the task", task.id, member_id)
 
 
 def _check_releases(group: Group, tasks: Iterable[Task]) -> Iterator[Violation]:
@@ -97,28 +97,24 @@ def _check_releases(group: Group, tasks: Iterable[Task]) -> Iterator[Violation]:
 
 
 def _check_targets(group: Group, tasks: Collection[Task]) -> Iterator[Violation]:
+    replicas, is_placed = group.config.num_standby_replicas, group.placement_due_ms is None
+    members = group.members.plain()
     for target, task_id in {task.target: task.id for task in tasks}.items():
-        wanted = target.standbys if target.owner is None else (target.owner, *target.standbys)
-        if len({*wanted}) != len(wanted):
+        standbys = target.standbys
+        if target.owner in standbys or (len(standbys) > 1 and len({*standbys}) < len(standbys)):
             yield Violation("L8", "its target names a member twice", task_id)
-        for member_id in wanted:
-            if member_id not in group.members:
+        for member_id in standbys if target.owner is None else (target.owner, *standbys):
+            if member_id not in members:
                 yield Violation("L2", "its target is not a member", task_id, member_id)
-    if group.placement_due_ms is not None:
-        return
-    table, replicas = group.table, group.config.num_standby_replicas
-    are_all_stateful = len(table.stateful_indexes) == len(table.ids)
-    for task in tasks:
-        standbys = task.target.standbys
-        if not standbys:
-            continue
-        if task.target.owner is None and not group.placement_failed:
-            yield Violation("L8", "standbys of a task that has no target owner", task.id)
-        if len(standbys) > replicas or not are_all_stateful:
-            index = table.index_of.get(task.id)
-            limit = replicas if index is not None and table.stateful[index] else 0
-            if index is not None and len(standbys) > limit:
-                yield Violation("L8", f"{len(standbys)} target standbys; {limit} are wanted", task.id)
+        if is_placed and standbys and target.owner is None and not group.placement_failed:
+            yield Violation("L8", "standbys of a task that has no target owner", task_id)
+        if is_placed and len(standbys) > replicas and task_id in group.table.index_of:
+            yield Violation("L8", f"{len(standbys)} target standbys; {replicas} are wanted", task_id)
+    if is_placed and len(group.table.stateful_indexes) < len(group.table.ids):
+        for task in tasks:
+            index = group.table.index_of.get(task.id)
+            if task.target.standbys and index is not None and not group.table.stateful[index]:
+                yield Violation("L8", f"{len(task.target.standbys)} target standbys; 0 are wanted", task.id)
 
 
 def check_indexes(group: Group) -> Iterator[Violation]:
