@@ -88,7 +88,7 @@ async def test_what_does_not_arrive_is_not_waited_for(pair: Pair) -> None:
     for answer, took_s in silent:
         assert TOO_LATE in answer
         assert answer.endswith(b"The request did not arrive in time.\n")
-        assert 0.9 < took_s < 5
+        assert 0.9 < took_s < 15
     assert silent[-1][0].startswith(b"HTTP/1.1 200 OK\r\n")
     shown = (await pair.call("GET", "/v1/groups/apples/members/m1")).json()
     assert shown["member_epoch"] == 2
@@ -127,7 +127,7 @@ async def test_half_a_request_behind_one_under_way_ends_both_without_a_word(pair
     """Nothing can be said on the connection of a long-poll that waits; it is closed all the same."""
     answer, took_s = await send(pair, POLL, GET[:40], every_s=0.1)
     assert answer == b""
-    assert 0.9 < took_s < 5
+    assert 0.9 < took_s < 15
 
 
 ENDLESS = {
@@ -173,7 +173,7 @@ async def test_so_many_requests_may_be_sent_ahead_and_no_more(pair: Pair) -> Non
     assert answer.count(b"HTTP/1.1 200 OK\r\n") == AHEAD_MAX
     answer, took_s = await send(pair, POLL + GET * (AHEAD_MAX + 1))
     assert (answer, took_s < 0.9) == (b"", True)
-    await until(lambda: pair.decided(0, "PollBroken") == 1, within_s=5)
+    await until(lambda: pair.decided(0, "PollBroken") == 1, within_s=12)
 
 
 async def test_a_caller_that_takes_nothing_of_an_answer_is_cut_off(pair: Pair) -> None:
@@ -188,7 +188,7 @@ async def test_a_caller_that_takes_nothing_of_an_answer_is_cut_off(pair: Pair) -
         await loop.sock_connect(caller, (host, int(port)))
         await loop.sock_sendall(caller, GET.replace(b"/v1/groups/apples", b"/openapi.json"))
         await until(lambda: len(connections) == before + 1)
-        await until(lambda: len(connections) == before, within_s=5)
+        await until(lambda: len(connections) == before, within_s=12)
 
 
 async def test_answers_that_nobody_reads_take_so_much_together(pair: Pair) -> None:
@@ -205,7 +205,7 @@ async def test_answers_that_nobody_reads_take_so_much_together(pair: Pair) -> No
         caller.setblocking(False)
         await loop.sock_connect(caller, (host, int(port)))
         await loop.sock_sendall(caller, asked)
-        await until(lambda: caller in select.select([caller], [], [], 0)[0], within_s=5)
+        await until(lambda: caller in select.select([caller], [], [], 0)[0], within_s=12)
         return caller
 
     async def read(caller: socket.socket) -> int:
@@ -227,7 +227,7 @@ async def test_answers_that_nobody_reads_take_so_much_together(pair: Pair) -> No
         assert len(answer) > whole
     shown = (await pair.call("GET", "/metrics")).text
     assert 'batonpass_connections_cut_total{reason="too-much-unread"}' in shown
-    await until(lambda: not served.unread, within_s=5)
+    await until(lambda: not served.unread, within_s=12)
 
 
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
@@ -261,14 +261,14 @@ def test_answers_under_tls_that_nobody_reads_count_whole(run: Callable[[Any], No
         server = BoundedServer(answer, served, lambda: None, stop_s=1, tls=tls_context(cert_file=file, of_server=True))
         async with listening(server, listener):
             callers = [await ask(listener.getsockname()) for _ in range(8)]
-            await until(lambda: len(cut) >= 3, within_s=5)
+            await until(lambda: len(cut) >= 3, within_s=12)
             assert 0 < sum(served.unread.values()) <= 3_000_000
-            await until(lambda: len(server.server_state.connections) == len(callers) - len(cut), within_s=5)
+            await until(lambda: len(server.server_state.connections) == len(callers) - len(cut), within_s=12)
             await callers[-1][0].readuntil(b"\r\n\r\n")
             assert await callers[-1][0].readexactly(len(whole)) == whole
             for _, writer in callers:
                 writer.transport.abort()
-            await until(lambda: not served.unread, within_s=5)
+            await until(lambda: not served.unread, within_s=12)
         assert set(cut) == {"too-much-unread"}
 
     run(go())
@@ -302,11 +302,11 @@ def test_what_a_refused_caller_sends_on_takes_nothing(run: Callable[[Any], None]
             await asyncio.get_running_loop().sock_connect(caller, listener.getsockname())
             _, writer = await asyncio.open_connection(sock=caller, ssl=context, server_hostname="127.0.0.1", limit=1)
             writer.write(b"GET / HTTP/1.1\r\nHost: b\r\n\r\n")
-            await until(lambda: served.unread, within_s=5)
+            await until(lambda: served.unread, within_s=12)
             (connection,) = served.unread
-            await until(lambda: connection.transport.get_write_buffer_size() > len(whole) // 2, within_s=5)
+            await until(lambda: connection.transport.get_write_buffer_size() > len(whole) // 2, within_s=12)
             writer.write(sent)
-            await until(connection.transport.is_closing, within_s=5)
+            await until(connection.transport.is_closing, within_s=12)
             taken = [connection.transport.get_write_buffer_size() + len(connection.headers)]
             for _ in range(20):
                 writer.write(b"A: b\r\n")
@@ -374,7 +374,7 @@ def test_a_connection_that_has_ended_is_freed_at_once(run: Callable[[Any], None]
         if end == "reset":
             asked.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         asked.close()
-        await until(lambda: all(one() is None for one in made[-2:]), within_s=5)
+        await until(lambda: all(one() is None for one in made[-2:]), within_s=12)
 
     gc.disable()
     try:
@@ -405,8 +405,8 @@ def test_a_connection_without_a_handshake_is_freed_at_once(tmp_path: Path) -> No
                 with socket.create_connection(listener.getsockname()) as stranger:
                     stranger.sendall(sent)
                     count = len(made)
-                    await until(lambda count=count: len(made) > count, within_s=5)  # type: ignore[misc] # of the loop
-            await until(lambda: all(one() is None for one in made), within_s=5)
+                    await until(lambda count=count: len(made) > count, within_s=12)  # type: ignore[misc] # of the loop
+            await until(lambda: all(one() is None for one in made), within_s=12)
 
     gc.disable()
     try:

@@ -99,7 +99,7 @@ async def test_the_group_hears_of_a_parked_poll_whose_connection_breaks(pair: Pa
     await wire.send(ask(epoch))
     await until(lambda: waiting(pair) == 1)
     wire.writer.close()
-    await until(lambda: pair.decided(0, "PollBroken") == 1, within_s=5)
+    await until(lambda: pair.decided(0, "PollBroken") == 1, within_s=12)
     assert (parked(pair), waiting(pair)) == (0, 0)
     assert answered(pair, 499) == 1
     other = await Socket.open(pair)
@@ -115,7 +115,7 @@ async def test_a_poll_that_breaks_beside_another_says_nothing(pair: Pair) -> Non
         await wire.send(ask(epoch))
     await until(lambda: waiting(pair) == 2)
     wires[0].writer.close()
-    await until(lambda: parked(pair) == 1, within_s=5)
+    await until(lambda: parked(pair) == 1, within_s=12)
     await asyncio.sleep(0.05)
     assert pair.decided(0, "PollBroken") == 0
 

@@ -78,4 +78,4 @@ async def answers(wire: Socket, number: int) -> list[tuple[int, str, object]]:
 
 async def nothing_is_left(pair: Pair) -> None:
     """Check that no poll is counted as open."""
-    await until(lambda: pair.processes[0].policy.limits.polls.taken == 0, within_s=5)
+    await until(lambda: pair.processes[0].policy.limits.polls.taken == 0, within_s=12)

@@ -60,7 +60,7 @@ def test_data_outlive_a_restart_and_a_killed_parent(tmp_path: Path) -> None:
     # The next start waits until the broker that was left has ended.
     with LocalBroker(tmp_path, heap_mb=256) as broker:
         assert not is_alive(int(pid))
-        wait_until(lambda: not is_alive(int(watchdog)), within_s=5)
+        wait_until(lambda: not is_alive(int(watchdog)), within_s=12)
         # A client that knows the address of the first one finds this one.
         assert broker.bootstrap_servers == bootstrap
         assert asyncio.run(read_one(broker.bootstrap_servers, "records")) == b"kept"

@@ -102,7 +102,7 @@ async def test_a_writer_that_freezes_in_the_middle_holds_nobody_up(
     writing = await held(proxy, log, commit(1, history=history))
     started = time.monotonic()
     await postgres_log.append(commit(0, other, history))
-    assert time.monotonic() - started < 1
+    assert time.monotonic() - started < 5
     await reached(postgres_log, 2)
     proxy.cut()
     with pytest.raises(StoreUnavailable):

@@ -77,13 +77,13 @@ async def test_a_member_goes_on_at_the_second_coordinator_when_the_first_is_stop
         await until(lambda: one.may_process("0_0") and tap.answered(pair.urls[0]) > 1)
         seen = one.member_id, one.tasks["0_0"].fencing_token or 0
         await pair.stop(0)
-        await until(lambda: tap.answered(pair.urls[1]) > 2, within_s=5)
+        await until(lambda: tap.answered(pair.urls[1]) > 2, within_s=12)
         lived_through(one, worker, tap, seen)
         url = f"{pair.urls[1]}/v1/groups/b/members/{one.member_id}"
         parked = pair.processes[1].policy.limits.polls
         await until(lambda: parked.taken == 1)
         assert (await pair.client.post(f"{url}/drain", headers=BEARER)).status_code == 202
-        await until(lambda: "drain-blocked" in worker.statuses, within_s=5)
+        await until(lambda: "drain-blocked" in worker.statuses, within_s=12)
 
 
 async def test_a_heartbeat_answered_503_goes_to_the_other_coordinator_at_once_with_its_seq(pair: Pair) -> None:
@@ -95,7 +95,7 @@ async def test_a_heartbeat_answered_503_goes_to_the_other_coordinator_at_once_wi
             divided = pair.processes[0].store.ownership
             assert isinstance(divided, Divided)
             divided.owners = {"b": url_of(silent, is_tls=False)}
-            await until(lambda: tap.answered(pair.urls[1]) > 2, within_s=5)
+            await until(lambda: tap.answered(pair.urls[1]) > 2, within_s=12)
         lived_through(one, worker, tap, seen)
     refused = [(seq, status) for _, seq, status in tap.beats if status == 503]
     assert refused
