@@ -486,9 +486,9 @@ class Cause:
 class StoreInTransaction:
     """A store with changes that are not committed yet: this transaction sees them at once, others after the commit."""
 
-    def __init__(self, store: ReadableStore, cause: Cause | None = None) -> None:
+    def __init__(self, store: ReadableStore) -> None:
         self._store = store
-        self._cause = cause or Cause()
+        self.cause = Cause()
         self.changes: dict[bytes, bytes | None] = {}
         self.causes: dict[bytes, ConsumerRecord | None] = {}
         """For which input record each key was changed last."""
@@ -509,7 +509,7 @@ class StoreInTransaction:
         """
         raise_if_over(self.is_over)
         self.changes[checked_bytes(key)] = checked_bytes(value)
-        self.causes[key] = self._cause.record
+        self.causes[key] = self.cause.record
 
     def delete(self, key: bytes) -> None:
         """Remove a key.
@@ -520,7 +520,7 @@ class StoreInTransaction:
         """
         raise_if_over(self.is_over)
         self.changes[checked_bytes(key)] = None
-        self.causes[key] = self._cause.record
+        self.causes[key] = self.cause.record
 
     def scan(self, prefix: bytes = b"", start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
         """Yield keys with ``prefix``, from ``start`` on, with their values, in order, as this transaction has them."""

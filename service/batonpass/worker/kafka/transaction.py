@@ -298,7 +298,9 @@ class Context:
         self._state = state
         self._producer = producer
         self.cause = Cause()
-        self._stores = {name: StoreInTransaction(state.stores[topic], self.cause) for name, topic in names.items()}
+        self._stores = {name: StoreInTransaction(state.stores[topic]) for name, topic in names.items()}
+        for store in self._stores.values():
+            store.cause = self.cause
         self._topics = dict(names)
         self._changelogs = {*names.values(), *changelogs}
         self._sending: list[tuple[str, Coroutine[Any, Any, None]]] = []
