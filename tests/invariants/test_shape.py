@@ -1,5 +1,6 @@
 """A group's agreement with itself, and what rest means (L9), as checks. Each law holds, and breaks."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -23,7 +24,7 @@ from tests.invariants.laws import (
 
 from batonpass.core.state import records as r
 from batonpass.core.state.evolve import evolve
-from batonpass.core.state.ids import GroupId, InstanceId, MemberId
+from batonpass.core.state.ids import GroupId, InstanceId, MemberId, TaskId
 from batonpass.core.state.model import (
     ActiveState,
     Cause,
@@ -155,3 +156,19 @@ def test_what_waits_for_an_event_needs_no_look() -> None:
     waiting = group()
     assert waiting.tasks[B].target.owner is None
     assert check_group(waiting) == []
+
+
+def test_a_whole_group_is_gone_over_as_often_however_many_members_it_has() -> None:
+    """Once for each member, the laws would hold up whoever declares a large group."""
+
+    class Counted(list[TaskId]):
+        passes = 0
+
+        def __iter__(self) -> Iterator[TaskId]:
+            self.passes += 1
+            return super().__iter__()
+
+    before, after = Counted(whole().tasks), Counted(whole().tasks)
+    list(check_tasks(whole(), before, [M1]))
+    list(check_tasks(whole(), after, [M1, M2, M3]))
+    assert before.passes == after.passes
