@@ -1,4 +1,4 @@
-"""A worker's metrics are reached by every address, and callers who say nothing take no more than a few threads of it."""
+"""A worker's metrics are reached by every address, and silent callers take no more than a few threads of it."""
 
 import socket
 import threading
