@@ -172,7 +172,11 @@ def test_a_variable_that_is_wrong_is_named(monkeypatch: pytest.MonkeyPatch, name
 
 def test_a_user_that_neither_url_nor_system_names_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """As under the numbers that OpenShift runs containers under."""
-    monkeypatch.setattr("getpass.getuser", lambda: {}["uid not found"])
+
+    def nobody() -> str:
+        raise KeyError("uid not found")
+
+    monkeypatch.setattr("getpass.getuser", nobody)
     with pytest.raises(ValueError, match="names no user"):
         driver_arguments("postgresql://h/d")
     assert driver_arguments("postgresql://u@h/d")["user"] == "u"
