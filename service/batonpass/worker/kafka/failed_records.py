@@ -10,6 +10,7 @@ from aiokafka.errors import KafkaError
 
 from batonpass.background import is_failure
 from batonpass.worker.kafka.stores import StoreFailed
+from batonpass.worker.kafka.transaction import OutputRefused, RecordTooLarge
 from batonpass.worker.raised import words_of
 
 MESSAGE_CHARS_MAX = 1_000
@@ -39,10 +40,24 @@ async def done_by_its_code(call: Awaitable[None]) -> None:
         raise RuntimeError("something that it waited for was cancelled") from error
 
 
-def is_of_the_record(error: Exception) -> bool:
-    """Say whether a record may be to blame for an error: what cluster, store or host do is none of its doing."""
-    is_of_host = isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in _OF_HOST)
-    return not (is_of_host or isinstance(error, (KafkaError, StoreFailed)))
+def is_of_the_record(error: BaseException) -> bool:
+    """Say whether a record may be to blame for an error: what cluster, store or host do is none of its doing.
+
+    Nor is what the worker's own code made of that: an error of its own, or several in a group, as of an
+    `asyncio.TaskGroup`.
+    """
+    left, seen = [error], list[BaseException]()
+    while left:
+        one = left.pop()
+        if isinstance(one, RecordTooLarge | OutputRefused) or any(one is other for other in seen):
+            continue
+        seen.append(one)
+        is_of_host = isinstance(one, MemoryError) or (isinstance(one, OSError) and one.errno in _OF_HOST)
+        if is_of_host or isinstance(one, (KafkaError, StoreFailed)):
+            return False
+        before = one.__cause__ or (None if one.__suppress_context__ else one.__context__)
+        left += [*getattr(one, "exceptions", ()), *([before] if before is not None else [])]
+    return True
 
 
 def where(record: ConsumerRecord) -> str:
