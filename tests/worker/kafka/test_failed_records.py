@@ -247,6 +247,29 @@ async def test_no_record_is_to_blame_for_what_its_code_made_of_an_error_of_other
         assert is_of_the_record(caught.value) is (error not in of_others)
 
 
+@pytest.mark.needs("kafka")
+async def test_an_error_of_the_cluster_that_stands_in_a_group_is_no_failure_of_the_task(
+    bootstrap: str, new_topic: NewTopics, tmp_path: Path
+) -> None:
+    job = await new_job(bootstrap, new_topic)
+    await write(job, 10)
+    add, met = job.adding("a"), list[int]()
+
+    async def process(record: ConsumerRecord, context: Context) -> None:
+        if record.offset == 3 and not met:
+            met.append(record.offset)
+            await in_a_group(KafkaError("away"))
+        await add(record, context)
+
+    owner = Owner(job.runtime(tmp_path, "a", options=ActiveOptions(retry_ms=10), process=process))
+    owner.hold(TASK, Role.ACTIVE)
+    run = owner.tasks[TASK][1]
+    await until(lambda: run.done() or owner.input_lags.get(TASK) == 0)
+    assert not run.done()
+    assert met == [3]
+    await owner.close()
+
+
 async def test_a_record_is_to_blame_for_an_output_that_is_too_large() -> None:
     """The client says so in an error of its own."""
     with pytest.raises(RecordTooLarge) as caught:

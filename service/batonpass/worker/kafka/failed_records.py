@@ -40,13 +40,17 @@ async def done_by_its_code(call: Awaitable[None]) -> None:
         raise RuntimeError("something that it waited for was cancelled") from error
 
 
-def is_of_the_record(error: BaseException) -> bool:
-    """Say whether a record may be to blame for an error: what cluster, store or host do is none of its doing.
+def is_of_the_record(error: Exception) -> bool:
+    """Say whether a record may be to blame for an error: what cluster, store or host do is none of its doing."""
+    return error_of_others(error) is None
 
-    Nor is what the worker's own code made of that: an error of its own, or several in a group, as of an
-    `asyncio.TaskGroup`.
+
+def error_of_others(error: Exception) -> BaseException | None:
+    """Return the error of the cluster, the store or the host that an error is, or that the worker's code made it of.
+
+    Its code may put one into a group, as an `asyncio.TaskGroup` does, or into words of its own.
     """
-    left, seen = [error], list[BaseException]()
+    left, seen = list[BaseException]([error]), list[BaseException]()
     while left:
         one = left.pop()
         if isinstance(one, RecordTooLarge | OutputRefused) or any(one is other for other in seen):
@@ -54,10 +58,10 @@ def is_of_the_record(error: BaseException) -> bool:
         seen.append(one)
         is_of_host = isinstance(one, MemoryError) or (isinstance(one, OSError) and one.errno in _OF_HOST)
         if is_of_host or isinstance(one, (KafkaError, StoreFailed)):
-            return False
+            return one
         before = one.__cause__ or (None if one.__suppress_context__ else one.__context__)
         left += [*getattr(one, "exceptions", ()), *([before] if before is not None else [])]
-    return True
+    return None
 
 
 def where(record: ConsumerRecord) -> str:
