@@ -144,6 +144,7 @@ def test_a_secret_is_not_shown_wherever_it_stands(url: str, shown: str) -> None:
         ("postgresql://h/d", {"PGSSLMODE": "", "PGPASSWORD": " "}, "postgresql://h/d?sslmode=prefer"),
         # The URL counts more, and what it says makes no word of a variable wrong.
         ("postgresql://u:pw@h:1/d", {"PGUSER": "v", "PGPASSWORD": "x", "PGHOST": "i", "PGPORT": "x"}, "postgresql://u:pw@h:1/d"),
+        ("postgresql:///d?host=h&port=1", {"PGHOST": "i", "PGPORT": "x"}, "postgresql://h:1/d"),
         ("postgresql://h/d?sslmode=disable", {"PGSSLMODE": "none"}, "postgresql://h/d?sslmode=disable"),
     ],
 )  # fmt: skip

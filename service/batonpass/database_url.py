@@ -94,8 +94,8 @@ class DatabaseUrl:
         hosts = _hosts(places)
         before = {"user": user, "password": password, "dbname": path.removeprefix("/")}
         named = {name: given.pop(name, None) or unquote(said) or _of_environment(name) for name, said in before.items()}
-        names = given.pop("host", None if hosts else _of_environment("host"))
-        ports = given.pop("port", None if any(port for _, port in hosts) else _of_environment("port"))
+        names = given.pop("host", None) or (None if hosts else _of_environment("host"))
+        ports = given.pop("port", None) or (None if any(port for _, port in hosts) else _of_environment("port"))
         if names is not None or ports is not None:
             hosts = _combined(
                 [host for host, _ in hosts] if names is None else names.split(","),
