@@ -147,8 +147,8 @@ async def standing_of(url: str, *, folder: Path | None = None) -> Standing:
 
     Raises:
         StoreUnavailable: when the database cannot be reached.
-        ValueError: when this is not a URL of Postgres, the database's encoding is not of ``ENCODINGS``, or the tables in
-            it are another program's.
+        ValueError: when this is not a URL of Postgres, the database's encoding is not of ``ENCODINGS``, or another
+            program has its tables in it.
     """
     engine = create_async_engine(DRIVER, poolclass=NullPool, connect_args=driver_arguments(url))
     try:
