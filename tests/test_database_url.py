@@ -134,6 +134,55 @@ def test_a_secret_is_not_shown_wherever_it_stands(url: str, shown: str) -> None:
     assert SECRET not in read.hide(f"{url}: {SECRET}")
 
 
+@pytest.mark.parametrize(
+    ("url", "said", "wanted"),
+    [
+        ("postgresql://u@h/d", {"PGPASSWORD": "pw\n"}, "postgresql://u:pw@h/d"),
+        ("postgresql:///", {"PGHOST": "h\n", "PGPORT": "7\n", "PGUSER": "u ", "PGDATABASE": "d"}, "postgresql://u@h:7/d"),
+        ("postgresql:///d", {"PGHOST": "a,b", "PGPORT": "1,2"}, "postgresql://a:1,b:2/d"),
+        ("postgresql://h/d", {"PGPORT": "7", "PGSSLMODE": "require"}, "postgresql://h:7/d?sslmode=require"),
+        ("postgresql://h/d", {"PGSSLMODE": "", "PGPASSWORD": " "}, "postgresql://h/d?sslmode=prefer"),
+        # The URL counts more, and what it says makes no word of a variable wrong.
+        ("postgresql://u:pw@h:1/d", {"PGUSER": "v", "PGPASSWORD": "x", "PGHOST": "i", "PGPORT": "x"}, "postgresql://u:pw@h:1/d"),
+        ("postgresql:///d?host=h&port=1", {"PGHOST": "i", "PGPORT": "x"}, "postgresql://h:1/d"),
+        ("postgresql://h/d?sslmode=disable", {"PGSSLMODE": "none"}, "postgresql://h/d?sslmode=disable"),
+    ],
+)  # fmt: skip
+def test_what_a_url_leaves_out_is_read_from_variables_by_the_same_rule(
+    monkeypatch: pytest.MonkeyPatch, url: str, said: dict[str, str], wanted: str
+) -> None:
+    for name, value in said.items():
+        monkeypatch.setenv(name, value)
+    assert str(DatabaseUrl.read(url)) == wanted
+    given = driver_arguments(url)
+    assert driver_arguments(wanted) == given
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        *(("PGPORT", "abc"), ("PGPORT", "240100000"), ("PGPORT", "1,x"), ("PGSSLMODE", "bogus")),
+        *(("PGTARGETSESSIONATTRS", "bogus"), ("PGSSLNEGOTIATION", "bogus")),
+    ],
+)
+def test_a_variable_that_is_wrong_is_named(monkeypatch: pytest.MonkeyPatch, name: str, said: str) -> None:
+    monkeypatch.setenv(name, said)
+    with pytest.raises(ValueError, match=f"^{name} in the environment"):
+        DatabaseUrl.read("postgresql://u@h/d")
+
+
+def test_a_user_that_neither_url_nor_system_names_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As under the numbers that OpenShift runs containers under."""
+
+    def nobody() -> str:
+        raise KeyError("uid not found")
+
+    monkeypatch.setattr("getpass.getuser", nobody)
+    with pytest.raises(ValueError, match="names no user"):
+        driver_arguments("postgresql://h/d")
+    assert driver_arguments("postgresql://u@h/d")["user"] == "u"
+
+
 def test_the_page_lists_what_a_url_may_say() -> None:
     page = PAGE.read_text()
     for name in (*WORDS, *FREE, "passfile", "sslcert", "sslkey", "sslrootcert", "sslcrl"):

@@ -5,11 +5,14 @@ The service speaks to Postgres through asyncpg, the audit through libpq. Of libp
 by name, so that no option means something in one command and nothing in another. docs/postgres.md lists what it takes.
 """
 
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Self
 from urllib.parse import quote, unquote, urlsplit
+
+from batonpass.variables import variable
 
 FORM: Final = "postgresql://user:password@host:port/database"
 SCHEME: Final = re.compile(r"postgres(?:ql)?(?:\+\w+)?")
@@ -40,6 +43,26 @@ FREE: Final = (
     "sslpassword",
 )
 OPTIONS: Final = frozenset({*FREE, *FILES, *WORDS})
+VARIABLES: Final[Mapping[str, str]] = {
+    "dbname": "PGDATABASE",
+    "krbsrvname": "PGKRBSRVNAME",
+    "host": "PGHOST",
+    "password": "PGPASSWORD",
+    "port": "PGPORT",
+    "ssl_max_protocol_version": "PGSSLMAXPROTOCOLVERSION",
+    "ssl_min_protocol_version": "PGSSLMINPROTOCOLVERSION",
+    "sslmode": "PGSSLMODE",
+    "sslnegotiation": "PGSSLNEGOTIATION",
+    "target_session_attrs": "PGTARGETSESSIONATTRS",
+    "user": "PGUSER",
+}
+"""From which of libpq's variables is taken what a URL leaves out."""
+
+DEFAULTS: Final = {"sslmode": "prefer", "sslnegotiation": "postgres", "target_session_attrs": "any"}
+"""What is done where a variable is empty, which the drivers would take for a word that is wrong."""
+
+FILE_VARIABLES: Final = frozenset({"PGPASSFILE", "PGSSLCERT", "PGSSLCRL", "PGSSLKEY", "PGSSLROOTCERT"})
+"""Those that count too, and that the drivers read: which files are wanted depends on what the server asks for."""
 PORT_MAX: Final = 65_535
 
 
@@ -69,15 +92,17 @@ class DatabaseUrl:
         login, _, places = authority.rpartition("@")
         user, _, password = login.partition(":")
         hosts = _hosts(places)
-        names = given.pop("host", None)
-        ports = given.pop("port", None)
+        before = {"user": user, "password": password, "dbname": path.removeprefix("/")}
+        named = {name: given.pop(name, None) or unquote(said) or _of_environment(name) for name, said in before.items()}
+        names = given.pop("host", None) or (None if hosts else _of_environment("host"))
+        ports = given.pop("port", None) or (None if any(port for _, port in hosts) else _of_environment("port"))
         if names is not None or ports is not None:
             hosts = _combined(
                 [host for host, _ in hosts] if names is None else names.split(","),
                 [port for _, port in hosts] if ports is None else [_port(one) for one in ports.split(",")],
             )
-        before = {"user": user, "password": password, "dbname": path.removeprefix("/")}
-        named = {name: given.pop(name, None) or unquote(said) or None for name, said in before.items()}
+        left = [name for name in VARIABLES if name in OPTIONS and name not in given]
+        given |= {name: said for name in left if (said := _of_environment(name))}
         return cls(hosts, named["user"], named["password"], named["dbname"], given)
 
     def __str__(self) -> str:
@@ -143,8 +168,7 @@ def _query(text: str) -> dict[str, str]:
             raise ValueError(f"{name} stands in it twice; several hosts are written host1:port1,host2:port2")
         if not equals or not said:
             raise ValueError(f"{name} in it has no value")
-        if name in WORDS and said.lower() not in WORDS[name]:
-            raise ValueError(f"{name} in it may be {', '.join(WORDS[name])}, and nothing else")
+        _check_word(name, said, f"{name} in it")
         if name == "connect_timeout" and not re.fullmatch(r"[1-9]\d{0,3}", said):
             raise ValueError("connect_timeout in it is not a number of seconds from 1 to 9999")
         if name == "sslrootcert" and said == "system":
@@ -153,6 +177,23 @@ def _query(text: str) -> dict[str, str]:
             )
         given[name] = said
     return given
+
+
+def _check_word(name: str, said: str, whose: str) -> None:
+    if name in WORDS and said.lower() not in WORDS[name]:
+        raise ValueError(f"{whose} may be {', '.join(WORDS[name])}, and nothing else")
+
+
+def _of_environment(name: str) -> str | None:
+    """Return what a variable says of something that a URL leaves out."""
+    said, whose = variable(VARIABLES[name]), f"{VARIABLES[name]} in the environment"
+    if said is None and VARIABLES[name] in os.environ:
+        return DEFAULTS.get(name)
+    if said is not None:
+        _check_word(name, said, whose)
+        for one in said.split(",") if name == "port" else ():
+            _port(one, whose)
+    return said
 
 
 def _hosts(text: str) -> tuple[tuple[str, int | None], ...]:
@@ -172,9 +213,9 @@ def _host_and_port(text: str) -> tuple[str, int | None]:
     return host, None if not found[3] else _port(found[3])
 
 
-def _port(text: str) -> int:
+def _port(text: str, whose: str = "its port") -> int:
     if not re.fullmatch("[0-9]{1,5}", text) or not 0 < int(text) <= PORT_MAX:
-        raise ValueError(f"its port is not a number from 1 to {PORT_MAX}")
+        raise ValueError(f"{whose} is not a number from 1 to {PORT_MAX}")
     return int(text)
 
 

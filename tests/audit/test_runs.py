@@ -3,6 +3,7 @@
 import asyncio
 import json
 import math
+import os
 import signal
 import subprocess
 import sys
@@ -145,6 +146,8 @@ def test_any_spelling_of_a_url_will_do(url: str) -> None:
     [
         *(("PGOPTIONS", "-c search_path=elsewhere"), ("PGCONNECT_TIMEOUT", "soon"), ("PGSSLCERTMODE", "require")),
         *(("PGGSSENCMODE", "require"), ("PGCHANNELBINDING", "require"), ("PGCLIENTENCODING", "LATIN1")),
+        *(("PGHOSTADDR", "192.0.2.1"), ("PGSERVICE", "none"), ("PGTZ", "none"), ("PGDATESTYLE", "none")),
+        *(("PGREQUIRESSL", "1"), ("PGREQUIREAUTH", "none"), ("PGREQUIREPEER", "none"), ("PGSSLMODE", "")),
     ],
 )
 def test_variables_that_the_service_does_not_know_count_for_the_audit_neither(
@@ -153,6 +156,7 @@ def test_variables_that_the_service_does_not_know_count_for_the_audit_neither(
     monkeypatch.setenv(name, said)
     shown = rows(database_url, "select current_setting('search_path'), current_setting('client_encoding')")
     assert shown == [('"$user", public', "UTF8")]
+    assert os.environ[name] == said
 
 
 def test_a_reason_is_short_and_never_empty() -> None:

@@ -54,3 +54,8 @@ def test_a_folder_that_is_named_counts_and_no_other_up(
     del here[1]
     with pytest.raises(Failure, match=f"no `batonpass up` runs on {tmp_path}/two"):
         audit._url(None)
+
+
+def test_executors_need_none_of_the_variables_that_a_url_is_completed_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PGPASSWORD", "secret\n")
+    assert audit._url("postgresql://u@named/two") == "postgresql://u:secret@named/two"

@@ -50,6 +50,17 @@ def test_a_head_without_end_is_cut_at_the_limit() -> None:
             assert caller.recv(1_000).startswith(b"HTTP/1.1 431 ")
 
 
+def test_what_any_caller_can_send_is_not_logged(capfd: pytest.CaptureFixture[str]) -> None:
+    """One who does so over and over would fill the disk."""
+    with dashboard("http://127.0.0.1:9") as url:
+        host, port = url.removeprefix("http://").split(":")
+        for _ in range(3):
+            with socket.create_connection((host, int(port)), timeout=5) as caller:
+                caller.sendall(b"nonsense\r\n\r\n")
+                assert caller.recv(1_000).startswith(b"HTTP/1.1 400 ")
+    assert capfd.readouterr().err == ""
+
+
 def test_a_taken_port_a_wrong_url_and_half_a_certificate_are_refused_with_what_to_do() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])

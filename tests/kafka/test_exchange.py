@@ -360,6 +360,19 @@ async def test_what_was_read_before_the_clock_was_set_back_is_no_sign_that_heart
         assert exchange.reads(1)
 
 
+async def test_an_error_of_the_cluster_while_it_reads_is_the_cluster_s() -> None:
+    """It was told as a defect, with a traceback every five seconds, and nothing said that members are not heard."""
+
+    class Refused:
+        async def getmany(self, **_: object) -> None:
+            raise TopicAuthorizationFailedError("batonpass.heartbeats")
+
+    async with LocalCoordinator() as local:
+        exchange = Exchange(local.coordinator, KafkaConnection(bootstrap_servers="none:1"), ownership=Ownership())
+        with pytest.raises(TopicAuthorizationFailedError):
+            await exchange._read(Refused(), Deliveries(None, "assignments", 1, bool))
+
+
 async def test_faults_are_looked_for_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     """They take up to a microsecond for each byte, of which a record has a million."""
     looked: list[int] = []

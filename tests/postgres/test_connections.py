@@ -17,6 +17,7 @@ from tests.waiting import until
 
 from batonpass.core.state.ids import GroupId
 from batonpass.core.state.records import ProbeScheduled
+from batonpass.database_url import VARIABLES
 from batonpass.postgres import connect as connecting
 from batonpass.postgres.connect import Remedy, Server, connect, fetch_rows, reaching, remedy_of
 from batonpass.postgres.fleet import Registration
@@ -59,6 +60,25 @@ PID = text("select pg_backend_pid()")
 )
 def test_each_error_has_a_remedy(error: Exception, remedy: Remedy) -> None:
     assert remedy_of(error) is remedy
+
+
+@pytest.mark.parametrize("sslmode", ["allow", "prefer"])
+async def test_a_home_that_cannot_be_looked_into_has_no_files_for_tls(
+    own_url: str, monkeypatch: pytest.MonkeyPatch, sslmode: str
+) -> None:
+    """As that of root, in which a program was started that has become another user."""
+    monkeypatch.setenv("HOME", f"/{'x' * 300}")  # Such a name nobody can look into, root neither.
+    engine = connect(make_url(own_url).set(query={"sslmode": sslmode}).render_as_string(hide_password=False))
+    assert await fetch_rows(engine, text("select 1")) == [(1,)]
+    await engine.dispose()
+
+
+async def test_variables_that_are_empty_count_as_not_set(own_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in VARIABLES.values():
+        monkeypatch.setenv(name, "")
+    engine = connect(make_url(own_url).set(query={}).render_as_string(hide_password=False))
+    assert await fetch_rows(engine, text("select 1")) == [(1,)]
+    await engine.dispose()
 
 
 @pytest.fixture

@@ -43,6 +43,13 @@ async def test_a_database_that_cannot_keep_every_text_is_refused_by_its_encoding
         await run_sql(server.url, f"drop database {name} with (force)")
 
 
+async def test_a_database_of_another_program_is_told_from_that_of_a_later_version(bare_url: str) -> None:
+    made = "create table alembic_version (version_num varchar(32) not null)"
+    await run_sql(bare_url, made, "insert into alembic_version values ('1a2b3c4d5e6f')")
+    with pytest.raises(ValueError, match="another program, whose revision 1a2b3c4d5e6f"):
+        await standing_of(bare_url)
+
+
 async def test_an_empty_database_is_told_from_one_that_is_behind(bare_url: str, tmp_path: Path) -> None:
     found = await standing_of(bare_url)
     assert (found.fit, found.present, found.is_fit) == (Fit.EMPTY, None, False)

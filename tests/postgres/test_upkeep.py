@@ -25,6 +25,7 @@ from batonpass.core.state.records import ProbeScheduled
 from batonpass.core.state.soft import Soft
 from batonpass.postgres import upkeep as upkeep_module
 from batonpass.postgres.archive import PostgresArchive
+from batonpass.postgres.connect import connect
 from batonpass.postgres.record_log import PostgresRecordLog
 from batonpass.postgres.sorting import sort_some
 from batonpass.postgres.tables import PARTITIONED, assignment_events, samples
@@ -285,6 +286,36 @@ async def test_records_go_only_when_a_snapshot_makes_them_needless(
     loaded = await postgres_log.read(ORDERS)
     assert loaded.base is not None
     assert evolve(loaded.base, loaded.records) == group
+
+
+async def test_a_day_begins_in_utc_whatever_the_zone_of_the_role(own_url: str, own_engine: AsyncEngine) -> None:
+    log, elsewhere = unleased_log(own_engine), connect(f"{own_url}?options=-ctimezone%3DAmerica/Los_Angeles")
+    kept = datetime(NOW.year, NOW.month, NOW.day, 1, tzinfo=UTC)
+    await write(log, 0, History(changes=(change(kept), change(kept - timedelta(hours=2)))))
+    await Upkeep(elsewhere, Retention(changes=9)).turn(NOW + timedelta(days=9))
+    assert await sql(own_engine, "select at from assignment_events_rest") == [kept]
+    await elsewhere.dispose()
+
+
+@pytest.mark.parametrize(("locked", "free"), [("one", "two"), ("two", "one")])
+async def test_a_group_whose_records_are_locked_keeps_no_other_s_from_going(
+    own_url: str, own_engine: AsyncEngine, locked: str, free: str
+) -> None:
+    log, hasty = unleased_log(own_engine), connect(own_url, small_s=0.3)
+    for name in (locked, free):
+        await log.take_over(GroupId(name))
+        for version in range(2):
+            await log.append(Commit(GroupId(name), 1, version, [ProbeScheduled(version)], History()))
+        await log.keep_snapshot(evolve(Group(GroupId(name)), [ProbeScheduled(0), ProbeScheduled(1)]))
+    await aged(own_engine, "record_log", 50)
+    async with own_engine.execution_options(isolation_level="READ COMMITTED").begin() as other:
+        await other.execute(text("select from record_log where group_id = :name for update"), {"name": locked})
+        with pytest.raises(StoreUnavailable):
+            await Upkeep(hasty).turn(datetime.now(UTC))
+        assert await sql(own_engine, "select distinct group_id from record_log") == [locked]
+    await Upkeep(hasty).turn(datetime.now(UTC))
+    assert await sql(own_engine, "select count(*) from record_log") == [0]
+    await hasty.dispose()
 
 
 async def test_without_a_snapshot_no_record_goes(engine: AsyncEngine, postgres_log: PostgresRecordLog) -> None:

@@ -310,6 +310,46 @@ async def test_a_snapshot_is_kept_when_enough_has_been_added(world: World) -> No
     assert kept == [3, 3]
 
 
+async def test_a_snapshot_that_is_not_taken_keeps_no_other_group_from_its_own(world: World) -> None:
+    """One may be too large for the time of a statement each time, or its rows locked."""
+    kept: list[GroupId] = []
+
+    async def keep(group: Group) -> None:
+        if group.id == GROUP:
+            raise StoreUnavailable("no answer in time")
+        kept.append(group.id)
+
+    world.log.keep_snapshot = keep  # type: ignore[method-assign]
+    coordinator = Coordinator(world.ports)
+    world.log.empty |= {OTHER}
+    for group_id in (GROUP, OTHER):
+        await coordinator.ask(group_id, ProbeRequest())
+    with pytest.raises(StoreUnavailable, match="in time"):
+        await coordinator.keep_snapshots(after_records=0)
+    assert kept == [OTHER]
+
+
+async def test_without_the_store_the_snapshots_of_the_others_are_not_tried(world: World) -> None:
+    tried: list[GroupId] = []
+
+    async def keep(group: Group) -> None:
+        tried.append(group.id)
+        raise StoreUnavailable("the store is away")
+
+    async def away() -> list[GroupId]:
+        raise StoreUnavailable("the store is away")
+
+    world.log.keep_snapshot = keep  # type: ignore[method-assign]
+    coordinator = Coordinator(world.ports)
+    world.log.empty |= {OTHER}
+    for group_id in (GROUP, OTHER):
+        await coordinator.ask(group_id, ProbeRequest())
+    world.log.group_ids = away  # type: ignore[method-assign]
+    with pytest.raises(StoreUnavailable):
+        await coordinator.keep_snapshots(after_records=0)
+    assert tried == [GROUP]
+
+
 async def test_the_audit_trail_says_what_was_meant_even_if_nothing_changed(world: World) -> None:
     coordinator = Coordinator(world.ports)
     asked = Asked(who="ops", command="unpin")

@@ -4,8 +4,10 @@ It speaks libpq, so a URL has TLS as libpq has it (``?sslmode=verify-full&sslroo
 it is used without its DB-API, which imports pandas: a third of a second in each worker.
 """
 
+import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,20 +15,35 @@ import adbc_driver_postgresql as postgres
 import pyarrow as pa
 from adbc_driver_manager import AdbcConnection, AdbcStatement
 
-from batonpass.database_url import DatabaseUrl
+from batonpass.database_url import FILE_VARIABLES, DatabaseUrl
 
 if TYPE_CHECKING:
     import adbc_driver_postgresql.dbapi as adbc
 
 
-LIBPQ_ALONE: Final = {
-    "options": "",
-    "connect_timeout": "5",
-    "sslcertmode": "allow",
-    "gssencmode": "disable",
-    "channel_binding": "prefer",
-}
-"""What libpq would take from variables that the service's driver does not know: from PGOPTIONS another schema, say."""
+LIKE_THE_SERVICE: Final = {"connect_timeout": "5", "gssencmode": "disable"}
+"""What libpq does otherwise than the service's driver unless it is told."""
+
+_alone = threading.Lock()
+
+
+@contextmanager
+def _to_connect(url: str) -> Iterator[str]:
+    """Lend a URL as libpq knows it, and hide its variables from it: the URL has what the service takes from them.
+
+    From PGHOSTADDR it would take another server, from PGOPTIONS another schema.
+
+    Raises:
+        ValueError: as ``libpq_url`` does.
+    """
+    known = libpq_url(url)
+    with _alone:
+        names = [name for name in os.environ if name.startswith("PG") and name not in FILE_VARIABLES]
+        hidden = {name: os.environ.pop(name) for name in names}
+        try:
+            yield known
+        finally:
+            os.environ.update(hidden)
 
 
 def libpq_url(url: str) -> str:
@@ -38,7 +55,7 @@ def libpq_url(url: str) -> str:
         ValueError: when ``DatabaseUrl`` does not understand it.
     """
     read = DatabaseUrl.read(url)
-    return str(replace(read, options={**LIBPQ_ALONE, **read.options, "client_encoding": "utf8"}))
+    return str(replace(read, options={**LIKE_THE_SERVICE, **read.options, "client_encoding": "utf8"}))
 
 
 Row = tuple[Any, ...]
@@ -49,7 +66,9 @@ Read = Callable[[str], Iterator[Row]]
 @contextmanager
 def reading(url: str) -> Iterator[Read]:
     """Lend a connection to read by: all its queries are in one read-only transaction."""
-    with postgres.connect(libpq_url(url)) as database, AdbcConnection(database) as connection:
+    with ExitStack() as stack:
+        with _to_connect(url) as known:
+            connection = stack.enter_context(AdbcConnection(stack.enter_context(postgres.connect(known))))
         connection.set_autocommit(False)
         with AdbcStatement(connection) as statement:
             statement.set_sql_query("set transaction read only")
@@ -75,7 +94,8 @@ def connected(url: str) -> "adbc.Connection":
     """Return a connection that can write."""
     import adbc_driver_postgresql.dbapi as adbc  # noqa: PLC0415 - it imports pandas, which workers do without
 
-    return adbc.connect(libpq_url(url))
+    with _to_connect(url) as known:
+        return adbc.connect(known)
 
 
 TEXT, DATE, INT, LONG = pa.string(), pa.date32(), pa.int32(), pa.int64()

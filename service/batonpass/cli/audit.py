@@ -165,7 +165,8 @@ def _url(given: str | None) -> str:
     if given and SUBMITTED in os.environ and read.hide(given) != given:
         said = "Spark keeps the command in its log of events, with the password of --database-url."
         raise Failure(Exit.BAD_INPUT, said, todo="Set BATONPASS_DATABASE_URL instead.")
-    return url
+    # With what libpq's variables say: executors have others, or none.
+    return str(read)
 
 
 def _of_up() -> str:

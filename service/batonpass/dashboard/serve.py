@@ -1,6 +1,7 @@
 """Serving the dashboard until it is told to stop."""
 
 import asyncio
+import logging
 import socket
 import ssl
 from collections.abc import Callable
@@ -47,4 +48,6 @@ def serve(
     log_to_stderr("WARNING", "%(levelname)s %(message)s")
     base = url_of(listeners[0], is_tls=tls is not None) + config.root_path
     server = _Server(config, tls, lambda: listening(base))
+    # It warns of requests that are none, which any caller can send over and over.
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
     asyncio.run(server.serve(sockets=listeners))

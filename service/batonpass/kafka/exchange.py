@@ -241,6 +241,13 @@ class Exchange(Observer):
     # --- in ---------------------------------------------------------------------------------------------------------
 
     async def _read(self, consumer: AIOKafkaConsumer, answers: Deliveries) -> None:
+        try:
+            await self._carry_out_all(consumer, answers)
+        except ExceptionGroup as errors:
+            # Of what goes on side by side all errors come in a group, also the cluster's alone.
+            raise errors.exceptions[0] from None
+
+    async def _carry_out_all(self, consumer: AIOKafkaConsumer, answers: Deliveries) -> None:
         async with asyncio.TaskGroup() as tasks:
             turns = Turns(tasks)
             while True:

@@ -6,17 +6,19 @@ on when the database comes back (``keep_at``), and only one of several coordinat
 """
 
 import asyncio
+import getpass
 import logging
 import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from enum import Enum
+from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlencode
 
 import asyncpg  # type: ignore[import-untyped]
-from asyncpg import InterfaceError, InternalClientError, PostgresError
+from asyncpg import InterfaceError, InternalClientError, PostgresError, connect_utils
 from sqlalchemy import TextClause, event, text
 from sqlalchemy.dialects.postgresql.asyncpg import AsyncAdapt_asyncpg_dbapi
 from sqlalchemy.engine import Engine, ExceptionContext
@@ -46,6 +48,20 @@ NEXT_HOST: Final = (
     asyncpg.TargetServerAttributeNotMatched,
 )
 """Errors of a host after which another one may do, as for libpq."""
+
+
+def _at_home(file: str) -> Path | None:
+    """Return where this user may keep a file for TLS; None where that cannot be looked into.
+
+    HOME may be somebody else's: that of root, say, whose program has become another user.
+    """
+    found: Path | None = _in_home(file)
+    return found if found is not None and os.access(found.parent, os.X_OK) else None
+
+
+# asyncpg (0.32) takes an error there for one of the database.
+_in_home = connect_utils._dot_postgresql_path  # noqa: SLF001 - nothing public says where it looks
+connect_utils._dot_postgresql_path = _at_home  # noqa: SLF001
 
 DRIVER_ERRORS: Final = (PostgresError, InterfaceError, InternalClientError, AsyncAdapt_asyncpg_dbapi.Error)
 """What the driver raises where it is called directly, and what SQLAlchemy makes of it while it connects."""
@@ -129,6 +145,11 @@ def driver_arguments(url: str) -> dict[str, Any]:
     """
     read = DatabaseUrl.read(url)
     options = {name: said for name, said in read.options.items() if name not in ASKING_FOR_NOTHING}
+    if read.user is None:
+        try:
+            getpass.getuser()
+        except (KeyError, OSError):
+            raise ValueError("it names no user, and the system knows none by this process's number") from None
     session = {name: options.pop(name) for name in ("application_name", "options") if name in options}
     timeout_s = float(options.pop("connect_timeout", CONNECT_TIMEOUT_S))
     # The driver understands TLS options by libpq's names, in a URL of its own.

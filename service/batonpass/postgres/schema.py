@@ -147,7 +147,8 @@ async def standing_of(url: str, *, folder: Path | None = None) -> Standing:
 
     Raises:
         StoreUnavailable: when the database cannot be reached.
-        ValueError: when this is not a URL of Postgres, or the database's encoding is not of ``ENCODINGS``.
+        ValueError: when this is not a URL of Postgres, the database's encoding is not of ``ENCODINGS``, or another
+            program has its tables in it.
     """
     engine = create_async_engine(DRIVER, poolclass=NullPool, connect_args=driver_arguments(url))
     try:
@@ -187,4 +188,9 @@ async def _read(connection: AsyncConnection) -> tuple[str | None, str | None]:
     if not has_schema:
         return None, None
     row = (await connection.execute(_VERSION)).one_or_none()
+    if row is not None and row[1] is None and not row[0].isdecimal():
+        raise ValueError(
+            f"this database has the tables of another program, whose revision {row[0]} stands in alembic_version; make one"
+            " of Batonpass's own with `create database`"
+        )
     return (None, None) if row is None else (row[0], row[1])

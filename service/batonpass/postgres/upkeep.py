@@ -5,7 +5,7 @@ are moved out of it when the day is made. Old days are dropped whole. Only one o
 time. It does not wait long for a lock, because others would queue up behind; it tries again later.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
@@ -135,12 +135,17 @@ class Upkeep:
         for table in PARTITIONED:
             parts.append(partial(self._make_days, table, now.date()))
             parts.append(partial(self._drop_days, table, now.date() - timedelta(days=kept_days[table])))
+        await self._each([*parts, *self._to_forget(now)])
+
+    async def _each(self, parts: Iterable[Callable[[], Awaitable[object]]]) -> None:
+        """Do all of it, whichever fails, then raise the first error. Once the database is away, no more is tried."""
         failed: list[Exception] = []
-        for part in (*parts, *self._to_forget(now)):
+        for part in parts:
             try:
                 await part()
             except (StoreUnavailable, DBAPIError) as error:
                 failed.append(error)
+                await fetch_rows(self._engine, _NOW)
         if failed:
             raise failed[0]
 
@@ -178,9 +183,10 @@ class Upkeep:
         await self._delete(
             text(
                 f"delete from {rest} where ctid = any(array("  # noqa: S608
-                f"select ctid from {rest} where at < cast(:cut as date) limit :chunk))"
+                f"select ctid from {rest} where at < :cut limit :chunk))"
             ),
-            cut=min([oldest, *waiting]),
+            # A date would begin by the clock of the session's zone.
+            cut=_midnight(min([oldest, *waiting])),
         )
         for name in await self._days(table):
             day = day_of(table, name)
@@ -206,7 +212,7 @@ class Upkeep:
         async def exported_before(days: int) -> datetime:
             cut = before(days)
             waiting = await self._waiting(cut.date(), with_oldest=True)
-            return min([cut, *(datetime.combine(day, datetime.min.time(), UTC) for day in waiting)])
+            return min([cut, *map(_midnight, waiting)])
 
         async def generations() -> None:
             await delete(_OLD_GENERATIONS, cut=await exported_before(kept.generations))
@@ -214,8 +220,10 @@ class Upkeep:
         async def records() -> None:
             cut = await exported_before(kept.records)
             await once(_OLD_SNAPSHOTS, cut=cut, kept=KEPT)
-            for group_id, floor in await fetch_rows(self._engine, _FLOORS, format=GROUP_VERSION):
-                await delete(_OLD_RECORDS, of_group=group_id, floor=floor, cut=cut)
+            floors = await fetch_rows(self._engine, _FLOORS, format=GROUP_VERSION)
+            await self._each(
+                partial(delete, _OLD_RECORDS, of_group=group_id, floor=floor, cut=cut) for group_id, floor in floors
+            )
 
         return [
             partial(delete, _OLD_EVENTS, cut=before(kept.events), grace=before(2 * kept.events)),
@@ -230,6 +238,10 @@ class Upkeep:
     async def _delete(self, statement: Any, **parameters: Any) -> None:
         while await execute(self._engine, statement, **parameters, chunk=CHUNK) == CHUNK:
             pass
+
+
+def _midnight(day: date) -> datetime:
+    return datetime.combine(day, datetime.min.time(), UTC)
 
 
 def name_of(table: Table, day: date) -> str:

@@ -17,7 +17,15 @@ from batonpass.core.state.soft import Soft
 from batonpass.runtime.feed import FOLLOWERS_EACH_MAX, FOLLOWERS_MAX, Feed
 from batonpass.runtime.group_runtime import GroupRuntime
 from batonpass.runtime.history import NOBODY_ASKED, Asked
-from batonpass.runtime.ports import RETRY_AFTER_MS, CoordinatorLoading, Defect, NotOwner, Ports, not_owner
+from batonpass.runtime.ports import (
+    RETRY_AFTER_MS,
+    CoordinatorLoading,
+    Defect,
+    NotOwner,
+    Ports,
+    StoreUnavailable,
+    not_owner,
+)
 from batonpass.runtime.task_room import TASKS_TOTAL_MAX, TaskRoom
 
 REQUESTS_WAITING_MAX = 10_000
@@ -126,11 +134,19 @@ class Coordinator:
         """Store a snapshot of every group that got more than ``after_records`` records since its last snapshot.
 
         Raises:
-            StoreUnavailable: when the log cannot be reached.
+            StoreUnavailable: when the log cannot be reached, or did not take some; that keeps no other group's from it.
         """
+        failed: StoreUnavailable | None = None
         for group_id, runtime in list(self._runtimes.items()):
             if self._ports.ownership.holds(group_id):
-                await runtime.engine.keep_snapshot(after_records=after_records)
+                try:
+                    await runtime.engine.keep_snapshot(after_records=after_records)
+                except StoreUnavailable as error:
+                    failed = error
+                    # If the log cannot be reached at all, trying the others would only take long.
+                    await self._ports.log.group_ids()
+        if failed is not None:
+            raise failed
 
     async def stop(self) -> None:
         """End every wait and carry out the inputs that were accepted."""

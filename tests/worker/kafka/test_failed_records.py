@@ -3,19 +3,23 @@
 import asyncio
 import errno
 import json
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from aiokafka import ConsumerRecord
+from aiokafka.errors import KafkaError, MessageSizeTooLargeError
 from prometheus_client import CollectorRegistry
 from tests.waiting import until
 from tests.worker.kafka.totals import Job, NewTopics, Owner, expected, new_job, read, write
 from tests.worker.odd_errors import Frozen, Wordless
 
 from batonpass.worker.kafka import BYTES, INT, TEXT, ActiveOptions, App, Context, KafkaRuntime, Record, State, Timer
-from batonpass.worker.kafka.failed_records import headers
+from batonpass.worker.kafka.failed_records import headers, is_of_the_record
+from batonpass.worker.kafka.stores import StoreFailed
 from batonpass.worker.kafka.subtopology import Process
+from batonpass.worker.kafka.transaction import RecordTooLarge
 from batonpass.worker.protocol import Role
 
 TASK = "0_0"
@@ -206,6 +210,77 @@ async def test_no_record_is_skipped_for_what_its_host_lacks(error: Exception) ->
 
     with pytest.raises(type(error)):
         await app.test().send(orders, 1, key="a", timestamp_ms=0)
+
+
+async def fail(error: Exception) -> None:
+    raise error
+
+
+async def in_a_group(error: Exception) -> None:
+    """As a function that sends its outputs at once."""
+    async with asyncio.TaskGroup() as sending:
+        sending.create_task(fail(error))
+
+
+async def named_anew(error: Exception) -> None:
+    try:
+        await fail(error)
+    except Exception as caught:
+        raise LookupError("no customer") from caught
+
+
+async def in_the_course_of(error: Exception) -> None:
+    try:
+        await fail(error)
+    finally:
+        raise LookupError("no customer")
+
+
+@pytest.mark.parametrize("raised", [in_a_group, named_anew, in_the_course_of])
+async def test_no_record_is_to_blame_for_what_its_code_made_of_an_error_of_others(
+    raised: Callable[[Exception], Awaitable[None]],
+) -> None:
+    of_others = [KafkaError("away"), MemoryError(), StoreFailed("disk"), OSError(errno.ENOSPC, "no space left")]
+    for error in (*of_others, ValueError("bad"), OSError(errno.EPERM, "")):
+        with pytest.raises((LookupError, ExceptionGroup)) as caught:
+            await raised(error)
+        assert is_of_the_record(caught.value) is (error not in of_others)
+
+
+@pytest.mark.needs("kafka")
+async def test_an_error_of_the_cluster_that_stands_in_a_group_is_no_failure_of_the_task(
+    bootstrap: str, new_topic: NewTopics, tmp_path: Path
+) -> None:
+    job = await new_job(bootstrap, new_topic)
+    await write(job, 10)
+    add, met = job.adding("a"), list[int]()
+
+    async def process(record: ConsumerRecord, context: Context) -> None:
+        if record.offset == 3 and not met:
+            met.append(record.offset)
+            await in_a_group(KafkaError("away"))
+        await add(record, context)
+
+    owner = Owner(job.runtime(tmp_path, "a", options=ActiveOptions(retry_ms=10), process=process))
+    owner.hold(TASK, Role.ACTIVE)
+    run = owner.tasks[TASK][1]
+    await until(lambda: run.done() or owner.input_lags.get(TASK) == 0)
+    assert not run.done()
+    assert met == [3]
+    await owner.close()
+
+
+async def test_a_record_is_to_blame_for_an_output_that_is_too_large() -> None:
+    """The client says so in an error of its own."""
+    with pytest.raises(RecordTooLarge) as caught:
+        raise RecordTooLarge("of 2 MB") from MessageSizeTooLargeError("2 MB")
+    with pytest.raises(LookupError) as named:
+        await named_anew(caught.value)
+    assert is_of_the_record(caught.value)
+    assert is_of_the_record(named.value)
+    with pytest.raises(ValueError, match="bad") as without:
+        raise ValueError("bad") from None
+    assert is_of_the_record(without.value)
 
 
 async def test_a_record_may_be_to_blame_for_what_is_cancelled() -> None:

@@ -37,8 +37,8 @@ from batonpass.worker.kafka.failed_records import (
     PassedOver,
     cause,
     done_by_its_code,
+    error_of_others,
     headers,
-    is_of_the_record,
     where,
 )
 from batonpass.worker.kafka.inputs import Batches, Inputs
@@ -680,7 +680,11 @@ class Active:
         except Exception as error:
             clients.producer.raise_if_dead(error)
             add_note(error, where(record))
-            if self._state.has_failed or context.calls_for_time or not is_of_the_record(error):
+            of_others = error_of_others(error)
+            if isinstance(of_others, KafkaError):
+                # Tried again as if its code had left it as it was.
+                raise of_others from of_others.__cause__
+            if self._state.has_failed or context.calls_for_time or of_others is not None:
                 raise
             if not self._passes_over(record, error):
                 raise

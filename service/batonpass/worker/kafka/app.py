@@ -25,13 +25,14 @@ from typing import Any, TypeVar, Unpack, overload
 
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import KafkaConnectionError, TopicAlreadyExistsError, for_code
-from prometheus_client import REGISTRY, CollectorRegistry, start_http_server
+from prometheus_client import REGISTRY, CollectorRegistry
 
 from batonpass.variables import variable
 from batonpass.worker.declaring import declare
 from batonpass.worker.kafka.app_driver import AppTest
 from batonpass.worker.kafka.connection import KafkaConnection, in_words, producing
 from batonpass.worker.kafka.metadata import adopt, partition_counts
+from batonpass.worker.kafka.metrics import serve
 from batonpass.worker.kafka.options import ActiveOptions
 from batonpass.worker.kafka.outside import AppProducer, records_of
 from batonpass.worker.kafka.runtime import KafkaRuntime
@@ -412,12 +413,10 @@ class App:
                 registry.register(REGISTRY)
                 registry.register(runtime.metrics)
                 try:
-                    server, thread = start_http_server(int(port), registry=registry)
+                    stack.enter_context(serve(int(port), registry))
                 except (OSError, ValueError, OverflowError) as error:
                     error.add_note(f"{port} is to be the port for metrics: each worker on a host has its own")
                     raise
-                for end in (thread.join, server.server_close, server.shutdown):
-                    stack.callback(end)
             yield await stack.enter_async_context(Member(url, self.group, runtime, **given))
 
     async def _have_topics(self, parts: Mapping[str, Subtopology], connection: KafkaConnection) -> dict[str, int]:

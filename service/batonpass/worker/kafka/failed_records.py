@@ -10,6 +10,7 @@ from aiokafka.errors import KafkaError
 
 from batonpass.background import is_failure
 from batonpass.worker.kafka.stores import StoreFailed
+from batonpass.worker.kafka.transaction import OutputRefused, RecordTooLarge
 from batonpass.worker.raised import words_of
 
 MESSAGE_CHARS_MAX = 1_000
@@ -41,8 +42,26 @@ async def done_by_its_code(call: Awaitable[None]) -> None:
 
 def is_of_the_record(error: Exception) -> bool:
     """Say whether a record may be to blame for an error: what cluster, store or host do is none of its doing."""
-    is_of_host = isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in _OF_HOST)
-    return not (is_of_host or isinstance(error, (KafkaError, StoreFailed)))
+    return error_of_others(error) is None
+
+
+def error_of_others(error: Exception) -> BaseException | None:
+    """Return the error of the cluster, the store or the host that an error is, or that the worker's code made it of.
+
+    Its code may put one into a group, as an `asyncio.TaskGroup` does, or into words of its own.
+    """
+    left, seen = list[BaseException]([error]), list[BaseException]()
+    while left:
+        one = left.pop()
+        if isinstance(one, RecordTooLarge | OutputRefused) or any(one is other for other in seen):
+            continue
+        seen.append(one)
+        is_of_host = isinstance(one, MemoryError) or (isinstance(one, OSError) and one.errno in _OF_HOST)
+        if is_of_host or isinstance(one, (KafkaError, StoreFailed)):
+            return one
+        before = one.__cause__ or (None if one.__suppress_context__ else one.__context__)
+        left += [*getattr(one, "exceptions", ()), *([before] if before is not None else [])]
+    return None
 
 
 def where(record: ConsumerRecord) -> str:
