@@ -105,9 +105,10 @@ class PlayedGroup(ABC):
     def _copies_now(self) -> Copies:
         """Return the copies as of now."""
 
+    @property
     @abstractmethod
-    def _next_ms(self) -> int | None:
-        """Return when the next thing happens; None when nothing is left to happen."""
+    def next_ms(self) -> int | None:
+        """When the next thing happens; None when nothing is left to happen."""
 
     @abstractmethod
     def _happen(self, due_ms: int) -> None:
@@ -136,14 +137,14 @@ class PlayedGroup(ABC):
 
     def advance(self, to_ms: int) -> None:
         """Let time pass until then; everything that falls due on the way happens."""
-        while (due := self._next_ms()) is not None and due <= to_ms:
+        while (due := self.next_ms) is not None and due <= to_ms:
             self._step(due)
         self._pass_to(to_ms)
 
     def run_to_rest(self, *, limit_ms: int) -> bool:
         """Let time pass until the group is at rest; False if it is not at the limit."""
         while self._rest_at_ms is None:
-            due = self._next_ms()
+            due = self.next_ms
             if due is None or due > limit_ms:
                 self._pass_to(limit_ms)
                 return False

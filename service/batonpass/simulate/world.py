@@ -30,7 +30,7 @@ class World(CoordinatorObserver):
     """The time, the workers, the coordinators, the store and the wire.
 
     Without ``rates`` changelogs are as large and grow as fast as the plan says, and workers restore as their own
-    plans say. The ``audience`` is called, too, for what coordinators do.
+    plans say.
     """
 
     def __init__(
@@ -39,7 +39,6 @@ class World(CoordinatorObserver):
         *,
         rates: Rates | None = None,
         check_laws: bool = True,
-        audience: CoordinatorObserver | None = None,
         trace: Callable[[str], None] | None = None,
     ) -> None:
         self.plan = plan
@@ -63,7 +62,6 @@ class World(CoordinatorObserver):
         self.checks = Checks(self.shared, self.workers, self.store, self.noted)
         self._bursts: defaultdict[Task, list[tuple[int, int, int]]] = defaultdict(list)
         self._check_laws = check_laws
-        self._audience = audience or CoordinatorObserver()
         self._trace = trace
         self.recent: deque[str] = deque(maxlen=TRACE_LINES)
         self.coordinators: list[SimulatedCoordinator] = []
@@ -225,16 +223,12 @@ class World(CoordinatorObserver):
             self.checks.on_load(coordinator.group)
 
     def decided(self, coordinator: SimulatedCoordinator, item: Input, decision: Decision) -> None:
-        """Check the laws, and pass the decision on to the audience."""
         if self._check_laws:
             self.checks.on_decision(coordinator, item, decision)
-        self._audience.decided(coordinator, item, decision)
 
     def committed(self, coordinator: SimulatedCoordinator, decision: Decision) -> None:
-        """Check the laws, and pass the decision on to the audience."""
         if self._check_laws:
             self.checks.on_commit(coordinator, decision)
-        self._audience.committed(coordinator, decision)
 
     # --- the wire -----------------------------------------------------------------------------------------------
 

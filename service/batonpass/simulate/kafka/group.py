@@ -220,7 +220,8 @@ class KafkaGroup(PlayedGroup):
         everything_runs = len(self._owners) == len(self._tasks.stateful) + len(self._tasks.stateless)
         return not still_to_come and everything_runs and self._copies.all_current()
 
-    def _next_ms(self) -> int | None:
+    @property
+    def next_ms(self) -> int | None:
         moments = [*self._returns_at_ms.values(), *self._silent_until_ms.values()]
         arrival = self._copies.next_arrival_ms()
         moments += [moment for moment in (arrival, self._probe_at_ms) if moment is not None]
