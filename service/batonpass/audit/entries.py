@@ -106,14 +106,9 @@ def read_group(form: int, payload: bytes) -> Group:
     Raises:
         Exception: one of ``DAMAGE``.
     """
-    group = decode_group(form, unpacked(payload))
+    group = decode_group(form, zlib.decompress(payload))
     _check_settings(group.config)
     return group
-
-
-def unpacked(payload: bytes) -> bytes:
-    """Return a snapshot as the codec has it."""
-    return zlib.decompress(payload)
 
 
 def _check_settings(config: GroupConfig) -> None:

@@ -7,7 +7,7 @@ from batonpass.audit import rows
 from batonpass.audit.checks import BEHIND, broken, unreadable_snapshot
 from batonpass.audit.downtime import gap_after
 from batonpass.audit.entries import Entry
-from batonpass.audit.facts import Fact, Interval, Lag, Noted, Probe, Run, Warmup
+from batonpass.audit.facts import Fact, Interval, Lag, Probe, Run, Warmup
 from batonpass.audit.findings import Finding, GroupDay, Kept
 from batonpass.audit.ledger import Ledger
 from batonpass.audit.measures import Measures, WorstHour, lag_of
@@ -81,8 +81,8 @@ class GroupFold:
                 self.kept.add(one)
         if isinstance(fact, Run):
             self._learn_run(fact)
-        elif isinstance(fact, Noted):
-            self._measures.noted(fact.entry)
+        elif isinstance(fact, Entry):
+            self._measures.noted(fact)
             self.kept.add(*unreadable_snapshot(fact, self.ledger))
         elif isinstance(fact, Warmup):
             self._learn_warmup(fact)

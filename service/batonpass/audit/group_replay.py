@@ -19,6 +19,7 @@ records are followed. A task history or a generation shows where it begins. Only
 compared: not reasons and times.
 """
 
+import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -35,7 +36,7 @@ from batonpass.audit.comparison import (
     wrong_generation,
     wrong_history,
 )
-from batonpass.audit.entries import DAMAGE, read_group, unpacked
+from batonpass.audit.entries import DAMAGE, read_group
 from batonpass.audit.findings import END_MISSING, STILL, Finding, Kept, Severity
 from batonpass.audit.plan import GroupPlan
 from batonpass.codec.changes import Change, changes_of
@@ -155,7 +156,7 @@ class GroupReplay:
         elif version == self._plan.base:
             self._group = stored
             self._begin(None, 0)
-        elif self._group is not None and self._version == version and is_current(form, unpacked(payload)):
+        elif self._group is not None and self._version == version and is_current(form, zlib.decompress(payload)):
             records = self._decision.records if self._decision is not None else ()
             logged = evolve(self._group, records)
             if stored != logged:
@@ -437,7 +438,7 @@ class GroupReplay:
                 continue
             wrong = [wrong_generation(shown, row, exactly=exactly) for row in rows]
             if None not in wrong and wrong[0] is not None:
-                self._find("L2", wrong[0].detail, logged.edges, logged.at_ms)
+                self._find("L2", wrong[0], logged.edges, logged.at_ms)
         if not self._has_lost_records and self._group is not None:
             for number, shown in sorted(self._shown.items()):
                 self._find("L2", f"generation {number} is stored, but not in the log", (), shown.generation.at_ms)
