@@ -85,14 +85,6 @@ State that is left on a disk is never deleted, which favours this arm: a task th
 """
 
 
-@dataclass(frozen=True, slots=True)
-class _Process:
-    """The properties of a process, whether it is up or not."""
-
-    capacity: int
-    tags: Mapping[str, str]
-
-
 @dataclass(slots=True)
 class _Rebalance:
     """A rebalance that is not complete. In an eager group, `stopped` processes have given everything up for it."""
@@ -111,8 +103,9 @@ class KafkaGroup(PlayedGroup):
         self._tasks = tasks
         self._settings = settings
         self._copies = Copies(frozenset(tasks.stateful).__contains__, rates)
-        self._up: dict[str, _Process] = {}
-        self._down: dict[str, tuple[_Process, dict[Task, int]]] = {}
+        # Processes as the assignor sees them, but for their lags.
+        self._up: dict[str, ClientState] = {}
+        self._down: dict[str, tuple[ClientState, dict[Task, int]]] = {}
         # Until when the group waits for members that are gone without a leave, by process.
         self._silent_until_ms: dict[str, int] = {}
         self._returns_at_ms: dict[str, int] = {}
@@ -136,7 +129,7 @@ class KafkaGroup(PlayedGroup):
         """A group that has long reached its ideal placement: every task runs, every standby is caught up."""
         group = cls(tasks, settings, rates)
         for client, capacity in sorted(capacities.items()):
-            group._up[client] = _Process(capacity, (tags or {}).get(client, {}))
+            group._up[client] = ClientState(client, {}, capacity, (tags or {}).get(client, {}))
             group._copies.add_process(client, {})
         assignment = settings.assign(group._states(), tasks, settings.assignor)
         for client, assigned in assignment.clients.items():
@@ -173,7 +166,7 @@ class KafkaGroup(PlayedGroup):
         """
         if client in self._up or client in self._down:
             raise ValueError(f"process {client} is not new; one that was here before comes back")
-        self._up[client] = _Process(1, {})
+        self._up[client] = ClientState(client, {})
         self._copies.add_process(client, disk or {})
         self._rejoin(client)
 
@@ -343,8 +336,7 @@ class KafkaGroup(PlayedGroup):
                 for task, owner in self._owners.items()
                 if owner == client and copies.is_current(client, task)
             }
-            lags = lags_of(ends, copies.positions(client) | runs)
-            states.append(ClientState(client, lags, process.capacity, process.tags))
+            states.append(replace(process, lags=lags_of(ends, copies.positions(client) | runs)))
         return states
 
     def _withhold(self, assignment: Assignment) -> dict[Task, tuple[str, str]]:
