@@ -398,7 +398,7 @@ def evict(world: World, chance: Random) -> None:
 def evict_dead(world: World, _chance: Random) -> None:
     """An operator vouches for the death of a member whose process has ended."""
     for member_id in sorted(world.store.group.members):
-        worker = world.owner_of_id(member_id)
+        worker = world.shared.owner_of_id.get(member_id)
         if worker is not None and not worker.is_up:
             world.operate(Eviction(member_id, dead=True))
             return

@@ -94,6 +94,7 @@ class SharedState:
         self.sinks: dict[Task, int] = {}
         # How much of one unit of capacity tasks use, those of which workers say it.
         self.loads: Mapping[Task, float] = {}
+        # The machine that each member runs, or has run, on.
         self.owner_of_id: dict[str, Worker] = {}
         # Tasks that a worker began or ceased to process since the laws were last checked.
         self.touched: dict[Task, None] = {}
