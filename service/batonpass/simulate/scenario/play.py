@@ -107,7 +107,7 @@ class _ScenarioGroup(BatonpassGroup):
         settings = BatonpassSettings(config=scenario.config, group_id=scenario.group, start_ms=start_ms - LEAD_MS)
         super().__init__(task_set(scenario), settings, self._rates)
         self.use(self._rates.loads(self.now_ms))
-        self._minute_ms = _next_minute(self.now_ms)
+        self._minute_ms = (self.now_ms // MINUTE_MS + 1) * MINUTE_MS
         for place, name in enumerate(scenario.present):
             # Heartbeats of different members do not fall on one instant.
             self.advance(settings.start_ms + 3_000 * place // (2 * len(scenario.present)))
@@ -194,10 +194,6 @@ class _ScenarioGroup(BatonpassGroup):
         self.go_to(self.now_ms + 1_000)
         while not self.is_at_rest and self.now_ms < limit_ms:
             self.go_to(self.now_ms + MINUTE_MS)
-
-
-def _next_minute(now_ms: int) -> int:
-    return (now_ms // MINUTE_MS + 1) * MINUTE_MS
 
 
 class ScenarioRates:
