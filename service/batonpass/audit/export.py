@@ -10,6 +10,7 @@ In a database of its own (``reload``), a day that Postgres has dropped is audite
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -17,7 +18,7 @@ from pyarrow import parquet as pq
 
 from batonpass.audit.database import DATE, TEXT, bind, connected
 from batonpass.audit.places import exists, located, write_table
-from batonpass.audit.plan import GroupPlan, MissingDay, batched, plan_day, quoted
+from batonpass.audit.plan import GroupPlan, MissingDay, batched, plan_day, quoted, time_of_database
 from batonpass.audit.reading import CHAIN_BEGIN, CHANGES
 from batonpass.audit.runs import to_json
 
@@ -79,7 +80,8 @@ def export_day(database_url: str, day: date, out: str) -> Mapping[str, int]:
     counts = {}
     with connected(database_url) as connection, connection.cursor() as cursor:
         cursor.execute("set transaction isolation level repeatable read read only")
-        _check_over(cursor, day)
+        if time_of_database(partial(_asked, cursor)) < (over := as_of(day)):
+            raise NotOver(f"rows of {day} may still come; it can be exported from {over:%Y-%m-%d %H:%M} (UTC) on")
         for table, sql in selects(cursor, day).items():
             cursor.execute(sql)
             rows = cursor.fetch_record_batch()
@@ -92,24 +94,24 @@ def export_day(database_url: str, day: date, out: str) -> Mapping[str, int]:
     return counts
 
 
+def _asked(cursor: "adbc.Cursor", sql: str) -> list[tuple[Any, ...]]:
+    cursor.execute(sql)
+    return list(cursor.fetchall())
+
+
 def columns_of(cursor: "adbc.Cursor", table: str) -> dict[str, bool]:
     """Return the columns of a table, in their order, and which of them are JSON."""
-    cursor.execute(
+    sql = (
         "select attname::text, atttypid in ('json'::regtype, 'jsonb'::regtype) from pg_attribute"  # noqa: S608 - our own tables
         f" where attrelid = '{table}'::regclass and attnum > 0 and not attisdropped order by attnum"
     )
-    return dict(cursor.fetchall())
+    return dict(_asked(cursor, sql))
 
 
 def selects(cursor: "adbc.Cursor", day: date) -> dict[str, str]:
     """Return the query of each table's day, and of the rows around it."""
-
-    def rows(sql: str) -> list[tuple[Any, ...]]:
-        cursor.execute(sql)
-        return list(cursor.fetchall())
-
     try:
-        groups: Sequence[GroupPlan] = plan_day(rows, day).groups
+        groups: Sequence[GroupPlan] = plan_day(partial(_asked, cursor), day).groups
     except MissingDay:
         groups = ()
     sources = {table: _source(table, columns_of(cursor, table)) for table in TABLES}
@@ -134,9 +136,12 @@ def selects(cursor: "adbc.Cursor", day: date) -> dict[str, str]:
     add("snapshots", [(one, one.base, one.last) for one in groups], elsewhere)
     for table in ("generations", "assignment_events"):
         add(table, [(one, one.first - 1, one.last - 1) for one in groups], elsewhere)
-    of_day = [one for one in groups if one.last >= one.first]
-    chains = [CHAIN_BEGIN.format(group=quoted(one.group), first=one.first) for one in of_day]
-    add("traces", [(one, begin, one.last - 1) for one, begin in zip(of_day, chains, strict=True)], elsewhere)
+    chains: list[_Range] = [
+        (one, CHAIN_BEGIN.format(group=quoted(one.group), first=one.first), one.last - 1)
+        for one in groups
+        if one.last >= one.first
+    ]
+    add("traces", chains, elsewhere)
     order = {name: WITHIN_GROUP.get(name.removeprefix(AROUND), "version") for name in found}
     return {name: f"{sql} order by group_id, {order[name]}" for name, sql in found.items()}
 
@@ -158,13 +163,6 @@ def _in_ranges(source: str, number: str, ranges: Iterable[_Range], where: str) -
     return " union all ".join(
         _IN_RANGES.format(table=source, ranges=", ".join(some), number=number, where=where) for some in batched(said)
     )
-
-
-def _check_over(cursor: "adbc.Cursor", day: date) -> None:
-    cursor.execute("select extract(epoch from clock_timestamp())::float8")
-    now = datetime.fromtimestamp(cursor.fetchone()[0], UTC)
-    if now < as_of(day):
-        raise NotOver(f"rows of {day} may still come; it can be exported from {as_of(day):%Y-%m-%d %H:%M} (UTC) on")
 
 
 def reload(database_url: str, out: str, day: date) -> None:
