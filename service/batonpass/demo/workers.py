@@ -105,9 +105,9 @@ class Workers:
                 self.restores.append(Restore(name, event["task"], at_ms))
             case "restored":
                 of_task = [one for one in self.restores if (one.worker, one.task) == (name, event["task"])]
-                for last in of_task[-1:]:
-                    last.done_ms = last.done_ms or at_ms
-                    last.records += event["records"] or 0
+                if of_task:
+                    of_task[-1].done_ms = of_task[-1].done_ms or at_ms
+                    of_task[-1].records += event["records"] or 0
             case _:
                 pass
 
