@@ -8,7 +8,7 @@ against the real program where there is one (`kafka`). What the numbers can and 
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Final
@@ -101,23 +101,15 @@ def _join_in_mid_move(arm: Arm, scenario: Scenario) -> None:
     arm.join(second)
 
 
-def _retire(arm: Arm, names: Sequence[str]) -> None:
-    """Remove processes: drain them where the arm can do that, else close them."""
-    for name in names:
-        if isinstance(arm, BatonpassGroup):
-            arm.drain(name)
-        else:
-            arm.close(name)
-
-
 def _replace(arm: Arm, scenario: Scenario) -> None:
     arm.join(scenario.new[0])
     arm.advance(arm.now_ms + 30 * SECOND)
-    _retire(arm, scenario.old[:1])
+    arm.drain(scenario.old[0])
 
 
 def _drain(arm: Arm, scenario: Scenario) -> None:
-    _retire(arm, scenario.old[:2])
+    for name in scenario.old[:2]:
+        arm.drain(name)
 
 
 def _rolling_restart(arm: Arm, scenario: Scenario) -> None:
@@ -132,7 +124,8 @@ def _rolling_restart(arm: Arm, scenario: Scenario) -> None:
 def _surge(arm: Arm, scenario: Scenario) -> None:
     _join(arm, scenario)
     arm.advance(arm.now_ms + 30 * SECOND)
-    _retire(arm, scenario.old)
+    for name in scenario.old:
+        arm.drain(name)
 
 
 def _deploy_by_one(arm: Arm, scenario: Scenario) -> None:
@@ -140,7 +133,7 @@ def _deploy_by_one(arm: Arm, scenario: Scenario) -> None:
     for new, old in zip(scenario.new, scenario.old, strict=True):
         arm.join(new)
         arm.run_to_rest(limit_ms=arm.now_ms + 10 * MINUTE)
-        _retire(arm, [old])
+        arm.drain(old)
         arm.run_to_rest(limit_ms=arm.now_ms + 10 * MINUTE)
 
 

@@ -363,8 +363,7 @@ def leave(world: World, chance: Random) -> None:
 def come_and_go(world: World, chance: Random) -> None:
     """An autoscaler starts a machine and stops it again, time after time."""
     if len(world.workers) < 9:
-        number, tasks = len(world.workers), len(world.leader.group.table.ids)
-        worker = world.add_worker(draw_worker(world.plan.seed, number + 100, fenced="stop", tasks=tasks))
+        worker = _add_worker(world, fenced="stop")
         for at_ms in range(0, chance.choice((3, 4)) * 6_000, 6_000):
             world.later(at_ms, worker.boot)
             world.later(at_ms + chance.randint(1_500, 4_000), partial(worker.leave, restart=False))
@@ -375,10 +374,12 @@ def scale_out(world: World, chance: Random) -> None:
     """One or two more machines come up."""
     if len(world.workers) < 9:
         for _ in range(chance.randint(1, 2)):
-            number = len(world.workers)
-            fenced = "stop" if number % 2 else "continue"
-            tasks = len(world.leader.group.table.ids)
-            world.add_worker(draw_worker(world.plan.seed, number + 100, fenced=fenced, tasks=tasks)).boot()
+            _add_worker(world, fenced="stop" if len(world.workers) % 2 else "continue").boot()
+
+
+def _add_worker(world: World, fenced: str) -> Worker:
+    number, tasks = len(world.workers), len(world.leader.group.table.ids)
+    return world.add_worker(draw_worker(world.plan.seed, number + 100, fenced=fenced, tasks=tasks))
 
 
 @fault(3)

@@ -179,6 +179,10 @@ class KafkaGroup(PlayedGroup):
         else:
             self._wait_for(client)
 
+    def drain(self, client: str) -> None:
+        """Close a process: that is all that can be done here."""
+        self.close(client)
+
     def crash(self, client: str) -> None:
         self._stop(client)
         self._wait_for(client)
