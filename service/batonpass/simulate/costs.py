@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from batonpass.simulate.copies import Copies
 from batonpass.simulate.tasks import Task, TaskSet
 
 
@@ -102,8 +101,8 @@ class PlayedGroup(ABC):
     def now_ms(self) -> int: ...
 
     @abstractmethod
-    def _copies_now(self) -> Copies:
-        """Return the copies as of now."""
+    def _restored_records(self) -> float:
+        """Return how many records were restored until now."""
 
     @property
     @abstractmethod
@@ -128,11 +127,11 @@ class PlayedGroup(ABC):
         return self._account.stints
 
     def begin_change(self) -> None:
-        self._account.begin_change(now_ms=self.now_ms, restored_records=self._copies_now().restored_records)
+        self._account.begin_change(now_ms=self.now_ms, restored_records=self._restored_records())
 
     def outcome(self) -> GroupOutcome:
         """Return the cost since the change began; `rest_ms` is None if the group has not come to rest yet."""
-        restored = self._copies_now().restored_records
+        restored = self._restored_records()
         return self._account.outcome(now_ms=self.now_ms, restored_records=restored, rest_at_ms=self._rest_at_ms)
 
     def advance(self, to_ms: int) -> None:

@@ -27,7 +27,7 @@ from batonpass.core.state.model import Group
 from batonpass.core.state.soft import Soft
 from batonpass.core.wakeups import hold_ends_ms
 from batonpass.simulate.coordinator import POLICY, SimulatedCoordinator
-from batonpass.simulate.copies import Copies, Rates
+from batonpass.simulate.copies import Rates
 from batonpass.simulate.costs import PlayedGroup
 from batonpass.simulate.plan import Pace, WorkerPlan, WorldPlan
 from batonpass.simulate.tasks import Task, TaskSet, task_of, topology_of
@@ -97,7 +97,7 @@ class BatonpassGroup(World, PlayedGroup):
         )
         World.__init__(self, plan, rates=rates, check_laws=False)
         self.shared.is_instant = True
-        self.shared.account = self._account
+        self.shared.copies.account = self._account
         self.begin()
 
     @classmethod
@@ -247,9 +247,9 @@ class BatonpassGroup(World, PlayedGroup):
             for task in list(worker.tasks) if worker.is_up else ():
                 worker.say_load(task)
 
-    def _copies_now(self) -> Copies:
+    def _restored_records(self) -> float:
         self.shared.catch_up()
-        return self.shared.copies
+        return self.shared.copies.restored_records
 
     def _happen(self, _due_ms: int) -> None:
         self.step()

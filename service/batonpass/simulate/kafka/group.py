@@ -102,7 +102,7 @@ class KafkaGroup(PlayedGroup):
         super().__init__(tasks)
         self._tasks = tasks
         self._settings = settings
-        self._copies = Copies(frozenset(tasks.stateful).__contains__, rates)
+        self._copies = Copies(frozenset(tasks.stateful).__contains__, rates, account=self._account)
         # Processes as the assignor sees them, but for their lags.
         self._up: dict[str, ClientState] = {}
         self._down: dict[str, tuple[ClientState, dict[Task, int]]] = {}
@@ -138,7 +138,6 @@ class KafkaGroup(PlayedGroup):
             for task in assigned.active:
                 group._copies.hold_ready(client, task, Role.ACTIVE)
                 group._owners[task] = client
-                group._account.begins(task, client, 0, is_running=True)
         group._account.granted(group._owners)
         group._assigned = dict(assignment.clients)
         group._rest_at_ms = 0
@@ -209,8 +208,8 @@ class KafkaGroup(PlayedGroup):
         super().begin_change()
         self.rebalances = 0
 
-    def _copies_now(self) -> Copies:
-        return self._copies
+    def _restored_records(self) -> float:
+        return self._copies.restored_records
 
     def _has_come_to_rest(self) -> bool:
         still_to_come = self._rebalance or self._probe_at_ms is not None or self._silent_until_ms or self._returns_at_ms
@@ -228,8 +227,7 @@ class KafkaGroup(PlayedGroup):
         return max(min(moments), self.now_ms) if moments else None
 
     def _pass_to(self, to_ms: int) -> None:
-        for client, task, at_ms in self._copies.advance(to_ms):
-            self._account.begins(task, client, at_ms, is_running=True)
+        self._copies.advance(to_ms)
 
     def _happen(self, due_ms: int) -> None:
         self._pass_to(due_ms)
@@ -366,16 +364,12 @@ class KafkaGroup(PlayedGroup):
                     self._grant(client, task)
 
     def _grant(self, client: str, task: Task) -> None:
-        is_new = task not in self._owners
         self._owners[task] = client
-        if self._copies.hold(client, task, Role.ACTIVE) or is_new:
-            is_running = self._copies.is_current(client, task)
-            self._account.begins(task, client, self.now_ms, is_running=is_running)
+        self._copies.hold(client, task, Role.ACTIVE)
 
     def _give_up(self, client: str, task: Task) -> None:
         del self._owners[task]
         self._copies.drop(client, task)
-        self._account.ends(task, self.now_ms)
 
     def _give_everything_up(self, client: str) -> None:
         for task in sorted(task for task, owner in self._owners.items() if owner == client):
