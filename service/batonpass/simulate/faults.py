@@ -147,16 +147,16 @@ def drain_beside_silence(world: World, worker: Worker, chance: Random) -> None:
     world.later(silent_ms, chance.choice((drain, drain_deadline, leave)), world, chance)
 
 
-def _crash(world: World, worker: Worker, chance: Random, *, least_ms: int, most_ms: int) -> None:
+def _crash(world: World, worker: Worker, chance: Random, *, most_ms: int) -> None:
     worker.kill()
     replaces = chance.random() < 0.3
-    world.later(chance.randint(least_ms, most_ms), partial(worker.boot, replaces=replaces))
+    world.later(chance.randint(100, most_ms), partial(worker.boot, replaces=replaces))
 
 
 @worker_fault(8)
 def crash(world: World, worker: Worker, chance: Random) -> None:
     """A process is killed and comes back, before or after its lease ends."""
-    _crash(world, worker, chance, least_ms=100, most_ms=15_000)
+    _crash(world, worker, chance, most_ms=15_000)
 
 
 @worker_fault(4)
@@ -169,7 +169,7 @@ def crash_takeover(world: World, worker: Worker, chance: Random) -> None:
 @worker_fault(3)
 def crash_lost_disk(world: World, worker: Worker, chance: Random) -> None:
     """A process is killed, and its machine comes back empty."""
-    _crash(world, worker, chance, least_ms=100, most_ms=6_000)
+    _crash(world, worker, chance, most_ms=6_000)
     worker.disk.clear()
 
 
