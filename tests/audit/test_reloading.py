@@ -11,9 +11,8 @@ from tests.audit.conftest import Audited
 from tests.audit.planted import DAY
 from tests.postgres.databases import beside, numbers, run_sql
 
-from batonpass.audit.export import export_day
+from batonpass.audit.export import NotExported, as_of, export_day, reload
 from batonpass.audit.findings import AuditResult
-from batonpass.audit.reloading import NotExported, as_of, reload
 from batonpass.postgres.schema import upgrade
 
 if TYPE_CHECKING:

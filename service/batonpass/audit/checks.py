@@ -9,8 +9,8 @@ plan of the day knows. Whether generations and histories agree with the log is c
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from batonpass.audit.entries import UNREADABLE
-from batonpass.audit.facts import Assigned, Fact, Granted, Handovers, Noted, Overlap, Run, Warmups, Wrong, wrong
+from batonpass.audit.entries import UNREADABLE, Entry
+from batonpass.audit.facts import Assigned, Fact, Granted, Handovers, Overlap, Run, Warmups, Wrong, wrong
 from batonpass.audit.findings import END_MISSING, STILL, Finding, Severity, time_of
 from batonpass.audit.ledger import Ledger
 from batonpass.audit.plan import Ask, DayPlan, batched, quoted
@@ -53,9 +53,8 @@ def tokens_grow(fact: Granted, _: Ledger) -> Iterator[Wrong]:
         yield wrong("L1", detail, fact.held, entry, task=entry.task, member=entry.member)
 
 
-def records_can_be_read(fact: Noted, _: Ledger) -> Iterator[Wrong]:
+def records_can_be_read(one: Entry, _: Ledger) -> Iterator[Wrong]:
     """L2: what a record says that no program of this version can read is lost to every reader."""
-    one = fact.entry
     if one.what == UNREADABLE and one.place >= 0:
         why = "?" if one.word is None else one.word
         yield wrong("L2", f"record {one.seq} cannot be read: {why}", one)._replace(every_day=True)
@@ -144,7 +143,7 @@ LAWS: Final[Mapping[type, tuple[Law, ...]]] = {
     Wrong: (lambda fact, _: iter((fact,)),),
     Granted: (tokens_grow,),
     Overlap: (one_owner,),
-    Noted: (records_can_be_read,),
+    Entry: (records_can_be_read,),
     Assigned: (epochs_grow_by_one,),
     Run: (caught_up_copies_take_over,),
     Handovers: (one_handover_for_a_target,),
@@ -169,9 +168,8 @@ def broken(fact: Fact, ledger: Ledger) -> Iterator[Finding]:
                 yield Finding(ledger.plan.group, law, FATAL, task, member, detail, sequences, at, others)
 
 
-def unreadable_snapshot(fact: Noted, ledger: Ledger) -> Iterator[Finding]:
+def unreadable_snapshot(one: Entry, ledger: Ledger) -> Iterator[Finding]:
     """Yield the notice of a snapshot that no program of this version can read."""
-    one = fact.entry
     if one.what == UNREADABLE and one.place < 0:
         detail = f"the snapshot of version {one.seq}: {one.word}"
         yield Finding(ledger.plan.group, "unreadable-snapshot", NOTICE, None, None, detail)

@@ -38,11 +38,11 @@ class GenerationRow(NamedTuple):
 
 
 class Mismatch(NamedTuple):
-    """A row that is not as the log has it."""
+    """A line of a task history that is not as the log has it."""
 
     detail: str
-    task: str | None = None
-    member: str | None = None
+    task: str
+    member: str
 
 
 def records_in_words(then: Sequence[Record], now: Sequence[Record]) -> tuple[str, list[int]]:
@@ -83,12 +83,10 @@ def wrong_history(shown: Sequence[ChangeRow], logged: Sequence[ChangeRow], *, ex
                 what = in_words(_flat(*other), _flat(*one), SHOWN, LOGGED)
                 detail = f"its history is not what was logged ({_change_in_words(one.change)}): {what}"
                 yield Mismatch(detail, one.change.task, one.change.member)
-    for one in lacking:
-        detail = f"its history lacks what was logged: {_change_in_words(one.change)}"
-        yield Mismatch(detail, one.change.task, one.change.member)
-    for one in odd:
-        detail = f"its history has what was not logged: {_change_in_words(one.change)}"
-        yield Mismatch(detail, one.change.task, one.change.member)
+    for rows, what in ((lacking, "lacks what was logged"), (odd, "has what was not logged")):
+        for one in rows:
+            detail = f"its history {what}: {_change_in_words(one.change)}"
+            yield Mismatch(detail, one.change.task, one.change.member)
 
 
 _LIKENESSES: Final[tuple[Callable[[Change, Change], bool], ...]] = (
@@ -115,16 +113,16 @@ def _change_in_words(change: Change) -> str:
     return f"{change.kind}{role} {whose}" + (f" under token {change.token}" if change.token else "")
 
 
-def wrong_generation(shown: GenerationRow | None, logged: GenerationRow, *, exactly: bool) -> Mismatch | None:
+def wrong_generation(shown: GenerationRow | None, logged: GenerationRow, *, exactly: bool) -> str | None:
     """Return what is wrong with a generation that the log has. ``exactly``: reasons and times are compared, too."""
     number = logged.generation.number
     if shown is None:
-        return Mismatch(f"generation {number} is in the log, and not among the generations")
+        return f"generation {number} is in the log, and not among the generations"
     ours, theirs = (_comparable_generation(one, exactly=exactly) for one in (logged, shown))
     if ours == theirs:
         return None
     what = in_words(_flat(*theirs), _flat(*ours), SHOWN, LOGGED)
-    return Mismatch(f"generation {number} is not what was logged: {what}")
+    return f"generation {number} is not what was logged: {what}"
 
 
 def _comparable_generation(row: GenerationRow, *, exactly: bool) -> GenerationRow:
@@ -140,16 +138,8 @@ def _flat(version: int, row: Change | Generation) -> dict[str, object]:
     return {"version": version, **row._asdict()}
 
 
-class Difference(NamedTuple):
-    """One field, by its path, with its different values here and there."""
-
-    path: str
-    here: object
-    there: object
-
-
-def differences(here: object, there: object, path: str = "") -> Iterator[Difference]:
-    """Yield the innermost fields in which two values differ, in their order."""
+def differences(here: object, there: object, path: str = "") -> Iterator[tuple[str, object, object]]:
+    """Yield the paths of the innermost fields in which two values differ, in their order, each with both values."""
     if here == there:
         return
     if type(here) is type(there) and is_dataclass(here):
@@ -163,7 +153,7 @@ def differences(here: object, there: object, path: str = "") -> Iterator[Differe
         for name in dict.fromkeys([*here, *there]):
             yield from differences(here.get(name, NOTHING), there.get(name, NOTHING), _within(path, name))
     else:
-        yield Difference(path, here, there)
+        yield path, here, there
 
 
 def _within(path: str, name: object) -> str:
@@ -173,7 +163,7 @@ def _within(path: str, name: object) -> str:
 def in_words(one: object, other: object, here: str, there: str) -> str:
     """Return the first few differences of two values in words; ``here`` and ``there`` name whose values they are."""
     every = list(differences(one, other))
-    words = [f"{one.path} {_value(one.here)} {here}, {_value(one.there)} {there}" for one in every[:FIELDS_MOST]]
+    words = [f"{path} {_value(mine)} {here}, {_value(theirs)} {there}" for path, mine, theirs in every[:FIELDS_MOST]]
     more = len(every) - FIELDS_MOST
     return "; ".join(words) + (f"; and {more} more" if more > 0 else "")
 

@@ -58,8 +58,7 @@ class Cost:
             for entry in entries_of(record, self._seq, at_ms, 0):
                 self._take(entry)
 
-    def decided(self, group: Group, soft: Soft, item: Input, decision: Decision, now_ms: int) -> None:
-        del group, soft, item
+    def decided(self, _group: Group, _soft: Soft, _item: Input, decision: Decision, now_ms: int) -> None:
         self.take(decision.records, now_ms)
 
     def minute(self, group: Group, soft: Soft, now_ms: int) -> None:

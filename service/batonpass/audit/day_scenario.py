@@ -1,6 +1,7 @@
 """A group's day as a scenario that can be played again, from its records and samples."""
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from operator import itemgetter
@@ -109,15 +110,19 @@ def day_scenario(
     if not builder.workers:
         raise NoDayScenario("the group has no members all day")
     growth, sizes = _sizes(builder.ends, sampled, begin_ms)
+
+    def size_at(task: str, at_ms: int) -> float:
+        return sizes.get(task, 0) + growth.get(task, 0.0) * (at_ms - begin_ms) / 1_000
+
     measured = _measured(start, records[place:], begin_ms) if end.config.balance_by is not BalanceBy.DECLARED else {}
     subtopologies, unknown = _subtopologies(end, growth, sizes, measured)
     speed = RESTORE_PER_SECOND
     if not sampled.speeds:
-        seen = _restore_speed(builder.restores, lambda task, at_ms: _size_at(growth, sizes, task, at_ms - begin_ms))
+        seen = _restore_speed(builder.restores, size_at)
         speed = seen or speed
         source = "comes from how long copies took" if seen else "is assumed"
         unknown.append(f"no sample fell into a restore; a speed of {speed:,.0f} records a second {source}")
-    builder.look_at_disks(sampled, lambda task, at_ms: _size_at(growth, sizes, task, at_ms - begin_ms))
+    builder.look_at_disks(sampled, size_at)
     scenario = Scenario(
         name=f"day of {end.id}",
         group=end.id,
@@ -161,7 +166,7 @@ class _DayBuilder:
         self._cold: dict[tuple[MemberId, TaskId], int] = {}
         self.restores: list[Restore] = []
         self._epoch: int | None = None
-        self._unusual: dict[str, int] = {}
+        self._unusual: Counter[str] = Counter()
         self.workers: dict[str, Member] = {}
         self.present: list[str] = []
         self.steps: list[Step] = []
@@ -204,23 +209,20 @@ class _DayBuilder:
                 self.ends.setdefault(task, []).append((record.at_ms or at_ms, sum(end for _, end in final)))
             case r.ConfigChanged(config=config):
                 self._config = config
-                self._note("changes of settings")
+                self._unusual["changes of settings"] += 1
             case r.TopologyChanged():
-                self._note("changes of the topology")
+                self._unusual["changes of the topology"] += 1
             case r.Paused() | r.TaskPinned() | r.StormBegan() | r.GrantsHeld() | r.TaskParked():
-                self._note("pauses, pins, storms and parked tasks")
+                self._unusual["pauses, pins, storms and parked tasks"] += 1
             case _:
                 pass
 
     def left_out(self) -> tuple[str, ...]:
         """Return what happened and is not played again."""
-        left_out = sorted(self._unusual.items())
         return tuple(
-            f"{what} are left out ({'once' if count == 1 else f'{count:,} times'})" for what, count in left_out
+            f"{what} are left out ({'once' if count == 1 else f'{count:,} times'})"
+            for what, count in sorted(self._unusual.items())
         )
-
-    def _note(self, what: str) -> None:
-        self._unusual[what] = self._unusual.get(what, 0) + 1
 
     def _name(self, member: Member) -> str:
         name = str(member.instance_id or member.id)
@@ -234,7 +236,7 @@ class _DayBuilder:
         name = self._name(member)
         if name in self._up:
             # The run before it ended unseen.
-            self._crashed(name, member.joined_ms - TAKEN_OVER_AFTER_MS)
+            self._step(member.joined_ms - TAKEN_OVER_AFTER_MS, Act.CRASH, name)
         act = Act.RETURN if name in self.workers else Act.JOIN
         if act is Act.RETURN:
             self._restarted(name, member)
@@ -249,10 +251,6 @@ class _DayBuilder:
         came_ms = member.joined_ms - self._begin_ms
         if place is not None and member.instance_id and came_ms - self.steps[place].at_ms <= RESTARTS_WITHIN_MS:
             self.steps[place] = replace(self.steps[place], act=Act.RESTART)
-
-    def _crashed(self, name: str, at_ms: int) -> None:
-        del self._up[name]
-        self._step(at_ms, Act.CRASH, name)
 
     def _gone(self, record: r.MemberGone) -> None:
         match record.cause:
@@ -372,10 +370,6 @@ def _loads(group: Group, measured: Mapping[int, Mapping[TaskId, float]]) -> Iter
         known = {number_of[task]: load for task, load in loads.items() if task in number_of}
         if at_ms and known:
             yield Step(at_ms, Act.MEASURED, loads=known)
-
-
-def _size_at(growth: Mapping[str, float], sizes: Mapping[str, int], task: str, in_ms: int) -> float:
-    return sizes.get(task, 0) + growth.get(task, 0.0) * in_ms / 1_000
 
 
 def _subtopologies(

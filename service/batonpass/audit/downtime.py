@@ -1,6 +1,6 @@
 """How long no member ran a task, and why: gaps between runs, their causes, and their sums."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from batonpass.audit.facts import Run
@@ -87,13 +87,12 @@ def _cause(run: Run, ledger: Ledger, unowned_ms: int) -> DowntimeCause:
 
 def distributions(lengths: Mapping[str, Iterable[int]]) -> dict[str, dict[str, float]]:
     """Return how the lengths of the gaps of each cause are distributed; a percentile is the length of an actual gap."""
-    return {cause: _distribution(sorted(of_cause)) for cause, of_cause in lengths.items()}
-
-
-def _distribution(lengths: Sequence[int]) -> dict[str, float]:
-    p50, p99 = nearest_rank(lengths, 50), nearest_rank(lengths, 99)
-    values = {"count": len(lengths), "p50_ms": p50, "p99_ms": p99, "max_ms": lengths[-1], "total_ms": sum(lengths)}
-    return {name: float(value) for name, value in values.items()}
+    found = {}
+    for cause, ranked in ((cause, sorted(of_cause)) for cause, of_cause in lengths.items()):
+        p50, p99 = nearest_rank(ranked, 50), nearest_rank(ranked, 99)
+        values = {"count": len(ranked), "p50_ms": p50, "p99_ms": p99, "max_ms": ranked[-1], "total_ms": sum(ranked)}
+        found[cause] = {name: float(value) for name, value in values.items()}
+    return found
 
 
 def lifetime_ms(tasks: Iterable[Task], begin_ms: int, end_ms: int) -> int:

@@ -106,14 +106,9 @@ def read_group(form: int, payload: bytes) -> Group:
     Raises:
         Exception: one of ``DAMAGE``.
     """
-    group = decode_group(form, unpacked(payload))
+    group = decode_group(form, zlib.decompress(payload))
     _check_settings(group.config)
     return group
-
-
-def unpacked(payload: bytes) -> bytes:
-    """Return a snapshot as the codec has it."""
-    return zlib.decompress(payload)
 
 
 def _check_settings(config: GroupConfig) -> None:
@@ -241,24 +236,18 @@ def _joined(record: r.MemberJoined, _at_ms: int) -> list[Entry]:
     return [joined] if drain is None else [joined, _said("drain", drain.since_ms, member=member.id)]
 
 
-def _raised(record: r.EpochsRaised, at_ms: int) -> list[Entry]:
-    return [_said("raised", at_ms, member=member, number=epoch) for member, epoch in record.epochs.items()]
-
-
-def _declared(record: r.GroupDeclared, _at_ms: int) -> list[Entry]:
-    return [
-        _said("config", record.at_ms, whole=record.config),
-        _said("topology", record.at_ms, whole=record.topology),
-    ]
-
-
 _ENTRIES: Final[Mapping[type[Any], Callable[[Any, int], list[Entry]]]] = {
     r.AssignmentChanged: _assignment_changed,
     r.TargetPlaced: _placed,
     r.TasksAdopted: _adopted,
     r.MemberJoined: _joined,
-    r.EpochsRaised: _raised,
-    r.GroupDeclared: _declared,
+    r.EpochsRaised: lambda one, at: [
+        _said("raised", at, member=who, number=epoch) for who, epoch in one.epochs.items()
+    ],
+    r.GroupDeclared: lambda one, _: [
+        _said("config", one.at_ms, whole=one.config),
+        _said("topology", one.at_ms, whole=one.topology),
+    ],
     r.ConfigChanged: lambda one, at: [_said("config", at, whole=one.config)],
     r.TopologyChanged: lambda one, at: [_said("topology", at, whole=one.topology)],
     r.GroupDeleted: lambda one, _: [_said("deleted", one.at_ms, until_ms=one.lease_end_ms)],

@@ -164,10 +164,5 @@ class Probe(NamedTuple):
     futile: bool
 
 
-class Noted(NamedTuple):
-    """An entry that is a fact by itself: unreadable, stalled, placed, or of a member that went."""
-
-    entry: Entry
-
-
-Fact = Wrong | Assigned | Granted | Overlap | Run | Handovers | Warmup | Interval | Warmups | Probe | Noted
+Fact = Wrong | Assigned | Granted | Overlap | Run | Handovers | Warmup | Interval | Warmups | Probe | Entry
+"""An entry is a fact by itself if it is unreadable, stalled, placed, or of a member that went."""

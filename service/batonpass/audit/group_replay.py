@@ -19,6 +19,7 @@ records are followed. A task history or a generation shows where it begins. Only
 compared: not reasons and times.
 """
 
+import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -35,7 +36,7 @@ from batonpass.audit.comparison import (
     wrong_generation,
     wrong_history,
 )
-from batonpass.audit.entries import DAMAGE, read_group, unpacked
+from batonpass.audit.entries import DAMAGE, read_group
 from batonpass.audit.findings import END_MISSING, STILL, Finding, Kept, Severity
 from batonpass.audit.plan import GroupPlan
 from batonpass.codec.changes import Change, changes_of
@@ -133,6 +134,8 @@ class GroupReplay:
         self._unread: set[int] = set()
         self._logged: list[_LoggedGeneration] = []
         self._has_lost_records = False
+        # The number of the last record, once the day has ended.
+        self._last: int | None = None
         self._policy: Policy | None = None
         # How many changes of the day, up to which record, have been read without any task history beside them.
         self._untold = 0
@@ -155,7 +158,7 @@ class GroupReplay:
         elif version == self._plan.base:
             self._group = stored
             self._begin(None, 0)
-        elif self._group is not None and self._version == version and is_current(form, unpacked(payload)):
+        elif self._group is not None and self._version == version and is_current(form, zlib.decompress(payload)):
             records = self._decision.records if self._decision is not None else ()
             logged = evolve(self._group, records)
             if stored != logged:
@@ -235,9 +238,10 @@ class GroupReplay:
 
     def end(self) -> None:
         """Judge the last decision, the whole group as it is when the day ends, and the generations."""
-        is_whole = self._finish(is_last=True) and not self._plan.missing
+        self._last = self._version
+        self._finish()
         self._tell_untold()
-        if self._group is not None and is_whole:
+        if self._group is not None and not self._has_lost_records and not self._plan.missing:
             try:
                 self._find_broken(check_group(self._group), (self._group.version,), self._at_ms, f"{STILL}: ")
             except DAMAGE as error:
@@ -269,17 +273,16 @@ class GroupReplay:
             self._begin(None, at_ms)
         return self._decision
 
-    def _finish(self, *, is_last: bool = False) -> bool:
-        """Judge the decision whose records have all been read. False: its end is missing."""
+    def _finish(self) -> None:
+        """Judge the decision whose records have all been read."""
         decision, self._decision = self._decision, None
         if decision is None or self._group is None or not decision.records:
-            return True
+            return
         try:
-            return self._judge(decision, self._group, is_last=is_last)
+            self._judge(decision, self._group)
         except DAMAGE as error:
             first = decision.version + 1
             self._give_up(f"from record {first} on nothing can be decided again: {error!r}", (first,), decision.at_ms)
-            return True
 
     def _lose_records(self, version: int, at_ms: int) -> None:
         """Go no further: records up to a version are missing or cannot be read."""
@@ -293,14 +296,14 @@ class GroupReplay:
         self._has_lost_records = True
         self._find("replay-incomplete", detail, sequences, at_ms)
 
-    def _judge(self, logged: _LoggedDecision, before: Group, *, is_last: bool) -> bool:
-        """Judge a decision, if it is of the day, and go on to the group after it. False: its end is missing."""
+    def _judge(self, logged: _LoggedDecision, before: Group) -> None:
+        """Judge a decision, if it is of the day, and go on to the group after it."""
         trace, written = logged.trace, tuple(logged.records)
         if logged.version < self._plan.first - 1:
             if trace is not None:
                 self._soft = soft_after(self._soft or Soft(), trace.soft)
             self._group = evolve(before, written)
-            return True
+            return
         reasons: Sequence[Reason] | None = None
         comes_out_otherwise = False
         if trace is not None:
@@ -311,19 +314,21 @@ class GroupReplay:
                 detail = f"the trace at version {logged.version} cannot be decided on again: {error!r}"
                 self._find("replay-incomplete", detail, logged.edges, logged.at_ms)
                 self._soft = None
-                return self._judge(replace(logged, trace=None), before, is_last=is_last)
+                self._judge(replace(logged, trace=None), before)
+                return
             made = decision.records
             if made == written:
                 reasons = decision.reasons
                 self.replayed += 1
                 self._hold_to_laws(logged, trace, before, decision)
-            elif is_last and made[: len(written)] == written:
+            elif self._is_last(logged) and made[: len(written)] == written:
                 self._group = evolve(before, written)
                 self._lost_end(f"its last decision made {len(made)} records, {len(written)} of them are there", logged)
-                return False
+                return
             elif made and written[: len(made)] == made:
                 self._soft = traced
-                return self._judge_apart(logged, before, len(made), is_last=is_last)
+                self._judge_apart(logged, before, len(made))
+                return
             else:
                 comes_out_otherwise = True
                 self.replayed += 1
@@ -334,7 +339,11 @@ class GroupReplay:
         if self._group_made_again is not None and not comes_out_otherwise:
             self._group_made_again = evolve(self._group_made_again, written)
         self._group = after
-        return self._compare_rows(logged, before, after, reasons, is_last=is_last)
+        self._compare_rows(logged, before, after, reasons)
+
+    def _is_last(self, logged: _LoggedDecision) -> bool:
+        """Whether the day ends with a decision."""
+        return logged.edges[1] == self._last
 
     def _hold_to_laws(self, logged: _LoggedDecision, trace: Trace, before: Group, decision: Decision) -> None:
         soft = self._soft or Soft()
@@ -361,10 +370,10 @@ class GroupReplay:
         detail = f"{kinds} at version {logged.version} is decided differently: {how} ({whose})"
         self._find("L10", detail, sequences, logged.at_ms, is_fatal=is_same_code)
 
-    def _judge_apart(self, logged: _LoggedDecision, before: Group, made: int, *, is_last: bool) -> bool:
+    def _judge_apart(self, logged: _LoggedDecision, before: Group, made: int) -> None:
         """Judge the ``made`` records of a traced decision, then the records behind them, which have no trace."""
         version, end = logged.version + made, logged.version + len(logged.records)
-        self._judge(logged.between(logged.version, version), before, is_last=False)
+        self._judge(logged.between(logged.version, version), before)
         # The soft state of the next trace is not known without the one that is missing.
         self._soft = None
         which = f"record {end}" if end == version + 1 else f"records {version + 1} to {end}"
@@ -372,22 +381,13 @@ class GroupReplay:
         self._find("L10", detail, (version + 1, end), logged.at_ms)
         versions = {one.version for one in logged.history} | {one.version for one in self._shown.values()}
         edges = [version, *sorted(one for one in versions if version < one < end), end]
-        is_whole = True
         for start, stop in pairwise(edges):
-            untraced = replace(logged.between(start, stop), trace=None)
-            is_whole = self._judge(untraced, self._group or before, is_last=is_last and stop == end)
-        return is_whole
+            self._judge(replace(logged.between(start, stop), trace=None), self._group or before)
 
     def _compare_rows(
-        self,
-        logged: _LoggedDecision,
-        before: Group,
-        after: Group,
-        reasons: Sequence[Reason] | None,
-        *,
-        is_last: bool,
-    ) -> bool:
-        """Compare the rows that readers are shown of a decision with what follows from it. False: its end is missing.
+        self, logged: _LoggedDecision, before: Group, after: Group, reasons: Sequence[Reason] | None
+    ) -> None:
+        """Compare the rows that readers are shown of a decision with what follows from it.
 
         ``reasons`` are those of the decision that was made again, to the same records; None where it was not.
         """
@@ -403,17 +403,16 @@ class GroupReplay:
             changes = changes_of(before, records, after, why_of(reasons or ()), now_ms)
             rows = [ChangeRow(logged.version, one) for one in changes]
             wrong = list(wrong_history(logged.history, rows, exactly=exactly))
-            if wrong and is_last and self._is_without_its_end(logged, rows):
+            if wrong and self._is_last(logged) and self._is_without_its_end(logged, rows):
                 beyond = len(logged.history) - len(rows)
                 self._lost_end(f"histories have {beyond} more changes of its last decision", logged)
-                return False
+                return
             for one in wrong:
                 self._find("L2", one.detail, logged.edges, logged.at_ms, subject=(one.task, one.member))
         made = _possible_generations(before, records, after, reasons, now_ms)
         if made:
             possible = [GenerationRow(logged.version, one) for one in made]
             self._logged.append(_LoggedGeneration(possible, logged, exactly))
-        return True
 
     def _is_without_its_end(self, logged: _LoggedDecision, rows: Sequence[ChangeRow]) -> bool:
         """Return whether the task history of the log's last decision begins as logged, and then goes on."""
@@ -437,7 +436,7 @@ class GroupReplay:
                 continue
             wrong = [wrong_generation(shown, row, exactly=exactly) for row in rows]
             if None not in wrong and wrong[0] is not None:
-                self._find("L2", wrong[0].detail, logged.edges, logged.at_ms)
+                self._find("L2", wrong[0], logged.edges, logged.at_ms)
         if not self._has_lost_records and self._group is not None:
             for number, shown in sorted(self._shown.items()):
                 self._find("L2", f"generation {number} is stored, but not in the log", (), shown.generation.at_ms)

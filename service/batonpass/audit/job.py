@@ -48,7 +48,7 @@ class Audit:
         export: whether the day's rows are written to ``out`` too, when the day is over and everything else is done.
         what_if_s: how many seconds other settings are tried, after the verdict.
         unless_done: whether to leave a day alone that another run has audited since it was over, or is auditing.
-        as_of: the audit is carried out as if it were then; None: now. For a day from its export (``reloading``).
+        as_of: the audit is carried out as if it were then; None: now. For a day from its export (``export.reload``).
         spark: settings of Spark's own, ``spark.master`` among them.
     """
 

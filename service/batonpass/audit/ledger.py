@@ -23,7 +23,6 @@ from batonpass.audit.facts import (
     Handovers,
     Interval,
     Lag,
-    Noted,
     Overlap,
     Probe,
     Run,
@@ -207,7 +206,6 @@ class Ledger:
             "config": self._take_config,
             "topology": self._take_topology,
             "probe": self._take_probe,
-            "placed": self._note,
         }
 
     def take(self, entry: Entry) -> list[Fact]:
@@ -225,8 +223,10 @@ class Ledger:
             step = self._of_group.get(what)
             if step is not None:
                 step(entry)
+            elif what == "placed":
+                self._facts.append(entry)
         elif what == "stalled":
-            self._facts.append(Noted(entry))
+            self._facts.append(entry)
         elif what == LAG:
             self._take_lag(entry)
         else:
@@ -270,7 +270,7 @@ class Ledger:
         return subtopology_of(task) not in self.stateless
 
     def _take_unreadable(self, entry: Entry) -> None:
-        self._facts.append(Noted(entry))
+        self._facts.append(entry)
         if entry.place >= 0:
             self.order.lose(entry.seq)
             self._raised_seq = entry.seq
@@ -322,7 +322,7 @@ class Ledger:
         member.epoch_most = max(member.epoch_most, entry.number or 0)
 
     def _take_departure(self, entry: Entry) -> None:
-        self._facts.append(Noted(entry))
+        self._facts.append(entry)
         # Who is away has said that it stopped; its place is kept, not its tasks.
         away = entry.what == "away"
         self._end_member(
@@ -355,7 +355,7 @@ class Ledger:
 
     def _take_suspected(self, entry: Entry) -> None:
         self.excused.add(self._member(entry.member).id)
-        self._facts.append(Noted(entry))
+        self._facts.append(entry)
 
     def _take_drain(self, entry: Entry) -> None:
         member = self._member(entry.member).id
@@ -412,9 +412,6 @@ class Ledger:
         if self._probe_due_ms is not None and self._probe_due_ms <= entry.at_ms:
             self._instant.probes.append(entry)
         self._probe_due_ms = entry.until_ms
-
-    def _note(self, entry: Entry) -> None:
-        self._facts.append(Noted(entry))
 
     # What concerns a task.
 

@@ -1,25 +1,17 @@
-"""What the day cost each group, and what is worth a look although it breaks no law."""
+"""What of a day is worth a look although it breaks no law, and how uneven the load was."""
 
-from array import array
 from bisect import bisect_left, bisect_right
-from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from typing import Final, NamedTuple
 
-from batonpass.audit.downtime import STUCK_MS, distributions, lifetime_ms
-from batonpass.audit.entries import DAMAGE, NUMBER_MOST, Entry
-from batonpass.audit.facts import Lag, Probe, Warmup
-from batonpass.audit.findings import STILL, DowntimeCause, Finding, GroupDay, Kept, Severity, time_of
+from batonpass.audit.downtime import STUCK_MS
+from batonpass.audit.entries import NUMBER_MOST, Entry
+from batonpass.audit.facts import Lag, Warmup
+from batonpass.audit.findings import STILL, DowntimeCause, Finding, GroupDay, Severity, time_of
 from batonpass.audit.ledger import Ledger
-from batonpass.audit.plan import HOUR_MS
 from batonpass.audit.rows import Gap, Generation
 from batonpass.audit_words import share
 from batonpass.core.state.durations import duration
-from batonpass.core.state.ids import GroupId
-from batonpass.core.state.model import Group
-from batonpass.core.state.records import Record
-from batonpass.simulate.scenario.heat import Heat
 
 NOTICE = Severity.NOTICE
 
@@ -55,117 +47,7 @@ WENT: Final = frozenset({"expired", "fenced", "replaced", "taken-over"})
 """The causes of members that went without a word."""
 
 
-class Measures:
-    """Adds up the day of one group out of the facts of its ledger, and keeps a notice of what is worth a look."""
-
-    def __init__(self, ledger: Ledger, kept: Kept, begin_ms: int, end_ms: int) -> None:
-        """Begin with nothing; ``kept`` takes the notices."""
-        self._ledger, self._kept, self._begin_ms, self._end_ms = ledger, kept, begin_ms, end_ms
-        self._counts: defaultdict[str, int] = defaultdict(int)
-        self._gaps: defaultdict[str, array[int]] = defaultdict(lambda: array("q"))
-        self._longest_unowned_ms = 0
-        self._down_ms: Counter[int] = Counter()
-        self._departures: list[Entry] = []
-        new = Group(GroupId(ledger.plan.group))
-        self._heat = Heat(new, begin_ms=begin_ms, end_ms=end_ms) if ledger.plan.known else None
-
-    def record(self, entry: Entry) -> None:
-        if entry.seq >= self._ledger.plan.first:
-            self._counts["records"] += 1
-
-    def follow(self, known: Group | Record | None, at_ms: int) -> None:
-        """Count how hot members were; from what cannot be read on, nothing of that is known."""
-        try:
-            if isinstance(known, Group):
-                self._heat = Heat(known, begin_ms=self._begin_ms, end_ms=self._end_ms)
-            elif known is None:
-                self._heat = None
-            elif self._heat is not None:
-                self._heat.take(known, at_ms)
-        except DAMAGE:
-            self._heat = None
-
-    def noted(self, entry: Entry) -> None:
-        """Count what is placed, and note who goes."""
-        if entry.seq < self._ledger.plan.first:
-            return
-        self._kept.add(*stalled_warmup(entry, self._ledger))
-        what = entry.what
-        if what == "placed":
-            self._counts["generations"] += (entry.token or 0) > 0
-            self._counts["moves"] += entry.until_ms or 0
-            self._counts["lower_bound"] += _lower_bound(entry.word)
-        elif what in ("away", "suspected") or (what == "gone" and entry.word in WENT):
-            self._departures.append(entry)
-
-    def gap(self, gap: Gap) -> None:
-        self._kept.add(*stuck_task(gap, self._ledger.plan.group, self._end_ms))
-        self._gaps[gap.cause].append(gap.gap_ms)
-        self._longest_unowned_ms = max(self._longest_unowned_ms, gap.unowned_ms)
-        self._down_ms[(gap.from_ms - self._begin_ms) // HOUR_MS] += gap.gap_ms
-
-    def warmup(self, warmup: Warmup, lags: Sequence[Lag]) -> None:
-        """Count a warmup that existed during some part of the day; ``lags`` are what is known of its copy."""
-        self._kept.add(*stuck_warmup(warmup, lags, self._ledger.plan.group, self._begin_ms, self._end_ms))
-        if warmup.ended is None or warmup.ended.ms >= self._begin_ms:
-            self._counts["warmups"] += 1
-            self._counts["wasted_warmups"] += warmup.outcome == "dropped"
-
-    def probe(self, probe: Probe) -> None:
-        if probe.entry.at_ms >= self._begin_ms:
-            self._counts["probes"] += 1
-            self._counts["futile_probes"] += probe.futile
-
-    def _heated(self) -> dict[str, float | int | None]:
-        """Return how hot members were by measured load; None where that is not known, or none was measured."""
-        heat, mean = self._heat, None
-        if heat is not None:
-            with suppress(*DAMAGE):
-                mean = heat.mean()
-        if heat is None or mean is None:
-            return {"load_imbalance": None, "hot_ms": None, "load_moves": None}
-        return {"load_imbalance": mean, "hot_ms": heat.hot_ms, "load_moves": heat.moves}
-
-    def _flapping(self) -> list[Finding]:
-        """Return a notice for each member that came and went again and again (flapping-member)."""
-        suspected = {one.member for one in self._departures if one.what == "suspected"}
-        of_identity: defaultdict[str, list[Entry]] = defaultdict(list)
-        for one in sorted(self._departures, key=lambda one: (one.at_ms, one.seq)):
-            # Who expires after a suspicion has gone once, not twice.
-            if one.what == "suspected" or one.member not in suspected:
-                # Where the record of its joining is missing, a member is known by its id alone.
-                of_identity[self._ledger.identity_of(one.member) or one.member or ""].append(one)
-        return [found for name, went in of_identity.items() for found in _flapping(name, went, self._ledger.plan.group)]
-
-    def worst_hour(self) -> WorstHour | None:
-        """Return the first of the hours in which gaps with the most downtime began; None: there are no gaps."""
-        worst = max(self._down_ms.items(), key=lambda one: (one[1], -one[0]), default=None)
-        return None if worst is None else WorstHour(self._begin_ms + worst[0] * HOUR_MS, worst[1])
-
-    def day(self, generations: Sequence[Generation]) -> GroupDay | None:
-        """End the day. Return the results; None for the remains of a deleted group, which has no tasks and no day."""
-        ledger, counts, flapping = self._ledger, self._counts, self._flapping()
-        self._kept.add(*flapping)
-        tasks_seen = sum(task.seen for task in ledger.tasks.values())
-        if not counts["records"] and not tasks_seen:
-            return None
-        downtime_ms = sum(map(sum, self._gaps.values()))
-        task_ms = lifetime_ms(ledger.tasks.values(), self._begin_ms, self._end_ms)
-        measures: dict[str, float | int | None] = {name: counts[name] for name in COUNTED}
-        measures["flapping_members"] = len(flapping)
-        measures["downtime_ms"] = downtime_ms
-        for name, cause in OF_CAUSES.items():
-            measures[name] = len(self._gaps[cause]) if cause in self._gaps else 0
-        measures["longest_unowned_ms"] = self._longest_unowned_ms
-        measures["excess_moves"] = counts["moves"] - counts["lower_bound"]
-        measures["availability"] = None if not task_ms else max(0.0, 1 - downtime_ms / task_ms)
-        measures |= balance(generations, self._end_ms)
-        measures |= self._heated()
-        measures["tasks_max"] = measures["tasks_max"] or tasks_seen or None
-        return GroupDay(ledger.plan.group, measures, distributions(self._gaps))
-
-
-def _lower_bound(word: str | None) -> int:
+def lower_bound_of(word: str | None) -> int:
     """Return the lower bound that a placement names; what is no possible number counts as none."""
     try:
         bound = int(word or 0)
@@ -185,7 +67,7 @@ OF_CAUSES: Final = {
 """The measures that are numbers of gaps."""
 
 
-def _flapping(identity: str, went: Sequence[Entry], group: str) -> Iterator[Finding]:
+def flapping(identity: str, went: Sequence[Entry], group: str) -> Iterator[Finding]:
     """Yield the notice of the worst hour of a member, if it went often enough in it: of equally bad ones the last."""
 
     def hour_up_to(last: Entry) -> Sequence[Entry]:

@@ -84,7 +84,6 @@ def recommend(
     groups: Sequence[GroupDay],
     tell: Callable[[str], None],
     *,
-    most: int = GROUPS_MOST,
     budget_s: float = BUDGET_S,
 ) -> Tried:
     """Return what to set for the groups that were down longest, by name.
@@ -96,7 +95,7 @@ def recommend(
     A group whose day cannot be played again gets a notice with the reason.
     """
     until_s = time.time() + budget_s
-    chosen = worth_trying(groups, most)
+    chosen = worth_trying(groups, GROUPS_MOST)
     plans = {one.group: one for one in tables.plan.groups if one.group in chosen and one.last >= one.first}
 
     def spread(what: str, step: Callable[[_Given], _Made], of: Sequence[tuple[str, _Given]]) -> list[tuple[str, _Made]]:

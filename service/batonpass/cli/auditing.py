@@ -17,11 +17,11 @@ import typer
 from rich.text import Text
 
 from batonpass.audit import job
+from batonpass.audit.export import NotExported, as_of, reload
 from batonpass.audit.findings import AuditResult, Finding, named, ordered, readable, summary
 from batonpass.audit.job import Audit
 from batonpass.audit.morning import cause_of
 from batonpass.audit.nights import Nights, Schedule
-from batonpass.audit.reloading import NotExported, as_of, reload
 from batonpass.audit.runs import DayTaken, Stopped, reason_of
 from batonpass.audit.session import UnfitSpark
 from batonpass.audit_words import amount

@@ -165,7 +165,7 @@ def _teller(scenario: Scenario, hear: Hear) -> Callable[[int], None]:
 
 
 def rows_of(
-    scenario: Scenario, day: date, *, sample_every: int = 1, passed: Callable[[int], None] | None = None
+    scenario: Scenario, day: date, *, sample_every: int = 1, passed: Callable[[int], None] = lambda _: None
 ) -> GroupRows:
     """Play a scenario from midnight (UTC) of a day on, and return everything that a service would have written.
 

@@ -1,6 +1,7 @@
 """Runs a whole demonstration, and returns its results."""
 
 import contextlib
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from batonpass.demo.experiment import Experiment
@@ -31,35 +32,23 @@ class DemoRun:
             stack.push_async_callback(self.infrastructure.stop)
             self.view.tell("a broker, a database and a coordinator are started")
             await self.infrastructure.start()
-            await self._main()
-            await self._replaced(stateful=False)
-            await self._replaced(stateful=True)
+            sizes = self.sizes
+            await self._experiment("demo", sizes.tasks, main_job, standbys=0 if sizes.with_extras else 1)
+            await self._experiment("twin", sizes.small_tasks, replaced_pod, stateful=False, on_exit=Exit.LEAVE)
+            await self._experiment("pods", sizes.small_tasks, replaced_pod, standbys=1, on_exit=Exit.LEAVE)
         return self.figures
 
-    async def _main(self) -> None:
-        experiment = self._experiment(self._job("demo", self.sizes.tasks))
-        standbys = 0 if self.sizes.with_extras else 1
-        async with self.view.showing(experiment), experiment.begun(first_names(experiment), standbys=standbys):
-            await main_job(experiment, self.figures.phases)
-            self.figures.accounts.append(await experiment.settle())
-
-    async def _replaced(self, *, stateful: bool) -> None:
-        experiment = self._experiment(
-            self._job("pods" if stateful else "twin", self.sizes.small_tasks, stateful=stateful)
-        )
-        begun = experiment.begun(first_names(experiment), standbys=int(stateful), on_exit=Exit.LEAVE)
-        async with self.view.showing(experiment), begun:
-            await replaced_pod(experiment, self.figures.phases)
-            self.figures.accounts.append(await experiment.settle())
-
-    def _experiment(self, job: Job) -> Experiment:
-        experiment = Experiment(job, self.infrastructure, self.sizes, self.policy, tell=self.view.tell)
-        experiment.done = self.view.phase_done
-        self.experiments.append(experiment)
-        return experiment
-
-    def _job(self, group: str, tasks: int, *, stateful: bool = True) -> Job:
-        return Job(
+    async def _experiment(
+        self,
+        group: str,
+        tasks: int,
+        phases: Callable[[Experiment], Awaitable[None]],
+        *,
+        stateful: bool = True,
+        standbys: int = 0,
+        on_exit: Exit = Exit.RESTART,
+    ) -> None:
+        job = Job(
             bootstrap=self.infrastructure.bootstrap,
             group=group,
             tasks=tasks,
@@ -67,3 +56,10 @@ class DemoRun:
             rate=self.sizes.rate,
             stateful=stateful,
         )
+        experiment = Experiment(job, self.infrastructure, self.sizes, self.policy, self.figures, tell=self.view.tell)
+        experiment.done = self.view.phase_done
+        self.experiments.append(experiment)
+        begun = experiment.begun(first_names(experiment), standbys=standbys, on_exit=on_exit)
+        async with self.view.showing(experiment), begun:
+            await phases(experiment)
+            await experiment.settle()

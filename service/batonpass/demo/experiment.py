@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from batonpass.client import ApiError
-from batonpass.demo.figures import PhaseFigures
+from batonpass.demo.figures import PhaseFigures, RunFigures
 from batonpass.demo.group import DemoGroup
 from batonpass.demo.infrastructure import Infrastructure
 from batonpass.demo.job import Job
-from batonpass.demo.ledger import Account, Window, quiet_for, silences
+from batonpass.demo.ledger import Window, quiet_for, silences
 from batonpass.demo.outputs import Outputs
 from batonpass.demo.processes import Child
 from batonpass.demo.reader import Reader, Reads
@@ -63,6 +63,7 @@ class Experiment:
         infrastructure: Infrastructure,
         sizes: Sizes,
         policy: HandoverMode,
+        figures: RunFigures,
         *,
         tell: Callable[[str], None],
     ) -> None:
@@ -71,7 +72,9 @@ class Experiment:
         self.infrastructure = infrastructure
         self.sizes = sizes
         self.policy = policy
+        self.figures = figures
         self.tell = tell
+        self.done: Callable[[PhaseFigures], None] = lambda _phase: None
         self.standbys = 0
         self.group = DemoGroup(infrastructure.url, infrastructure.token, job.group)
         self.workers = Workers(job, infrastructure, sizes.commit_interval_ms)
@@ -81,7 +84,6 @@ class Experiment:
         self.phase_name = ""
         self.since_ms = 0
         self.events: list[dict[str, Any]] = []
-        self.done: Callable[[PhaseFigures], None] = lambda _phase: None
         self._load: Child | None = None
         self._taken: list[int] = []
 
@@ -119,13 +121,13 @@ class Experiment:
         log = self.infrastructure.logs / f"{self.job.group}-load.log"
         self._load = await Child.start("load", "batonpass.demo.load", [self.job.words(), "1"], log=log, hear=hear)
 
-    async def settle(self) -> Account:
-        """End the load, wait for the last output, and return what came of all input."""
+    async def settle(self) -> None:
+        """End the load, wait for the last output, and note what came of all input."""
         if self._load is not None:
             await self._load.stop(patience_s=30)
         if self._taken:
             await self.outputs.until(self._taken, within_s=DONE_PATIENCE_S)
-        return self.outputs.ledger.account(self._taken or [0] * self.job.tasks)
+        self.figures.accounts.append(self.outputs.ledger.account(self._taken or [0] * self.job.tasks))
 
     async def _note_events(self) -> None:
         """Keep the coordinator's events of the whole run; none if it does not answer."""
@@ -194,7 +196,7 @@ class Experiment:
         await self.group.declare(self.job, config(policy or self.policy, standbys=self.standbys))
 
     @contextlib.asynccontextmanager
-    async def phase(self, name: str, into: list[PhaseFigures]) -> AsyncIterator[Steps]:
+    async def phase(self, name: str) -> AsyncIterator[Steps]:
         """Measure what is done within the block, from its first step until some time after the group rests again."""
         await self.be_quiet(self.sizes.quiet_s)
         self.phase_name = name
@@ -206,9 +208,9 @@ class Experiment:
         # The outputs up to that time have to be read first.
         window = (steps.begun_ms, now_ms())
         await self._read_until(window[1])
-        into.append(self._figures(steps, window))
+        self.figures.phases.append(self._figures(steps, window))
         self.phase_name = ""
-        self.done(into[-1])
+        self.done(self.figures.phases[-1])
 
     async def _read_until(self, at_ms: int) -> None:
         ends_at = time.monotonic() + 10

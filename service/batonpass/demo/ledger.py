@@ -7,6 +7,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import NamedTuple
 
 from batonpass.demo.job import Output
@@ -114,13 +115,10 @@ class Ledger:
         """Return the longest time in a window without an output of the task; one that began before it counts whole."""
         times, (begin, end) = self._pages[task].times, window
         first, last = bisect_right(times, begin), bisect_right(times, end)
-        longest = 0
-        for index in range(max(1, first), last):
-            longest = max(longest, times[index] - times[index - 1])
-        if last:
-            # The silence may go on at the end of the window.
-            longest = max(longest, end - times[last - 1])
-        return longest
+        if not last:
+            return 0
+        # The silence may go on at the end of the window.
+        return max(later - at for at, later in pairwise([*times[max(0, first - 1) : last], end]))
 
     def handovers(self, window: Window) -> list[Handover]:
         """Return the changes of writer that ended within a window, in the order of the tasks."""

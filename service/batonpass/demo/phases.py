@@ -3,11 +3,9 @@
 import asyncio
 
 from batonpass.demo.experiment import Experiment, now_ms
-from batonpass.demo.figures import PhaseFigures
 from batonpass.demo.sizes import HandoverMode
 from batonpass.worker import Exit
 
-Figures = list[PhaseFigures]
 FASTER = 5
 """How many times faster copies are restored while only handovers are measured."""
 
@@ -15,40 +13,40 @@ UNDRAIN_S = 0.3
 """Within this time a group begins to act on an undrain (`rebalance_batch_ms` is 50)."""
 
 
-async def main_job(experiment: Experiment, into: Figures) -> None:
+async def main_job(experiment: Experiment) -> None:
     """Scale out, roll, crash and drain the workers of the large job."""
     sizes, names = experiment.sizes, first_names(experiment)
     await experiment.throttle([name_of(experiment, number) for number in range(1, 8)])
     await experiment.be_quiet(sizes.first_quiet_s)
     newcomer = name_of(experiment, len(names) + 1)
-    await scale_out(experiment, into, names, newcomer)
+    await scale_out(experiment, names, newcomer)
     names = [*names, newcomer]
     if sizes.with_extras:
-        await rolling_restart(experiment, into, names, "rolling-restart-no-standby")
+        await rolling_restart(experiment, names, "rolling-restart-no-standby")
         experiment.tell("every task gets a standby")
         await experiment.configure(standbys=1)
         await experiment.rest(set(names))
-    await rolling_restart(experiment, into, names, "rolling-restart")
-    await crash(experiment, into, names, newcomer)
+    await rolling_restart(experiment, names, "rolling-restart")
+    await crash(experiment, names, newcomer)
     if sizes.with_extras:
-        await come_back(experiment, into, names, newcomer)
+        await come_back(experiment, names, newcomer)
     else:
         names = names[:-1]
-    await drain(experiment, into, names, names[0])
+    await drain(experiment, names, names[0])
     if sizes.warm_moves:
-        await warm_handovers(experiment, into, names)
+        await warm_handovers(experiment, names)
     if sizes.with_extras and experiment.policy is not HandoverMode.EAGER:
-        await eager(experiment, into, names)
+        await eager(experiment, names)
 
 
-async def replaced_pod(experiment: Experiment, into: Figures) -> None:
+async def replaced_pod(experiment: Experiment) -> None:
     """End one of three workers, and start another one in its place some time later, with an empty disk."""
     sizes, names = experiment.sizes, first_names(experiment)
     newcomer = name_of(experiment, len(names) + 1)
     await experiment.throttle([*names, newcomer])
     await experiment.be_quiet(sizes.first_quiet_s)
     goes, stay = names[-1], set(names[:-1])
-    async with experiment.phase("replaced-pod" if experiment.job.stateful else "replaced-pod-stateless", into) as steps:
+    async with experiment.phase("replaced-pod" if experiment.job.stateful else "replaced-pod-stateless") as steps:
         async with experiment.step(steps, stay):
             experiment.tell(f"{goes} is told to end, and leaves")
             await experiment.workers.stop(goes)
@@ -62,16 +60,16 @@ async def replaced_pod(experiment: Experiment, into: Figures) -> None:
             await experiment.workers.start(newcomer, on_exit=Exit.LEAVE)
 
 
-async def scale_out(experiment: Experiment, into: Figures, names: list[str], newcomer: str) -> None:
+async def scale_out(experiment: Experiment, names: list[str], newcomer: str) -> None:
     """Start one more worker, with an empty disk."""
-    async with experiment.phase("scale-out", into) as steps, experiment.step(steps, {*names, newcomer}):
+    async with experiment.phase("scale-out") as steps, experiment.step(steps, {*names, newcomer}):
         experiment.tell(f"{newcomer} is started, with an empty disk")
         await experiment.workers.start(newcomer)
 
 
-async def rolling_restart(experiment: Experiment, into: Figures, names: list[str], title: str) -> None:
+async def rolling_restart(experiment: Experiment, names: list[str], title: str) -> None:
     """Restart every worker, one after the other, each as soon as the one before is back."""
-    async with experiment.phase(title, into) as steps:
+    async with experiment.phase(title) as steps:
         for name in names:
             async with experiment.step(steps, set(names), restarts=name):
                 experiment.tell(f"{name} is restarted, with its state on disk")
@@ -79,23 +77,23 @@ async def rolling_restart(experiment: Experiment, into: Figures, names: list[str
                 await experiment.workers.start(name)
 
 
-async def crash(experiment: Experiment, into: Figures, names: list[str], victim: str) -> None:
-    async with experiment.phase("crash", into) as steps, experiment.step(steps, set(names) - {victim}):
+async def crash(experiment: Experiment, names: list[str], victim: str) -> None:
+    async with experiment.phase("crash") as steps, experiment.step(steps, set(names) - {victim}):
         experiment.tell(f"{victim} is killed (kill -9)")
         experiment.workers.kill(victim)
 
 
-async def come_back(experiment: Experiment, into: Figures, names: list[str], who: str) -> None:
+async def come_back(experiment: Experiment, names: list[str], who: str) -> None:
     """Start the worker that was killed again, with the state on its disk."""
-    async with experiment.phase("comes-back", into) as steps, experiment.step(steps, set(names)):
+    async with experiment.phase("comes-back") as steps, experiment.step(steps, set(names)):
         experiment.tell(f"{who} is started again, with its state on disk")
         await experiment.workers.start(who)
 
 
-async def drain(experiment: Experiment, into: Figures, names: list[str], who: str) -> None:
+async def drain(experiment: Experiment, names: list[str], who: str) -> None:
     """Have a worker hand over all its tasks, and let it stay afterwards."""
     members = {one["instance_id"]: one["member_id"] for one in await experiment.group.members()}
-    async with experiment.phase("drain", into) as steps, experiment.step(steps, set(names)):
+    async with experiment.phase("drain") as steps, experiment.step(steps, set(names)):
         experiment.tell(f"{who} is drained")
         await experiment.group.drain(members[who])
         await drained(experiment, members[who])
@@ -112,14 +110,14 @@ async def drained(experiment: Experiment, member: str) -> None:
         await asyncio.sleep(0.1)
 
 
-async def warm_handovers(experiment: Experiment, into: Figures, names: list[str]) -> None:
+async def warm_handovers(experiment: Experiment, names: list[str]) -> None:
     """Drain one worker after the other and let it stay, until there were enough moves.
 
     Copies are restored faster meanwhile, because only the handovers are measured, not what comes before them.
     """
     await experiment.throttle(names, FASTER)
     members = {one["instance_id"]: one["member_id"] for one in await experiment.group.members()}
-    async with experiment.phase("warm-handovers", into) as steps:
+    async with experiment.phase("warm-handovers") as steps:
         turn = 0
         while steps.moves < experiment.sizes.warm_moves:
             who = names[turn % len(names)]
@@ -134,12 +132,12 @@ async def warm_handovers(experiment: Experiment, into: Figures, names: list[str]
     await experiment.throttle(names)
 
 
-async def eager(experiment: Experiment, into: Figures, names: list[str]) -> None:
+async def eager(experiment: Experiment, names: list[str]) -> None:
     """Scale out once more, with every copy counted as caught up, to see the cost of immediate reassignment."""
     await experiment.configure(standbys=0, policy=HandoverMode.EAGER)
     await experiment.rest(set(names))
     newcomer = name_of(experiment, 6)
-    async with experiment.phase("scale-out-eager", into) as steps, experiment.step(steps, {*names, newcomer}):
+    async with experiment.phase("scale-out-eager") as steps, experiment.step(steps, {*names, newcomer}):
         experiment.tell(f"{newcomer} is started, and every copy counts as caught up")
         await experiment.workers.start(newcomer)
     await experiment.configure(standbys=0)

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 from html import escape
+from itertools import groupby
+from operator import itemgetter
 from typing import Final, NamedTuple
 
 from batonpass.demo.figures import PhaseFigures
@@ -83,21 +85,19 @@ def _row(ledger: Ledger, task: int, window: Window, scale: float, look: _Look) -
         f'<line class="base" x1="{LEFT}" y1="{floor}" x2="{WIDTH - RIGHT}" y2="{floor}"/>',
     ]
     step = max(BIN_MIN_MS, (window[1] - window[0]) / BINS_MAX)
-    path, writer_before = "", None
+    bins: list[tuple[str | None, float, float, int]] = []
     for number in range(int((window[1] - window[0]) / step)):
         begin, end = window[0] + number * step, window[0] + (number + 1) * step
         count = ledger.put_out_within(task, (int(begin), int(end)))
-        writer = ledger.writer_at(task, int(end)) if count else None
-        if writer != writer_before and writer_before is not None:
-            parts.append(f'<path d="{path}V{floor}Z" fill="{look.colours[writer_before]}"/>')
-            path = ""
-        if writer is not None:
+        bins.append((ledger.writer_at(task, int(end)) if count else None, begin, end, count))
+    for writer, stretch in groupby(bins, key=itemgetter(0)):
+        path = ""
+        for _, begin, end, count in stretch:
             level = floor - ROW * min(1.0, count / (look.rate * step / 1_000) / FULL)
             left, right = (LEFT + (at - window[0]) * scale for at in (begin, end))
             path = (path or f"M{left:.1f} {floor}") + f"V{level:.1f}H{right:.1f}"
-        writer_before = writer
-    if writer_before is not None:
-        parts.append(f'<path d="{path}V{floor}Z" fill="{look.colours[writer_before]}"/>')
+        if writer is not None:
+            parts.append(f'<path d="{path}V{floor}Z" fill="{look.colours[writer]}"/>')
     return parts
 
 

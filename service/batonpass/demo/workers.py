@@ -1,7 +1,6 @@
 """The workers of one group: processes that are started, ended and killed, and their reports about their tasks."""
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -105,12 +104,10 @@ class Workers:
             case "copy" | "active" if event.get("was") is None:
                 self.restores.append(Restore(name, event["task"], at_ms))
             case "restored":
-                with contextlib.suppress(StopIteration):
-                    open_one = next(
-                        one for one in reversed(self.restores) if (one.worker, one.task) == (name, event["task"])
-                    )
-                    open_one.done_ms = open_one.done_ms or at_ms
-                    open_one.records += event["records"] or 0
+                of_task = [one for one in self.restores if (one.worker, one.task) == (name, event["task"])]
+                if of_task:
+                    of_task[-1].done_ms = of_task[-1].done_ms or at_ms
+                    of_task[-1].records += event["records"] or 0
             case _:
                 pass
 

@@ -8,7 +8,7 @@ against the real program where there is one (`kafka`). What the numbers can and 
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Final
@@ -38,7 +38,9 @@ Script = Callable[[Arm, "Scenario"], None]
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A group at rest and what happens to it. Names are random hexadecimal numbers, as the ids of real processes are.
+    """A group at rest and what happens to it, of ten members and a hundred tasks if nothing else is said.
+
+    Names are random hexadecimal numbers, as the ids of real processes are.
 
     `can_crash` and `can_return` say whether arms that differ only in a crash or a return get a line of their own. What
     Kafka's assignor does depends on the ids; the default `seed` draws ids whose result lies in the middle.
@@ -46,9 +48,9 @@ class Scenario:
 
     name: str
     title: str
-    members: int
-    tasks: int
     script: Script
+    members: int = 10
+    tasks: int = 100
     standbys: int = 0
     zones: int = 0
     newcomers: int = 0
@@ -99,23 +101,15 @@ def _join_in_mid_move(arm: Arm, scenario: Scenario) -> None:
     arm.join(second)
 
 
-def _retire(arm: Arm, names: Sequence[str]) -> None:
-    """Remove processes: drain them where the arm can do that, else close them."""
-    for name in names:
-        if isinstance(arm, BatonpassGroup):
-            arm.drain(name)
-        else:
-            arm.close(name)
-
-
 def _replace(arm: Arm, scenario: Scenario) -> None:
     arm.join(scenario.new[0])
     arm.advance(arm.now_ms + 30 * SECOND)
-    _retire(arm, scenario.old[:1])
+    arm.drain(scenario.old[0])
 
 
 def _drain(arm: Arm, scenario: Scenario) -> None:
-    _retire(arm, scenario.old[:2])
+    for name in scenario.old[:2]:
+        arm.drain(name)
 
 
 def _rolling_restart(arm: Arm, scenario: Scenario) -> None:
@@ -130,7 +124,8 @@ def _rolling_restart(arm: Arm, scenario: Scenario) -> None:
 def _surge(arm: Arm, scenario: Scenario) -> None:
     _join(arm, scenario)
     arm.advance(arm.now_ms + 30 * SECOND)
-    _retire(arm, scenario.old)
+    for name in scenario.old:
+        arm.drain(name)
 
 
 def _deploy_by_one(arm: Arm, scenario: Scenario) -> None:
@@ -138,7 +133,7 @@ def _deploy_by_one(arm: Arm, scenario: Scenario) -> None:
     for new, old in zip(scenario.new, scenario.old, strict=True):
         arm.join(new)
         arm.run_to_rest(limit_ms=arm.now_ms + 10 * MINUTE)
-        _retire(arm, [old])
+        arm.drain(old)
         arm.run_to_rest(limit_ms=arm.now_ms + 10 * MINUTE)
 
 
@@ -159,89 +154,66 @@ def _lose_zone(arm: Arm, scenario: Scenario) -> None:
 
 
 def _scale_out(members: int, tasks: int) -> list[Scenario]:
-    grown = f"{members} to {members + 1}"
+    name, grown = f"{members}-to-{members + 1}", f"{members} to {members + 1} members, {tasks} tasks"
     return [
-        Scenario(
-            f"{members}-to-{members + 1}-s{count}",
-            f"{grown} members, {tasks} tasks, {count or 'no'} standby{'s' * (count != 1)}",
-            members,
-            tasks,
-            _join,
-            standbys=count,
-            newcomers=1,
-        )
-        for count in range(3)
+        Scenario(f"{name}-s{count}", f"{grown}, {words}", _join, members, tasks, standbys=count, newcomers=1)
+        for count, words in enumerate(("no standbys", "1 standby", "2 standbys"))
     ]
 
 
 _ALL: Final = [
-    Scenario("1-to-2", "1 to 2 members, 100 tasks, no standbys", 1, 100, _join, newcomers=1),
+    Scenario("1-to-2", "1 to 2 members, 100 tasks, no standbys", _join, members=1, newcomers=1),
     *_scale_out(10, 100),
     *_scale_out(20, 200),
     Scenario(
         "second-join",
         "10 to 11 members, 100 tasks, 1 standby, and a twelfth two minutes later",
-        10,
-        100,
         _join_in_mid_move,
         standbys=1,
         newcomers=2,
     ),
-    Scenario(
-        "replace", "1 of 10 replaced: the new one joins, 30 s later the old one goes", 10, 100, _replace, newcomers=1
-    ),
-    Scenario(
-        "rolling-restart",
-        "50 members restarted a minute apart, 20 s each, state on disk, 200 tasks, no standbys",
-        50,
-        200,
-        _rolling_restart,
-        can_return=True,
-    ),
-    Scenario(
-        "rolling-restart-s1",
-        "50 members restarted a minute apart, 20 s each, state on disk, 200 tasks, 1 standby",
-        50,
-        200,
-        _rolling_restart,
-        standbys=1,
-        can_return=True,
+    Scenario("replace", "1 of 10 replaced: the new one joins, 30 s later the old one goes", _replace, newcomers=1),
+    *(
+        Scenario(
+            name,
+            f"50 members restarted a minute apart, 20 s each, state on disk, 200 tasks, {words}",
+            _rolling_restart,
+            members=50,
+            tasks=200,
+            standbys=count,
+            can_return=True,
+        )
+        for count, name, words in ((0, "rolling-restart", "no standbys"), (1, "rolling-restart-s1", "1 standby"))
     ),
     Scenario(
         "deploy-surge",
         "10 members under new names join, 30 s later the 10 old ones go, 100 tasks",
-        10,
-        100,
         _surge,
         newcomers=10,
     ),
     Scenario(
         "deploy-by-one",
         "10 members replaced one by one under new names, 10 min at most for each step, 100 tasks",
-        10,
-        100,
         _deploy_by_one,
         newcomers=10,
     ),
-    Scenario("crash-s0", "1 of 10 crashes, 100 tasks, no standbys", 10, 100, _crash, can_crash=True),
-    Scenario("crash-s1", "1 of 10 crashes, 100 tasks, 1 standby", 10, 100, _crash, standbys=1, can_crash=True),
+    Scenario("crash-s0", "1 of 10 crashes, 100 tasks, no standbys", _crash, can_crash=True),
+    Scenario("crash-s1", "1 of 10 crashes, 100 tasks, 1 standby", _crash, standbys=1, can_crash=True),
     Scenario(
         "crash-replace",
         "1 of 10 crashes, a new one joins 2 min later, 100 tasks, 1 standby",
-        10,
-        100,
         _crash_and_replace,
         standbys=1,
         newcomers=1,
         can_crash=True,
     ),
-    Scenario("drain", "2 of 10 members go with their node, 100 tasks, 1 standby", 10, 100, _drain, standbys=1),
+    Scenario("drain", "2 of 10 members go with their node, 100 tasks, 1 standby", _drain, standbys=1),
     Scenario(
         "zone-loss",
         "4 of 12 members crash with their zone, 96 tasks, 1 standby in another zone",
-        12,
-        96,
         _lose_zone,
+        members=12,
+        tasks=96,
         standbys=1,
         zones=3,
         can_crash=True,

@@ -51,7 +51,8 @@ def chart(comparison: Comparison) -> str:
 
 def _panel(comparison: Comparison, measure: Measure, top: int) -> list[str]:
     heading, value, words = measure
-    decades = [_decades(value(result)) for result in comparison.results]
+    # In tenfolds; a value of 0 has length 0.
+    decades = [log10(1 + value(result)) for result in comparison.results]
     longest = max(1.0, *(length for length in decades if length < float("inf")))
     room = WIDTH - LABELS - 110
     parts = [f'<text x="16" y="{top + 14}" font-weight="600" fill="#1f2933">{escape(heading)}</text>']
@@ -65,8 +66,3 @@ def _panel(comparison: Comparison, measure: Measure, top: int) -> list[str]:
             f'<text x="{LABELS + wide + 6}" y="{y + 12}" fill="#1f2933">{escape(words(result))}</text>',
         ]
     return parts
-
-
-def _decades(value: float) -> float:
-    """Return how long a bar is, in tenfolds; a value of 0 has length 0."""
-    return value if value == float("inf") else log10(1 + value)

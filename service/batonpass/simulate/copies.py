@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from batonpass.simulate.tasks import Task
+from batonpass.simulate.costs import Account
+from batonpass.simulate.tasks import Task, TaskSet
 
 
 class Rates(Protocol):
@@ -65,9 +66,12 @@ class _Copy:
 
 
 class Copies:
-    """Every copy on every process, and how far each has come."""
+    """Every copy on every process, and how far each has come. ``account`` notes who has which task as its active."""
 
-    def __init__(self, is_stateful: Callable[[Task], bool], rates: Rates, *, now_ms: int = 0) -> None:
+    def __init__(
+        self, is_stateful: Callable[[Task], bool], rates: Rates, *, now_ms: int = 0, account: Account | None = None
+    ) -> None:
+        self.account = account or Account(TaskSet(()))
         self._rates = rates
         self._is_stateful = is_stateful
         self._held: dict[str, dict[Task, _Copy]] = {}
@@ -127,8 +131,13 @@ class Copies:
         if role == copy.role == Role.ACTIVE and copy.current:
             return False
         self._settle(task, copy)
+        if copy.role == Role.ACTIVE and role != Role.ACTIVE:
+            self.account.ends(task, self.now_ms)
         copy.role = role
-        return self._look(task, copy)
+        is_at_end = self._look(task, copy)
+        if role == Role.ACTIVE:
+            self.account.begins(task, client, self.now_ms, is_running=is_at_end)
+        return is_at_end
 
     def hold_ready(self, client: str, task: Task, role: Role) -> None:
         """Give the process a copy that needs no restoring, to set up a group before anything happens to it."""
@@ -141,6 +150,8 @@ class Copies:
         if copy is None or copy.role == Role.DISK:
             return
         self._settle(task, copy)
+        if copy.role == Role.ACTIVE:
+            self.account.ends(task, self.now_ms)
         copy.role, copy.unassigned_at_ms = Role.DISK, self.now_ms
         if not self._is_stateful(task):
             del self._held[client][task]
@@ -155,6 +166,8 @@ class Copies:
             return
         self._settle(task, copy)
         copy.position = 0.0
+        if copy.role == Role.ACTIVE:
+            self.account.begins(task, client, self.now_ms, is_running=False)
 
     def held(self, client: str) -> tuple[Task, ...]:
         """The tasks of which the process has a copy, on disk or in memory, sorted."""
@@ -202,6 +215,7 @@ class Copies:
             for client, task, copy, _ in restoring:
                 if self._look(task, copy):
                     started.append((client, task, self.now_ms))
+                    self.account.begins(task, client, self.now_ms, is_running=True)
         return started
 
     def _look(self, task: Task, copy: _Copy) -> bool:

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from batonpass.simulate.copies import Copies
 from batonpass.simulate.tasks import Task, TaskSet
 
 
@@ -102,12 +101,13 @@ class PlayedGroup(ABC):
     def now_ms(self) -> int: ...
 
     @abstractmethod
-    def _copies_now(self) -> Copies:
-        """Return the copies as of now."""
+    def _restored_records(self) -> float:
+        """Return how many records were restored until now."""
 
+    @property
     @abstractmethod
-    def _next_ms(self) -> int | None:
-        """Return when the next thing happens; None when nothing is left to happen."""
+    def next_ms(self) -> int | None:
+        """When the next thing happens; None when nothing is left to happen."""
 
     @abstractmethod
     def _happen(self, due_ms: int) -> None:
@@ -127,23 +127,23 @@ class PlayedGroup(ABC):
         return self._account.stints
 
     def begin_change(self) -> None:
-        self._account.begin_change(now_ms=self.now_ms, restored_records=self._copies_now().restored_records)
+        self._account.begin_change(now_ms=self.now_ms, restored_records=self._restored_records())
 
     def outcome(self) -> GroupOutcome:
         """Return the cost since the change began; `rest_ms` is None if the group has not come to rest yet."""
-        restored = self._copies_now().restored_records
+        restored = self._restored_records()
         return self._account.outcome(now_ms=self.now_ms, restored_records=restored, rest_at_ms=self._rest_at_ms)
 
     def advance(self, to_ms: int) -> None:
         """Let time pass until then; everything that falls due on the way happens."""
-        while (due := self._next_ms()) is not None and due <= to_ms:
+        while (due := self.next_ms) is not None and due <= to_ms:
             self._step(due)
         self._pass_to(to_ms)
 
     def run_to_rest(self, *, limit_ms: int) -> bool:
         """Let time pass until the group is at rest; False if it is not at the limit."""
         while self._rest_at_ms is None:
-            due = self._next_ms()
+            due = self.next_ms
             if due is None or due > limit_ms:
                 self._pass_to(limit_ms)
                 return False

@@ -6,7 +6,7 @@ are left out. If there is nothing to pick, nothing happens.
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import partial, wraps
 from random import Random
 
 from batonpass.core.state.failures import host_of
@@ -55,6 +55,21 @@ def fault(weight: int) -> Callable[[Act], Act]:
     return entered
 
 
+def worker_fault(weight: int) -> Callable[[Callable[[World, Worker, Random], None]], Act]:
+    """Register a kind of event that happens to a worker, of those that are up, awake and not leaving."""
+
+    def entered(act: Callable[[World, Worker, Random], None]) -> Act:
+        @fault(weight)
+        @wraps(act)
+        def on_one(world: World, chance: Random) -> None:
+            if worker := pick(world, chance):
+                act(world, worker, chance)
+
+        return on_one
+
+    return entered
+
+
 def apply(world: World, event: Event) -> None:
     world.noted(f"EVENT {event.number} {event.kind}")
     FAULTS[event.kind].act(world, seeded(event.seed, event.kind))
@@ -94,11 +109,10 @@ def rolling_restart(world: World, chance: Random) -> None:
         world.later(number * 4_000, _restart_one, world, worker, chance)
 
 
-@fault(14)
-def restart(world: World, chance: Random) -> None:
+@worker_fault(14)
+def restart(world: World, worker: Worker, chance: Random) -> None:
     """One worker restarts in good order, with its disk."""
-    if worker := pick(world, chance):
-        _restart_one(world, worker, chance)
+    _restart_one(world, worker, chance)
 
 
 def _restart_one(world: World, worker: Worker, chance: Random) -> None:
@@ -116,53 +130,47 @@ def _back_up(world: World, worker: Worker, chance: Random) -> None:
     worker.boot()
 
 
-@fault(6)
-def long_restart(world: World, chance: Random) -> None:
+@worker_fault(6)
+def long_restart(world: World, worker: Worker, chance: Random) -> None:
     """One worker is away to restart for seconds, and something else happens meanwhile."""
-    if worker := pick(world, chance):
-        worker.leave(restart=True)
-        world.later(chance.randint(4_000, 12_000), _back_up, world, worker, chance)
-        meanwhile = chance.choice((drain_deadline, leave, more_partitions, scale_out))
-        world.later(chance.randint(300, 2_000), meanwhile, world, chance)
+    worker.leave(restart=True)
+    world.later(chance.randint(4_000, 12_000), _back_up, world, worker, chance)
+    meanwhile = chance.choice((drain_deadline, leave, more_partitions, scale_out))
+    world.later(chance.randint(300, 2_000), meanwhile, world, chance)
 
 
-@fault(4)
-def drain_beside_silence(world: World, chance: Random) -> None:
+@worker_fault(4)
+def drain_beside_silence(world: World, worker: Worker, chance: Random) -> None:
     """A machine is frozen for longer than heartbeats can be late; then another worker has to go."""
-    if worker := pick(world, chance):
-        worker.suspend(chance.choice((6_000, 12_000)))
-        silent_ms = world.store.group.overdue_ms + 500
-        world.later(silent_ms, chance.choice((drain, drain_deadline, leave)), world, chance)
+    worker.suspend(chance.choice((6_000, 12_000)))
+    silent_ms = world.store.group.overdue_ms + 500
+    world.later(silent_ms, chance.choice((drain, drain_deadline, leave)), world, chance)
 
 
-def _crash(world: World, chance: Random, *, least_ms: int, most_ms: int) -> Worker | None:
-    worker = pick(world, chance)
-    if worker is not None:
-        worker.kill()
-        replaces = chance.random() < 0.3
-        world.later(chance.randint(least_ms, most_ms), partial(worker.boot, replaces=replaces))
-    return worker
+def _crash(world: World, worker: Worker, chance: Random, *, most_ms: int) -> None:
+    worker.kill()
+    replaces = chance.random() < 0.3
+    world.later(chance.randint(100, most_ms), partial(worker.boot, replaces=replaces))
 
 
-@fault(8)
-def crash(world: World, chance: Random) -> None:
+@worker_fault(8)
+def crash(world: World, worker: Worker, chance: Random) -> None:
     """A process is killed and comes back, before or after its lease ends."""
-    _crash(world, chance, least_ms=100, most_ms=15_000)
+    _crash(world, worker, chance, most_ms=15_000)
 
 
-@fault(4)
-def crash_takeover(world: World, chance: Random) -> None:
+@worker_fault(4)
+def crash_takeover(world: World, worker: Worker, chance: Random) -> None:
     """A process is killed and its successor vouches for its end, as in a StatefulSet."""
-    if worker := pick(world, chance):
-        worker.kill()
-        world.later(chance.randint(100, 3_000), partial(worker.boot, takeover=True))
+    worker.kill()
+    world.later(chance.randint(100, 3_000), partial(worker.boot, takeover=True))
 
 
-@fault(3)
-def crash_lost_disk(world: World, chance: Random) -> None:
+@worker_fault(3)
+def crash_lost_disk(world: World, worker: Worker, chance: Random) -> None:
     """A process is killed, and its machine comes back empty."""
-    if worker := _crash(world, chance, least_ms=100, most_ms=6_000):
-        worker.disk.clear()
+    _crash(world, worker, chance, most_ms=6_000)
+    worker.disk.clear()
 
 
 @fault(3)
@@ -173,52 +181,46 @@ def crash_for_good(world: World, chance: Random) -> None:
         worker.retired = True
 
 
-@fault(3)
-def flap(world: World, chance: Random) -> None:
+@worker_fault(3)
+def flap(world: World, worker: Worker, chance: Random) -> None:
     """A process dies again and again."""
-    if worker := pick(world, chance):
-        at_ms = 0
-        for _ in range(chance.randint(2, 5)):
-            world.later(at_ms, worker.kill)
-            world.later(at_ms + chance.randint(50, 800), worker.boot)
-            at_ms += chance.randint(1_000, 4_000)
+    at_ms = 0
+    for _ in range(chance.randint(2, 5)):
+        world.later(at_ms, worker.kill)
+        world.later(at_ms + chance.randint(50, 800), worker.boot)
+        at_ms += chance.randint(1_000, 4_000)
 
 
-@fault(6)
-def suspend(world: World, chance: Random) -> None:
+@worker_fault(6)
+def suspend(_world: World, worker: Worker, chance: Random) -> None:
     """A machine is frozen, for less or more than its lease."""
-    if worker := pick(world, chance):
-        worker.suspend(chance.choice((300, 2_000, 5_000, 12_000)))
+    worker.suspend(chance.choice((300, 2_000, 5_000, 12_000)))
 
 
-@fault(6)
-def cut_off(world: World, chance: Random) -> None:
+@worker_fault(6)
+def cut_off(world: World, worker: Worker, chance: Random) -> None:
     """A worker cannot reach any coordinator for a while."""
-    if worker := pick(world, chance):
-        worker.faults.cut_until_ms = world.now_ms + chance.choice((800, 3_000, 8_000, 20_000))
-        world.sockets_closed(worker)
+    worker.faults.cut_until_ms = world.now_ms + chance.choice((800, 3_000, 8_000, 20_000))
+    world.sockets_closed(worker)
 
 
-@fault(4)
-def cut_poll(world: World, chance: Random) -> None:
+@worker_fault(4)
+def cut_poll(world: World, worker: Worker, chance: Random) -> None:
     """A worker's long-poll breaks and stays broken; its heartbeats go on."""
-    if worker := pick(world, chance):
-        worker.faults.cut_poll_until_ms = world.now_ms + chance.choice((500, 5_000))
-        world.sockets_closed(worker)
+    worker.faults.cut_poll_until_ms = world.now_ms + chance.choice((500, 5_000))
+    world.sockets_closed(worker)
 
 
-@fault(4)
-def slow_revocation(world: World, chance: Random) -> None:
+@worker_fault(4)
+def slow_revocation(world: World, worker: Worker, _chance: Random) -> None:
     """A worker takes seconds to commit."""
-    if worker := pick(world, chance):
-        worker.faults.slow_until_ms = world.now_ms + 8_000
+    worker.faults.slow_until_ms = world.now_ms + 8_000
 
 
-@fault(3)
-def hang_in_revocation(world: World, chance: Random) -> None:
+@worker_fault(3)
+def hang_in_revocation(world: World, worker: Worker, _chance: Random) -> None:
     """A worker hangs in its commits, for longer than the coordinator waits."""
-    if worker := pick(world, chance):
-        worker.faults.hangs_until_ms = world.now_ms + 25_000
+    worker.faults.hangs_until_ms = world.now_ms + 25_000
 
 
 @fault(4)
@@ -234,13 +236,12 @@ def _fail_where_it_runs(world: World, task: Task) -> None:
         worker.fail(task)
 
 
-@fault(3)
-def bad_host(world: World, chance: Random) -> None:
+@worker_fault(3)
+def bad_host(world: World, worker: Worker, chance: Random) -> None:
     """Whatever a worker runs fails there for a while, or is lost once it is handed over."""
-    if worker := pick(world, chance):
-        loses = chance.random() < 0.5
-        for delay_ms in range(0, chance.choice((5_000, 20_000)), 500):
-            world.later(delay_ms, _fail_all, world, worker, loses)
+    loses = chance.random() < 0.5
+    for delay_ms in range(0, chance.choice((5_000, 20_000)), 500):
+        world.later(delay_ms, _fail_all, world, worker, loses)
 
 
 def _fail_all(world: World, worker: Worker, loses: bool) -> None:  # noqa: FBT001 - called by the clock
@@ -249,22 +250,20 @@ def _fail_all(world: World, worker: Worker, loses: bool) -> None:  # noqa: FBT00
             (worker.lose if loses else worker.fail)(task)
 
 
-@fault(2)
-def killed_again_and_again(world: World, chance: Random) -> None:
+@worker_fault(2)
+def killed_again_and_again(world: World, worker: Worker, chance: Random) -> None:
     """A worker is killed, noticed at the end of its lease, and killed again once it has work."""
-    if worker := pick(world, chance):
-        for round_ms in range(0, chance.choice((2, 4)) * 20_000, 20_000):
-            world.later(round_ms, worker.kill)
-            world.later(round_ms + 12_000, worker.boot)
+    for round_ms in range(0, chance.choice((2, 4)) * 20_000, 20_000):
+        world.later(round_ms, worker.kill)
+        world.later(round_ms + 12_000, worker.boot)
 
 
-@fault(4)
-def lose_state(world: World, chance: Random) -> None:
+@worker_fault(4)
+def lose_state(_world: World, worker: Worker, chance: Random) -> None:
     """A worker loses the state of some tasks."""
-    if worker := pick(world, chance):
-        for task in sorted(worker.tasks):
-            if chance.random() < 0.5:
-                worker.lose(task)
+    for task in sorted(worker.tasks):
+        if chance.random() < 0.5:
+            worker.lose(task)
 
 
 @fault(3)
@@ -287,11 +286,10 @@ def _begin_anew(world: World, worker: Worker, subtopology: int) -> None:
         worker.lose(task)
 
 
-@fault(4)
-def never_warm(world: World, chance: Random) -> None:
+@worker_fault(4)
+def never_warm(_world: World, worker: Worker, _chance: Random) -> None:
     """A worker's restores make no progress for a while."""
-    if worker := pick(world, chance):
-        worker.freeze(20_000)
+    worker.freeze(20_000)
 
 
 @fault(3)
@@ -302,26 +300,23 @@ def written_as_fast_as_read(world: World, chance: Random) -> None:
             world.write_as_fast_as_any_reads(task_of(name), chance.choice((8_000, 20_000)))
 
 
-@fault(3)
-def mute_progress(world: World, chance: Random) -> None:
+@worker_fault(3)
+def mute_progress(world: World, worker: Worker, _chance: Random) -> None:
     """A worker cannot report how far its copies are."""
-    if worker := pick(world, chance):
-        worker.faults.mute_until_ms = world.now_ms + 6_000
+    worker.faults.mute_until_ms = world.now_ms + 6_000
 
 
-@fault(2)
-def huge_numbers(world: World, chance: Random) -> None:
+@worker_fault(2)
+def huge_numbers(world: World, worker: Worker, _chance: Random) -> None:
     """A worker reports numbers whose sums no computer word can hold."""
-    if worker := pick(world, chance):
-        worker.faults.huge_until_ms = world.now_ms + 6_000
+    worker.faults.huge_until_ms = world.now_ms + 6_000
 
 
-@fault(2)
-def producer_fenced(world: World, chance: Random) -> None:
+@worker_fault(2)
+def producer_fenced(_world: World, worker: Worker, _chance: Random) -> None:
     """A producer is fenced although no other member has the task."""
-    if worker := pick(world, chance):
-        for task in sorted(worker.tasks)[:1]:
-            worker.fence_producer(task)
+    for task in sorted(worker.tasks)[:1]:
+        worker.fence_producer(task)
 
 
 # --- drains, members that come and go ---------------------------------------------------------------------------------
@@ -339,14 +334,13 @@ def drain(world: World, chance: Random) -> None:
         world.later(chance.randint(5_000, 15_000), world.operate, DrainReversal(member_id))
 
 
-@fault(4)
-def drain_deadline(world: World, chance: Random) -> None:
+@worker_fault(4)
+def drain_deadline(world: World, worker: Worker, chance: Random) -> None:
     """A worker has to drain within seconds; then its process ends."""
-    if worker := pick(world, chance):
-        deadline_ms = chance.choice((1_000, 4_000))
-        worker.drain(deadline_ms=deadline_ms)
-        end = worker.kill if chance.random() < 0.3 else partial(worker.leave, restart=False)
-        world.later(deadline_ms + 1_500, end)
+    deadline_ms = chance.choice((1_000, 4_000))
+    worker.drain(deadline_ms=deadline_ms)
+    end = worker.kill if chance.random() < 0.3 else partial(worker.leave, restart=False)
+    world.later(deadline_ms + 1_500, end)
 
 
 @fault(3)
@@ -369,8 +363,7 @@ def leave(world: World, chance: Random) -> None:
 def come_and_go(world: World, chance: Random) -> None:
     """An autoscaler starts a machine and stops it again, time after time."""
     if len(world.workers) < 9:
-        number, tasks = len(world.workers), len(world.leader.group.table.ids)
-        worker = world.add_worker(draw_worker(world.plan.seed, number + 100, fenced="stop", tasks=tasks))
+        worker = _add_worker(world, fenced="stop")
         for at_ms in range(0, chance.choice((3, 4)) * 6_000, 6_000):
             world.later(at_ms, worker.boot)
             world.later(at_ms + chance.randint(1_500, 4_000), partial(worker.leave, restart=False))
@@ -381,10 +374,12 @@ def scale_out(world: World, chance: Random) -> None:
     """One or two more machines come up."""
     if len(world.workers) < 9:
         for _ in range(chance.randint(1, 2)):
-            number = len(world.workers)
-            fenced = "stop" if number % 2 else "continue"
-            tasks = len(world.leader.group.table.ids)
-            world.add_worker(draw_worker(world.plan.seed, number + 100, fenced=fenced, tasks=tasks)).boot()
+            _add_worker(world, fenced="stop" if len(world.workers) % 2 else "continue").boot()
+
+
+def _add_worker(world: World, fenced: str) -> Worker:
+    number, tasks = len(world.workers), len(world.leader.group.table.ids)
+    return world.add_worker(draw_worker(world.plan.seed, number + 100, fenced=fenced, tasks=tasks))
 
 
 @fault(3)
@@ -398,7 +393,7 @@ def evict(world: World, chance: Random) -> None:
 def evict_dead(world: World, _chance: Random) -> None:
     """An operator vouches for the death of a member whose process has ended."""
     for member_id in sorted(world.store.group.members):
-        worker = world.owner_of_id(member_id)
+        worker = world.shared.owner_of_id.get(member_id)
         if worker is not None and not worker.is_up:
             world.operate(Eviction(member_id, dead=True))
             return

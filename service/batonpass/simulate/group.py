@@ -17,17 +17,17 @@ protocol.
 Processes restore, and changelogs grow, exactly as in the other arms. State that is left on a disk stays there.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from batonpass.core.decide import Decision
 from batonpass.core.handover.decision_draft import DecisionDraft
-from batonpass.core.state.inputs import Input, Tick
+from batonpass.core.state.inputs import Tick
 from batonpass.core.state.model import Group
 from batonpass.core.state.soft import Soft
 from batonpass.core.wakeups import hold_ends_ms
-from batonpass.simulate.coordinator import POLICY, CoordinatorObserver, SimulatedCoordinator
-from batonpass.simulate.copies import Copies, Rates
+from batonpass.simulate.coordinator import POLICY, SimulatedCoordinator
+from batonpass.simulate.copies import Rates
 from batonpass.simulate.costs import PlayedGroup
 from batonpass.simulate.plan import Pace, WorkerPlan, WorldPlan
 from batonpass.simulate.tasks import Task, TaskSet, task_of, topology_of
@@ -79,20 +79,13 @@ BATONPASS_FENCED = BatonpassSettings(on_lease_lost=OnLeaseLost.CONTINUE)
 """The same with members that fence their outputs, so that a broken connection is enough to suspect them."""
 
 
-Observe = Callable[[Group, Soft, Input, Decision, int], None]
-"""Called for each decision that writes records: group and soft state before it, input, decision, present time."""
-
-
-class BatonpassGroup(PlayedGroup, CoordinatorObserver):
+class BatonpassGroup(World, PlayedGroup):
     """A group under Batonpass."""
 
-    def __init__(
-        self, tasks: TaskSet, settings: BatonpassSettings, rates: Rates, *, observe: Observe | None = None
-    ) -> None:
-        """Declare a group without members; `observe` is called for every decision that writes records."""
-        super().__init__(tasks)
+    def __init__(self, tasks: TaskSet, settings: BatonpassSettings, rates: Rates) -> None:
+        """Declare a group without members."""
+        PlayedGroup.__init__(self, tasks)
         self._settings = settings
-        self._observe = observe
         plan = WorldPlan(
             seed=0,
             topology=topology_of(tasks),
@@ -102,11 +95,10 @@ class BatonpassGroup(PlayedGroup, CoordinatorObserver):
             reads_ends=False,
             pace=settings.pace,
         )
-        self._world = World(plan, rates=rates, check_laws=False, audience=self)
-        self._shared = self._world.shared
-        self._shared.is_instant = True
-        self._shared.account = self._account
-        self._world.begin()
+        World.__init__(self, plan, rates=rates, check_laws=False)
+        self.shared.is_instant = True
+        self.shared.copies.account = self._account
+        self.begin()
 
     @classmethod
     def at_rest(
@@ -143,16 +135,12 @@ class BatonpassGroup(PlayedGroup, CoordinatorObserver):
             unsettled = sorted(self.group.unsettled)
             which = f"{len(unsettled)} tasks, such as {unsettled[0]}, do not" if unsettled else "copies go on restoring"
             raise NeverAtRest(f"the group does not come to rest within ten minutes of its beginning: {which}")
-        self._shared.is_instant = False
+        self.shared.is_instant = False
         self.begin_change()
 
     @property
-    def now_ms(self) -> int:
-        return self._world.now_ms
-
-    @property
     def members(self) -> tuple[str, ...]:
-        return tuple(sorted(worker.name for worker in self._world.workers if worker.is_up))
+        return tuple(sorted(worker.name for worker in self.workers if worker.is_up))
 
     @property
     def owners(self) -> Mapping[Task, str]:
@@ -160,7 +148,7 @@ class BatonpassGroup(PlayedGroup, CoordinatorObserver):
         return self._owners_of(self.group)
 
     def _owners_of(self, group: Group) -> dict[Task, str]:
-        owner_of_id = self._shared.owner_of_id
+        owner_of_id = self.shared.owner_of_id
         return {
             task_of(name): owner_of_id[one.owner].name
             for name, one in sorted(group.tasks.items())
@@ -170,11 +158,11 @@ class BatonpassGroup(PlayedGroup, CoordinatorObserver):
     @property
     def group(self) -> Group:
         """The group as its records add up to it."""
-        return self._world.leader.group
+        return self.leader.group
 
     @property
     def soft(self) -> Soft:
-        return self._world.leader.soft
+        return self.leader.soft
 
     @property
     def is_at_rest(self) -> bool:
@@ -183,7 +171,7 @@ class BatonpassGroup(PlayedGroup, CoordinatorObserver):
 
     @property
     def decisions(self) -> int:
-        return sum(coordinator.decisions for coordinator in self._world.coordinators)
+        return sum(coordinator.decisions for coordinator in self.coordinators)
 
     def join(
         self,
@@ -199,7 +187,7 @@ class BatonpassGroup(PlayedGroup, CoordinatorObserver):
         Raises:
             ValueError: The id is known already.
         """
-        if self.has_known(client):
+        if client in self.named:
             raise ValueError(f"process {client} is not new; one that was here before comes back")
         settings = MemberSettings(
             instance_id=client,
@@ -207,13 +195,10 @@ class BatonpassGroup(PlayedGroup, CoordinatorObserver):
             client_tags=dict(tags or {}),
             on_lease_lost=on_lease_lost or self._settings.on_lease_lost,
         )
-        worker = self._world.add_worker(WorkerPlan(client, settings))
+        worker = self.add_worker(WorkerPlan(client, settings))
         worker.disk = dict(disk or {})
         self._rest_at_ms = None
         worker.boot()
-
-    def has_known(self, client: str) -> bool:
-        return client in self._world.named
 
     def close(self, client: str, *, leave: bool | None = None) -> None:
         """Stop a process in good order: for good with `leave`, else to come back."""
@@ -230,7 +215,7 @@ class BatonpassGroup(PlayedGroup, CoordinatorObserver):
     def _up(self, client: str) -> Worker:
         """Return a process that is up, and count the group as not at rest."""
         self._rest_at_ms = None
-        worker = self._world.named[client]
+        worker = self.named[client]
         if not worker.is_up:
             raise KeyError(client)
         return worker
@@ -241,7 +226,7 @@ class BatonpassGroup(PlayedGroup, CoordinatorObserver):
         Raises:
             ValueError: The process is not down.
         """
-        worker = self._world.named.get(client)
+        worker = self.named.get(client)
         if worker is None or worker.is_up:
             raise ValueError(f"process {client} is not down")
         if not keeps_disk:
@@ -252,34 +237,30 @@ class BatonpassGroup(PlayedGroup, CoordinatorObserver):
     def restart_coordinator(self) -> None:
         """Restart the coordinator: it has the records, but has lost its soft state."""
         self._rest_at_ms = None
-        self._world.leader.stop(in_order=True)
-        self._world.lead_anew()
+        self.leader.stop(in_order=True)
+        self.lead_anew()
 
     def use(self, loads: Mapping[Task, float]) -> None:
         """Let tasks use so much of one unit of capacity from now on, as workers say."""
-        self._shared.loads = loads
-        for worker in self._world.workers:
+        self.shared.loads = loads
+        for worker in self.workers:
             for task in list(worker.tasks) if worker.is_up else ():
                 worker.say_load(task)
 
-    def _copies_now(self) -> Copies:
-        self._shared.catch_up()
-        return self._shared.copies
+    def _restored_records(self) -> float:
+        self.shared.catch_up()
+        return self.shared.copies.restored_records
 
-    def _next_ms(self) -> int | None:
-        return self._world.next_ms
-
-    def _happen(self, due_ms: int) -> None:
-        del due_ms
-        self._world.step()
+    def _happen(self, _due_ms: int) -> None:
+        self.step()
 
     def _pass_to(self, to_ms: int) -> None:
-        self._world.clock.pass_to(to_ms)
+        self.clock.pass_to(to_ms)
 
     def advance_to_rest(self, to_ms: int, *, not_beyond_ms: int) -> None:
         """Let time pass until the earlier of the two, or until ``skip_rest(to_ms)`` would skip something."""
         until_ms = min(to_ms, not_beyond_ms)
-        while (due := self._next_ms()) is not None and due <= until_ms:
+        while (due := self.next_ms) is not None and due <= until_ms:
             known_ms = self._rest_known_ms()
             if known_ms is not None and self.now_ms < known_ms <= due < self._awake_ms(to_ms):
                 self._pass_to(known_ms)
@@ -292,7 +273,7 @@ class BatonpassGroup(PlayedGroup, CoordinatorObserver):
 
         Where loads are said, each heartbeat counts: their averages go on.
         """
-        if self._rest_at_ms is None or self._shared.loads:
+        if self._rest_at_ms is None or self.shared.loads:
             return None
         return self._rest_at_ms + self._said_ms
 
@@ -309,8 +290,8 @@ class BatonpassGroup(PlayedGroup, CoordinatorObserver):
         if (known_ms := self._rest_known_ms()) is None or known_ms > self.now_ms:
             return
         if (by_ms := self._awake_ms(to_ms) - self.now_ms) > 0:
-            self._world.leap(by_ms)
-            self._world.leader.decide(Tick())
+            self.leap(by_ms)
+            self.leader.decide(Tick())
 
     def _awake_ms(self, to_ms: int) -> int:
         """Return until when nothing new happens in a group at rest to which nothing happens before `to_ms`."""
@@ -321,24 +302,16 @@ class BatonpassGroup(PlayedGroup, CoordinatorObserver):
         group = self.group
         if group.unsettled or group.placement_due_ms is not None or group.next_probe_ms is not None:
             return False
-        if self._shared.copies.running != len(group.tasks):
+        if self.shared.copies.running != len(group.tasks):
             return False
         # A loop, not `all`, for speed: this runs after every step.
         up = 0
-        for worker in self._world.workers:
+        for worker in self.workers:
             if worker.is_up:
                 up += 1
                 if worker.behind or worker.leaves_when_drained or not worker.is_joined:
                     return False
         return up == len(group.members)
 
-    # --- what the coordinator does ------------------------------------------------------------------------------
-
-    def decided(self, coordinator: SimulatedCoordinator, item: Input, decision: Decision) -> None:
-        """Pass a decision that writes records on to the observer."""
-        if decision.records and self._observe is not None:
-            self._observe(coordinator.group, coordinator.soft, item, decision, coordinator.clock_ms)
-
-    def committed(self, coordinator: SimulatedCoordinator, decision: Decision) -> None:
-        del coordinator
+    def committed(self, _coordinator: SimulatedCoordinator, decision: Decision) -> None:
         self._account.granted(self._owners_of(decision.after))

@@ -38,10 +38,10 @@ def run_world(plan: WorldPlan, *, trace: Callable[[str], None] | None = None, mo
     An exception from the core or the worker's machine counts as a broken law. ``most_steps`` ends the world early; what
     has not happened by then is not judged.
     """
-    world = World(plan, trace=trace)
+    world = World(plan, trace=trace, most_steps=most_steps)
     rested_ms: int | None = None
     try:
-        rested_ms = _live(world, most_steps)
+        rested_ms = _live(world)
     except Exception as error:  # noqa: BLE001 - whatever is raised is a finding about this world, kept with its seed
         world.checks.fail("exception", f"{type(error).__name__}: {error} at {_place(error)}")
     checks = world.checks
@@ -65,40 +65,37 @@ def _place(error: Exception) -> str:
     return "" if trace is None else f"{trace.tb_frame.f_globals.get('__name__')}:{trace.tb_lineno}"
 
 
-def _live(world: World, most_steps: int | None) -> int | None:
-    def is_spent() -> bool:
-        return most_steps is not None and world.steps >= most_steps
-
+def _live(world: World) -> int | None:
     world.begin()
     for event in world.plan.events:
         world.clock.after(event.at_ms, faults.apply, world, event)
-    world.run_until(world.plan.start_ms + world.plan.chaos_ms, stop=is_spent)
-    if world.checks.broken or is_spent():
+    world.run_until(world.plan.start_ms + world.plan.chaos_ms)
+    if world.is_over():
         return None
     # The calm ends what events began and what still lasts, such as a machine that is down or a commit that hangs.
     world.calm()
     calm_ms = world.now_ms
     _tidy(world)
     limit_ms = calm_ms + patience_ms(world)
-    _run_to_rest(world, limit_ms, is_spent)
-    if world.checks.broken or is_spent():
+    _run_to_rest(world, limit_ms)
+    if world.is_over():
         return None
     if why := why_not_at_rest(world):
         world.checks.fail("L9", f"not at rest {limit_ms - calm_ms} ms after the faults: {why}")
         return None
     rested_ms = world.now_ms - calm_ms
-    _stay_at_rest(world, is_spent)
+    _stay_at_rest(world)
     return rested_ms
 
 
-def _run_to_rest(world: World, limit_ms: int, is_spent: Callable[[], bool]) -> None:
+def _run_to_rest(world: World, limit_ms: int) -> None:
     """Run until the group rests and goes on resting for three heartbeat intervals, or until the limit."""
-    while world.now_ms < limit_ms and not world.checks.broken and not is_spent():
-        world.run_until(limit_ms, stop=lambda: is_spent() or not why_not_at_rest(world))
+    while world.now_ms < limit_ms and not world.is_over():
+        world.run_until(limit_ms, stop=lambda: not why_not_at_rest(world))
         version = world.store.group.version
         if why_not_at_rest(world):
             return
-        world.run_until(world.now_ms + 3 * world.store.group.heartbeat_interval_ms, stop=is_spent)
+        world.run_until(world.now_ms + 3 * world.store.group.heartbeat_interval_ms)
         if world.store.group.version == version or any(
             task.target.waiting_reason for task in world.store.group.tasks.values()
         ):
@@ -131,7 +128,7 @@ def _tidy(world: World) -> None:
         world.operate(ResumeRequest())
     faults.release_parked(world)
     for member_id, member in sorted(group.members.items()):
-        worker = world.owner_of_id(member_id)
+        worker = world.shared.owner_of_id.get(member_id)
         if member.drain is not None and worker is not None and not worker.leaving:
             if worker.last_id == member_id and worker.is_up:
                 worker.undrain()
@@ -179,11 +176,11 @@ def why_not_at_rest(world: World) -> str:
     return ""
 
 
-def _stay_at_rest(world: World, is_spent: Callable[[], bool]) -> None:
+def _stay_at_rest(world: World) -> None:
     """Check that a group at rest writes nothing, moves nothing, and is consistent."""
     group = world.store.group
     config, version = group.config, group.version
-    world.run_until(world.now_ms + 3 * group.heartbeat_interval_ms + config.session_timeout_ms, stop=is_spent)
+    world.run_until(world.now_ms + 3 * group.heartbeat_interval_ms + config.session_timeout_ms)
     for violation in check_group(world.store.group):
         world.checks.fail(violation.law, violation.detail, violation.task, violation.member)
     # A task that waits for capacity, or for a newer program, is looked at again at each interval.

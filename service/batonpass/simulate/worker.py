@@ -13,7 +13,6 @@ from random import Random
 from batonpass.core.state.numbers import WHOLE_MAX
 from batonpass.simulate.clock import Clock
 from batonpass.simulate.copies import Copies, Role
-from batonpass.simulate.costs import Account
 from batonpass.simulate.plan import Pace, ReportStyle, Span, WorkerPlan
 from batonpass.simulate.tasks import Task, name_of, task_of
 from batonpass.worker.protocol import (
@@ -94,12 +93,12 @@ class SharedState:
         self.sinks: dict[Task, int] = {}
         # How much of one unit of capacity tasks use, those of which workers say it.
         self.loads: Mapping[Task, float] = {}
+        # The machine that each member runs, or has run, on.
         self.owner_of_id: dict[str, Worker] = {}
         # Tasks that a worker began or ceased to process since the laws were last checked.
         self.touched: dict[Task, None] = {}
         # Actives that have reached the end and whose process has not been told, as process and task.
         self.arrived: list[tuple[str, Task]] = []
-        self.account: Account | None = None
         self._arrival_ms: int | None = None
         self._is_arrival_known = False
 
@@ -118,10 +117,7 @@ class SharedState:
         """Let the copies restore until now."""
         if self.copies.now_ms == self.now_ms:
             return
-        for client, task, at_ms in self.copies.advance(self.now_ms):
-            self.arrived.append((client, task))
-            if self.account is not None:
-                self.account.begins(task, client, at_ms, is_running=True)
+        self.arrived += [(client, task) for client, task, _ in self.copies.advance(self.now_ms)]
         self._is_arrival_known = False
 
     def changing(self) -> Copies:
@@ -137,31 +133,17 @@ class SharedState:
             copies.hold_ready(client, task, role)
         else:
             copies.hold(client, task, role)
-        if role is not Role.ACTIVE:
-            return False
-        is_running = copies.is_current(client, task)
-        if self.account is not None:
-            self.account.begins(task, client, self.now_ms, is_running=is_running)
-        return is_running
+        return role is Role.ACTIVE and copies.is_current(client, task)
 
     def halt(self, client: str, task: Task, becomes: Role) -> int | None:
         """Have a process cease to run a task; return the end of its changelog if the process had reached it."""
         copies = self.changing()
-        ran = copies.is_current(client, task)
-        if self.account is not None:
-            self.account.ends(task, self.now_ms)
-        final = copies.end_offset(task) if ran else None
+        final = copies.end_offset(task) if copies.is_current(client, task) else None
         if becomes is Role.DISK:
             copies.drop(client, task)
         else:
             copies.hold(client, task, becomes)
         return final
-
-    def lose(self, client: str, task: Task) -> None:
-        copies = self.changing()
-        if self.account is not None and copies.role(client, task) is Role.ACTIVE:
-            self.account.begins(task, client, self.now_ms, is_running=False)
-        copies.lose(client, task)
 
     def end_of(self, task: Task) -> int:
         self.catch_up()
@@ -549,7 +531,7 @@ class Worker:
         self.disk.pop(task, None)
         local = self.tasks.get(task)
         if self.is_up and (local is None or local.activity is not Activity.STOPPING):
-            self._shared.lose(self.name, task)
+            self._shared.changing().lose(self.name, task)
             if local is not None and local.activity is not Activity.FAILED:
                 if local.activity is Activity.RUNNING:
                     local.activity = Activity.RESTORING

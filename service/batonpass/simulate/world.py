@@ -30,7 +30,7 @@ class World(CoordinatorObserver):
     """The time, the workers, the coordinators, the store and the wire.
 
     Without ``rates`` changelogs are as large and grow as fast as the plan says, and workers restore as their own
-    plans say. The ``audience`` is called, too, for what coordinators do.
+    plans say. After ``most_steps`` nothing more happens.
     """
 
     def __init__(
@@ -39,8 +39,8 @@ class World(CoordinatorObserver):
         *,
         rates: Rates | None = None,
         check_laws: bool = True,
-        audience: CoordinatorObserver | None = None,
         trace: Callable[[str], None] | None = None,
+        most_steps: int | None = None,
     ) -> None:
         self.plan = plan
         self.clock = Clock(plan.start_ms)
@@ -63,8 +63,8 @@ class World(CoordinatorObserver):
         self.checks = Checks(self.shared, self.workers, self.store, self.noted)
         self._bursts: defaultdict[Task, list[tuple[int, int, int]]] = defaultdict(list)
         self._check_laws = check_laws
-        self._audience = audience or CoordinatorObserver()
         self._trace = trace
+        self._most_steps = most_steps
         self.recent: deque[str] = deque(maxlen=TRACE_LINES)
         self.coordinators: list[SimulatedCoordinator] = []
         self.leader = self.new_coordinator()
@@ -111,9 +111,13 @@ class World(CoordinatorObserver):
         if self._check_laws:
             self.checks.after_step()
 
+    def is_over(self) -> bool:
+        """Whether a law is broken, or no step is left."""
+        return bool(self.checks.broken) or self.steps == self._most_steps
+
     def run_until(self, end_ms: int, *, stop: Callable[[], bool] = lambda: False) -> None:
-        """Let things happen until an instant, a broken law, or ``stop``."""
-        while not self.checks.broken and not stop():
+        """Let things happen until an instant, a broken law, the last step, or ``stop``."""
+        while not self.is_over() and not stop():
             due = self.next_ms
             if due is None or due > end_ms:
                 self.clock.pass_to(end_ms)
@@ -225,16 +229,12 @@ class World(CoordinatorObserver):
             self.checks.on_load(coordinator.group)
 
     def decided(self, coordinator: SimulatedCoordinator, item: Input, decision: Decision) -> None:
-        """Check the laws, and pass the decision on to the audience."""
         if self._check_laws:
             self.checks.on_decision(coordinator, item, decision)
-        self._audience.decided(coordinator, item, decision)
 
     def committed(self, coordinator: SimulatedCoordinator, decision: Decision) -> None:
-        """Check the laws, and pass the decision on to the audience."""
         if self._check_laws:
             self.checks.on_commit(coordinator, decision)
-        self._audience.committed(coordinator, decision)
 
     # --- the wire -----------------------------------------------------------------------------------------------
 
@@ -325,10 +325,6 @@ class World(CoordinatorObserver):
     def processors(self, task: Task) -> list[Worker]:
         """Return the workers that process a task at this instant."""
         return [worker for worker in self.workers if worker.processes(task)]
-
-    def owner_of_id(self, member_id: str) -> Worker | None:
-        """Return the machine that a member runs, or has run, on."""
-        return self.shared.owner_of_id.get(member_id)
 
     def task_ids(self) -> tuple[TaskId, ...]:
         return self.store.group.table.ids

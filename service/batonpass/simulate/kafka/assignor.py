@@ -133,7 +133,7 @@ def assign(clients: Iterable[ClientState], tasks: TaskSet, config: Kip441Config)
     if config.num_standby_replicas > 0:
         place_standbys(in_order, stateful, config)
 
-    movements = _Movements(drafts, _readiness(states, stateful, config), config.max_warmup_replicas)
+    movements = _Movements(drafts, stateful, config)
     active_movements = movements.postpone_actives()
     standby_movements = movements.postpone_standbys()
     _place_stateless(drafts, sorted(tasks.stateless))
@@ -159,12 +159,10 @@ def assign(clients: Iterable[ClientState], tasks: TaskSet, config: Kip441Config)
 class Draft:
     """One client's share of the assignment that is being made."""
 
-    __slots__ = ("active", "capacity", "client", "standby", "tags", "warmup")
+    __slots__ = ("active", "capacity", "client", "lags", "standby", "tags", "warmup")
 
     def __init__(self, state: ClientState) -> None:
-        self.client = state.client
-        self.capacity = state.capacity
-        self.tags = state.tags
+        self.client, self.lags, self.capacity, self.tags = state.client, state.lags, state.capacity, state.tags
         self.active: set[Task] = set()
         self.standby: set[Task] = set()
         self.warmup: set[Task] = set()
@@ -319,54 +317,30 @@ def _evens_out(source: Draft, destination: Draft) -> bool:
 # The movements: copies that are not warm give way to copies that are.
 
 
-@dataclass(frozen=True, slots=True)
-class _Readiness:
-    """Which clients are caught up on each task, and which come next.
-
-    `by_lag` has every client for every task, lowest lag first, ties by process id.
-    """
-
-    lags: Mapping[str, Mapping[Task, int]]
-    caught_up: Mapping[Task, set[str]]
-    by_lag: Mapping[Task, Sequence[str]]
-
-    def must_wait(self, task: Task, client: str) -> bool:
-        """Whether the client is not caught up on the task while another has strictly less to restore."""
-        if client in self.caught_up[task]:
-            return False
-        least = self.lags[self.by_lag[task][0]][task]
-        return least < self.lags[client][task]
-
-
-def _readiness(states: Sequence[ClientState], stateful: Sequence[Task], config: Kip441Config) -> _Readiness:
-    """Rank every client for every task."""
-    caught_up: dict[Task, set[str]] = {}
-    by_lag: dict[Task, Sequence[str]] = {}
-    acceptable = config.acceptable_recovery_lag
-    for task in stateful:
-        ready: set[str] = set()
-        ranked: list[tuple[int, str]] = []
-        for state in states:
-            lag = state.lags[task]
-            if lag == LATEST or acceptable == UNBOUNDED_LAG or 0 <= lag <= acceptable:
-                ready.add(state.client)
-            ranked.append((lag, state.client))
-        ranked.sort()
-        caught_up[task] = ready
-        by_lag[task] = [client for _, client in ranked]
-    return _Readiness(lags={state.client: state.lags for state in states}, caught_up=caught_up, by_lag=by_lag)
-
-
 class _Movements:
     """The second half of the assignor: copies that are not warm give way to copies that are.
 
-    The warm-ups left are counted across actives and standbys alike.
+    The warm-ups left are counted across actives and standbys alike. ``_caught_up`` has which clients are caught up on
+    each task, ``_by_lag`` every client for every task, lowest lag first, ties by process id.
     """
 
-    def __init__(self, drafts: Mapping[str, Draft], readiness: _Readiness, max_warmup_replicas: int) -> None:
+    def __init__(self, drafts: Mapping[str, Draft], stateful: Sequence[Task], config: Kip441Config) -> None:
         self._drafts = drafts
-        self._readiness = readiness
-        self._warmups_left = max_warmup_replicas
+        self._warmups_left = config.max_warmup_replicas
+        self._caught_up: dict[Task, set[str]] = {}
+        self._by_lag: dict[Task, Sequence[str]] = {}
+        acceptable = config.acceptable_recovery_lag
+        for task in stateful:
+            ready: set[str] = set()
+            ranked: list[tuple[int, str]] = []
+            for client, draft in drafts.items():
+                lag = draft.lags[task]
+                if lag == LATEST or acceptable == UNBOUNDED_LAG or 0 <= lag <= acceptable:
+                    ready.add(client)
+                ranked.append((lag, client))
+            ranked.sort()
+            self._caught_up[task] = ready
+            self._by_lag[task] = [client for _, client in ranked]
 
     def postpone_actives(self) -> int:
         """Give every active that would start behind to a client that is further; return how many these were."""
@@ -380,7 +354,7 @@ class _Movements:
                 source = by_load.poll(task, self._is_caught_up)
                 if source is None:
                     # Another client has less to restore than the destination, or the task would not have to wait.
-                    source = self._drafts[self._readiness.by_lag[task][0]]
+                    source = self._drafts[self._by_lag[task][0]]
                 if task in source.standby:
                     self._swap(task, source, destination)
                 else:
@@ -415,22 +389,27 @@ class _Movements:
 
     def _queue(self, placed: Iterable[tuple[Task, Draft]]) -> list[tuple[Task, Draft]]:
         """Return the placements that must wait, the tasks with the fewest caught-up clients first."""
-        caught_up = self._readiness.caught_up
-        waiting = [(task, draft) for task, draft in placed if self._readiness.must_wait(task, draft.client)]
-        return sorted(waiting, key=lambda item: (len(caught_up[item[0]]), item[0], item[1].client))
+        waiting = [(task, draft) for task, draft in placed if self._must_wait(task, draft)]
+        return sorted(waiting, key=lambda item: (len(self._caught_up[item[0]]), item[0], item[1].client))
+
+    def _must_wait(self, task: Task, draft: Draft) -> bool:
+        """Whether the client is not caught up on the task while another has strictly less to restore."""
+        if draft.client in self._caught_up[task]:
+            return False
+        return self._drafts[self._by_lag[task][0]].lags[task] < draft.lags[task]
 
     def _is_caught_up(self, draft: Draft, task: Task) -> bool:
-        return draft.client in self._readiness.caught_up[task]
+        return draft.client in self._caught_up[task]
 
     def _is_caught_up_standby(self, draft: Draft, task: Task) -> bool:
-        return task in draft.standby and draft.client in self._readiness.caught_up[task]
+        return task in draft.standby and draft.client in self._caught_up[task]
 
     def _is_caught_up_without_copy(self, draft: Draft, task: Task) -> bool:
-        return draft.client in self._readiness.caught_up[task] and not draft.holds(task)
+        return draft.client in self._caught_up[task] and not draft.holds(task)
 
     def _furthest_without_copy(self, task: Task, destination: Draft) -> Draft | None:
         """The client without a copy that has least to restore, of those before the destination in lag order."""
-        for client in self._readiness.by_lag[task]:
+        for client in self._by_lag[task]:
             if client == destination.client:
                 return None
             if not self._drafts[client].holds(task):

@@ -85,14 +85,6 @@ State that is left on a disk is never deleted, which favours this arm: a task th
 """
 
 
-@dataclass(frozen=True, slots=True)
-class _Process:
-    """The properties of a process, whether it is up or not."""
-
-    capacity: int
-    tags: Mapping[str, str]
-
-
 @dataclass(slots=True)
 class _Rebalance:
     """A rebalance that is not complete. In an eager group, `stopped` processes have given everything up for it."""
@@ -110,9 +102,10 @@ class KafkaGroup(PlayedGroup):
         super().__init__(tasks)
         self._tasks = tasks
         self._settings = settings
-        self._copies = Copies(frozenset(tasks.stateful).__contains__, rates)
-        self._up: dict[str, _Process] = {}
-        self._down: dict[str, tuple[_Process, dict[Task, int]]] = {}
+        self._copies = Copies(frozenset(tasks.stateful).__contains__, rates, account=self._account)
+        # Processes as the assignor sees them, but for their lags.
+        self._up: dict[str, ClientState] = {}
+        self._down: dict[str, tuple[ClientState, dict[Task, int]]] = {}
         # Until when the group waits for members that are gone without a leave, by process.
         self._silent_until_ms: dict[str, int] = {}
         self._returns_at_ms: dict[str, int] = {}
@@ -136,7 +129,7 @@ class KafkaGroup(PlayedGroup):
         """A group that has long reached its ideal placement: every task runs, every standby is caught up."""
         group = cls(tasks, settings, rates)
         for client, capacity in sorted(capacities.items()):
-            group._up[client] = _Process(capacity, (tags or {}).get(client, {}))
+            group._up[client] = ClientState(client, {}, capacity, (tags or {}).get(client, {}))
             group._copies.add_process(client, {})
         assignment = settings.assign(group._states(), tasks, settings.assignor)
         for client, assigned in assignment.clients.items():
@@ -145,7 +138,6 @@ class KafkaGroup(PlayedGroup):
             for task in assigned.active:
                 group._copies.hold_ready(client, task, Role.ACTIVE)
                 group._owners[task] = client
-                group._account.begins(task, client, 0, is_running=True)
         group._account.granted(group._owners)
         group._assigned = dict(assignment.clients)
         group._rest_at_ms = 0
@@ -173,7 +165,7 @@ class KafkaGroup(PlayedGroup):
         """
         if client in self._up or client in self._down:
             raise ValueError(f"process {client} is not new; one that was here before comes back")
-        self._up[client] = _Process(1, {})
+        self._up[client] = ClientState(client, {})
         self._copies.add_process(client, disk or {})
         self._rejoin(client)
 
@@ -185,6 +177,10 @@ class KafkaGroup(PlayedGroup):
                 self._start(set())
         else:
             self._wait_for(client)
+
+    def drain(self, client: str) -> None:
+        """Close a process: that is all that can be done here."""
+        self.close(client)
 
     def crash(self, client: str) -> None:
         self._stop(client)
@@ -212,15 +208,16 @@ class KafkaGroup(PlayedGroup):
         super().begin_change()
         self.rebalances = 0
 
-    def _copies_now(self) -> Copies:
-        return self._copies
+    def _restored_records(self) -> float:
+        return self._copies.restored_records
 
     def _has_come_to_rest(self) -> bool:
         still_to_come = self._rebalance or self._probe_at_ms is not None or self._silent_until_ms or self._returns_at_ms
         everything_runs = len(self._owners) == len(self._tasks.stateful) + len(self._tasks.stateless)
         return not still_to_come and everything_runs and self._copies.all_current()
 
-    def _next_ms(self) -> int | None:
+    @property
+    def next_ms(self) -> int | None:
         moments = [*self._returns_at_ms.values(), *self._silent_until_ms.values()]
         arrival = self._copies.next_arrival_ms()
         moments += [moment for moment in (arrival, self._probe_at_ms) if moment is not None]
@@ -230,8 +227,7 @@ class KafkaGroup(PlayedGroup):
         return max(min(moments), self.now_ms) if moments else None
 
     def _pass_to(self, to_ms: int) -> None:
-        for client, task, at_ms in self._copies.advance(to_ms):
-            self._account.begins(task, client, at_ms, is_running=True)
+        self._copies.advance(to_ms)
 
     def _happen(self, due_ms: int) -> None:
         self._pass_to(due_ms)
@@ -342,8 +338,7 @@ class KafkaGroup(PlayedGroup):
                 for task, owner in self._owners.items()
                 if owner == client and copies.is_current(client, task)
             }
-            lags = lags_of(ends, copies.positions(client) | runs)
-            states.append(ClientState(client, lags, process.capacity, process.tags))
+            states.append(replace(process, lags=lags_of(ends, copies.positions(client) | runs)))
         return states
 
     def _withhold(self, assignment: Assignment) -> dict[Task, tuple[str, str]]:
@@ -369,16 +364,12 @@ class KafkaGroup(PlayedGroup):
                     self._grant(client, task)
 
     def _grant(self, client: str, task: Task) -> None:
-        is_new = task not in self._owners
         self._owners[task] = client
-        if self._copies.hold(client, task, Role.ACTIVE) or is_new:
-            is_running = self._copies.is_current(client, task)
-            self._account.begins(task, client, self.now_ms, is_running=is_running)
+        self._copies.hold(client, task, Role.ACTIVE)
 
     def _give_up(self, client: str, task: Task) -> None:
         del self._owners[task]
         self._copies.drop(client, task)
-        self._account.ends(task, self.now_ms)
 
     def _give_everything_up(self, client: str) -> None:
         for task in sorted(task for task, owner in self._owners.items() if owner == client):

@@ -9,9 +9,10 @@ from batonpass.core.decide import Decision
 from batonpass.core.state.inputs import Input
 from batonpass.core.state.model import Group
 from batonpass.core.state.soft import Soft
+from batonpass.simulate.coordinator import SimulatedCoordinator
 from batonpass.simulate.costs import GroupOutcome, Stint
 from batonpass.simulate.group import BatonpassGroup, BatonpassSettings
-from batonpass.simulate.scenario.model import Act, Scenario, Step, Worker
+from batonpass.simulate.scenario.model import Act, Scenario, Step
 from batonpass.simulate.tasks import Task, TaskSet
 from batonpass.worker.protocol import OnLeaseLost
 
@@ -62,7 +63,7 @@ def play(
     *,
     observer: ScenarioObserver | None = None,
     start_ms: int = LEAD_MS,
-    passed: Callable[[int], None] | None = None,
+    passed: Callable[[int], None] = lambda _: None,
 ) -> Played:
     """Play a scenario from its beginning at ``start_ms`` to its end; ``passed`` is called with the time played.
 
@@ -72,133 +73,127 @@ def play(
         NeverAtRest: The group does not come to rest before anything happens to it.
         InvalidConfig: Its settings are refused.
     """
-    stage = _Stage(scenario, observer, start_ms)
+    group = _ScenarioGroup(scenario, observer, start_ms, passed)
     for step in sorted(scenario.steps, key=lambda one: one.at_ms):
         if scenario.until_ms is None or step.at_ms <= scenario.until_ms:
-            stage.go_to(start_ms + step.at_ms, passed)
-            stage.take(step)
-    stage.end(passed)
-    return stage.played()
+            group.go_to(start_ms + step.at_ms)
+            group.take(step)
+    group.go_to_end()
+    return Played(
+        scenario=scenario,
+        outcome=group.outcome(),
+        stints=group.stints,
+        start_ms=start_ms,
+        end_ms=group.now_ms,
+        missed=tuple(group.missed),
+        decisions=group.decisions,
+    )
 
 
-class _Stage:
-    """One group on which a scenario is played."""
+class _ScenarioGroup(BatonpassGroup):
+    """The group of a scenario, to which its steps happen; ``missed`` are those that could not be taken."""
 
-    def __init__(self, scenario: Scenario, observer: ScenarioObserver | None, start_ms: int) -> None:
+    def __init__(
+        self, scenario: Scenario, observer: ScenarioObserver | None, start_ms: int, passed: Callable[[int], None]
+    ) -> None:
         self._scenario = scenario
         self._observer = observer
         self._start_ms = start_ms
-        self._workers = {worker.name: worker for worker in scenario.workers}
-        self._missed: list[Step] = []
+        self._passed = passed
+        self._taking_part = {worker.name: worker for worker in scenario.workers}
+        self.missed: list[Step] = []
         self._measured: dict[Task, float] = {}
         self._rates = ScenarioRates(scenario, start_ms=start_ms)
         settings = BatonpassSettings(config=scenario.config, group_id=scenario.group, start_ms=start_ms - LEAD_MS)
-        self._group = BatonpassGroup(
-            task_set(scenario),
-            settings,
-            self._rates,
-            observe=None if observer is None else observer.decided,
-        )
-        self._group.use(self._rates.loads(self._group.now_ms))
-        self._minute_ms = _next_minute(self._group.now_ms)
+        super().__init__(task_set(scenario), settings, self._rates)
+        self.use(self._rates.loads(self.now_ms))
+        self._minute_ms = (self.now_ms // MINUTE_MS + 1) * MINUTE_MS
         for place, name in enumerate(scenario.present):
             # Heartbeats of different members do not fall on one instant.
-            self._group.advance(settings.start_ms + 3_000 * place // (2 * len(scenario.present)))
-            self._join(self._workers[name])
-        self._group.settle()
-        self.go_to(start_ms, None)
-        self._group.begin_change()
+            self.advance(settings.start_ms + 3_000 * place // (2 * len(scenario.present)))
+            self._join(name)
+        self.settle()
+        self.go_to(start_ms)
+        self.begin_change()
 
-    def go_to(self, to_ms: int, passed: Callable[[int], None] | None) -> None:
+    def decided(self, coordinator: SimulatedCoordinator, item: Input, decision: Decision) -> None:
+        if decision.records and self._observer is not None:
+            self._observer.decided(coordinator.group, coordinator.soft, item, decision, coordinator.clock_ms)
+
+    def go_to(self, to_ms: int) -> None:
         """Let time pass until then; skip stretches in which nothing new happens."""
-        group = self._group
-        while group.now_ms < to_ms:
-            group.skip_rest(to_ms)
-            self._tell_minutes(group.now_ms)
-            if group.now_ms < to_ms:
-                group.advance_to_rest(to_ms, not_beyond_ms=self._minute_ms)
-                self._tell_minutes(group.now_ms)
-            if passed is not None:
-                passed(group.now_ms - self._start_ms)
+        while self.now_ms < to_ms:
+            self.skip_rest(to_ms)
+            self._tell_minutes()
+            if self.now_ms < to_ms:
+                self.advance_to_rest(to_ms, not_beyond_ms=self._minute_ms)
+                self._tell_minutes()
+            if self.now_ms >= self._start_ms:
+                self._passed(self.now_ms - self._start_ms)
 
-    def _tell_minutes(self, until_ms: int) -> None:
-        while self._minute_ms <= until_ms:
+    def _tell_minutes(self) -> None:
+        while self._minute_ms <= self.now_ms:
             if self._observer is not None:
-                self._observer.minute(self._group.group, self._group.soft, self._minute_ms)
+                self._observer.minute(self.group, self.soft, self._minute_ms)
             self._minute_ms += MINUTE_MS
 
     def take(self, step: Step) -> None:
         """Let one thing happen, if it can."""
-        group, name = self._group, step.worker
-        is_up = name in group.members
+        name = step.worker
+        is_up = name in self.members
         match step.act:
             case Act.LOAD | Act.MEASURED:
                 self._measured.update(step.loads)
-                group.use({**self._rates.loads(group.now_ms), **self._measured})
+                self.use({**self._rates.loads(self.now_ms), **self._measured})
             case Act.COORDINATOR:
-                group.restart_coordinator()
+                self.restart_coordinator()
             case Act.JOIN | Act.RETURN:
                 self._start(step)
             case _ if not is_up:
-                self._missed.append(step)
+                self.missed.append(step)
             case Act.RESTART:
-                group.close(name)
+                self.close(name)
             case Act.LEAVE:
-                group.close(name, leave=True)
+                self.close(name, leave=True)
             case Act.CRASH:
-                group.crash(name)
+                self.crash(name)
             case Act.DRAIN:
-                group.drain(name, deadline_ms=step.deadline_ms)
+                self.drain(name, deadline_ms=step.deadline_ms)
 
     def _start(self, step: Step) -> None:
-        group, name = self._group, step.worker
-        if not group.has_known(name):
-            self._join(self._workers[name])
+        name = step.worker
+        if name not in self.named:
+            self._join(name)
             return
-        give_up_ms = group.now_ms + _STOPPING_MS
-        while name in group.members and group.now_ms < give_up_ms:
+        give_up_ms = self.now_ms + _STOPPING_MS
+        while name in self.members and self.now_ms < give_up_ms:
             # It is still stopping; it is started again only after that.
-            group.advance(group.now_ms + _PAUSE_MS)
-        if name in group.members:
-            self._missed.append(step)
+            self.advance(self.now_ms + _PAUSE_MS)
+        if name in self.members:
+            self.missed.append(step)
             return
-        group.come_back(name, keeps_disk=step.keeps_disk)
+        self.come_back(name, keeps_disk=step.keeps_disk)
 
-    def _join(self, worker: Worker) -> None:
-        self._group.join(
-            worker.name,
+    def _join(self, name: str) -> None:
+        worker = self._taking_part[name]
+        self.join(
+            name,
             capacity=worker.capacity,
             tags=worker.tags,
             on_lease_lost=OnLeaseLost.CONTINUE if worker.fenced else OnLeaseLost.STOP,
         )
 
-    def end(self, passed: Callable[[int], None] | None) -> None:
+    def go_to_end(self) -> None:
         """Let the scenario come to its end."""
-        group, until_ms = self._group, self._scenario.until_ms
+        until_ms = self._scenario.until_ms
         if until_ms is not None:
-            self.go_to(self._start_ms + until_ms, passed)
+            self.go_to(self._start_ms + until_ms)
             return
-        limit_ms = group.now_ms + LIMIT_MS
+        limit_ms = self.now_ms + LIMIT_MS
         # The last step may not have had any effect yet.
-        self.go_to(group.now_ms + 1_000, passed)
-        while not group.is_at_rest and group.now_ms < limit_ms:
-            self.go_to(group.now_ms + MINUTE_MS, passed)
-
-    def played(self) -> Played:
-        group = self._group
-        return Played(
-            scenario=self._scenario,
-            outcome=group.outcome(),
-            stints=group.stints,
-            start_ms=self._start_ms,
-            end_ms=group.now_ms,
-            missed=tuple(self._missed),
-            decisions=group.decisions,
-        )
-
-
-def _next_minute(now_ms: int) -> int:
-    return (now_ms // MINUTE_MS + 1) * MINUTE_MS
+        self.go_to(self.now_ms + 1_000)
+        while not self.is_at_rest and self.now_ms < limit_ms:
+            self.go_to(self.now_ms + MINUTE_MS)
 
 
 class ScenarioRates:

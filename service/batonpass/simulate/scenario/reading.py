@@ -167,26 +167,63 @@ def _plain(reason: str) -> str:
     return reason
 
 
-class Presence:
-    """Follows the members of a file through its timeline. A member that drains counts as gone here.
+class _Making:
+    """Turns a file into a scenario, and collects its faults: paths in the file, and reasons."""
 
-    ``steps`` are those of the timeline so far, each behind its path in the file.
-    """
+    def __init__(self, file: ScenarioFile, name: str) -> None:
+        self._file = file
+        self._name = name
+        self._workers: dict[str, Worker] = {}
+        self._present: list[str] = []
+        # The steps of the timeline so far, each behind its path.
+        self._timeline: list[tuple[str, Step]] = []
+        self.faults: list[tuple[str, str]] = []
 
-    def __init__(self, present: Iterable[str]) -> None:
-        self._present = list(present)
-        self.steps: list[tuple[str, Step]] = []
+    def _wrong(self, path: str, reason: str) -> None:
+        self.faults.append((path, reason))
+
+    def scenario(self) -> Scenario:
+        """Return the scenario; of use only while there are no faults."""
+        file = self._file
+        subtopologies = tuple(self._subtopology(place, entry) for place, entry in enumerate(file.tasks))
+        if sum(subtopology.partitions for subtopology in subtopologies) > TASKS_MAX:
+            self._wrong("tasks", f"there may be {TASKS_MAX} tasks at most")
+        for place, entry in enumerate(file.members):
+            self._present += self._members(f"members[{place}]", entry)
+        self._config()
+        for place, said in sorted(enumerate(file.timeline), key=lambda one: parse_span(one[1].at)):
+            path = f"timeline[{place}]"
+            self._timeline += [(path, step) for step in self._steps(path, said)]
+        self._look_who_is_there()
+        return Scenario(
+            name=self._name,
+            title=file.title,
+            group=file.group,
+            subtopologies=subtopologies,
+            workers=tuple(self._workers.values()),
+            present=tuple(self._present),
+            config=file.config,
+            steps=tuple(step for _, step in self._in_time()),
+            until_ms=None if file.until == "rest" else parse_span(file.until),
+            record_bytes=file.record_bytes,
+        )
+
+    def _in_time(self) -> list[tuple[str, Step]]:
+        return sorted(self._timeline, key=lambda one: one[1].at_ms)
 
     def _follow(self, there: dict[str, None]) -> Iterator[tuple[str, Step]]:
-        """Yield the steps in the order of time; ``there`` has the members that are there before each."""
-        for path, step in sorted(self.steps, key=lambda one: one[1].at_ms):
+        """Yield the steps in the order of time; ``there`` has the members that are there before each.
+
+        A member that drains counts as gone here.
+        """
+        for path, step in self._in_time():
             yield path, step
             if step.act in _GOES:
                 there.pop(step.worker, None)
             elif step.act in _COMES:
                 there[step.worker] = None
 
-    def up(self, at_ms: int) -> list[str]:
+    def _up(self, at_ms: int) -> list[str]:
         """Return the members that are there at an instant, by the steps so far."""
         there = dict.fromkeys(self._present)
         for _, step in self._follow(there):
@@ -194,64 +231,22 @@ class Presence:
                 break
         return list(there)
 
-    def faults(self) -> Iterator[tuple[str, str]]:
-        """Yield the impossible steps: those of a member that is not there, and joins of a member that is."""
+    def _look_who_is_there(self) -> None:
+        """Find the impossible steps: those of a member that is not there, and joins of a member that is."""
         there = dict.fromkeys(self._present)
         for path, step in self._follow(there):
             is_there = step.worker in there
             if step.act in (_COMES if is_there else _GOES):
                 wrong = "there already" if is_there else "not there"
-                yield path, f"member {step.worker!r} is {wrong} at {step.at_ms / 1_000:g}s"
-
-
-class _Making:
-    """Turns a file into a scenario, and collects its faults."""
-
-    def __init__(self, file: ScenarioFile, name: str) -> None:
-        self._file = file
-        self._name = name
-        self._workers: dict[str, Worker] = {}
-        self.faults: list[tuple[str, str]] = []
-
-    def scenario(self) -> Scenario:
-        """Return the scenario; of use only while there are no faults."""
-        file = self._file
-        subtopologies = tuple(self._subtopology(place, entry) for place, entry in enumerate(file.tasks))
-        if sum(subtopology.partitions for subtopology in subtopologies) > TASKS_MAX:
-            self.faults.append(("tasks", f"there may be {TASKS_MAX} tasks at most"))
-        present = [
-            name for place, entry in enumerate(file.members) for name in self._members(f"members[{place}]", entry)
-        ]
-        self._config()
-        presence = Presence(present)
-        for place, entry in sorted(enumerate(file.timeline), key=lambda one: parse_span(one[1].at)):
-            path = f"timeline[{place}]"
-            presence.steps += [(path, step) for step in self._steps(path, entry, presence)]
-        self.faults += presence.faults()
-        return Scenario(
-            name=self._name,
-            title=file.title,
-            group=file.group,
-            subtopologies=subtopologies,
-            workers=tuple(self._workers.values()),
-            present=tuple(present),
-            config=file.config,
-            steps=tuple(step for _, step in sorted(presence.steps, key=lambda one: one[1].at_ms)),
-            until_ms=None if file.until == "rest" else parse_span(file.until),
-            record_bytes=file.record_bytes,
-        )
+                self._wrong(path, f"member {step.worker!r} is {wrong} at {step.at_ms / 1_000:g}s")
 
     def _subtopology(self, place: int, entry: TasksEntry) -> SimulatedSubtopology:
         of_each: dict[str, list[float]] = {}
         for field in ("records", "rate", "load"):
             value = getattr(entry, field)
-            of_each[field] = (
-                value if isinstance(value, list) else [value] * (entry.partitions if value is not None else 0)
-            )
+            of_each[field] = value if isinstance(value, list) else [] if value is None else [value] * entry.partitions
             if isinstance(value, list) and len(value) != entry.partitions:
-                self.faults.append(
-                    (f"tasks[{place}].{field}", f"has {len(value)} values for {entry.partitions} partitions")
-                )
+                self._wrong(f"tasks[{place}].{field}", f"has {len(value)} values for {entry.partitions} partitions")
         rate, load = tuple(map(float, of_each["rate"])), tuple(map(float, of_each["load"]))
         if not entry.stateful:
             return SimulatedSubtopology((0,) * entry.partitions, (0.0,) * entry.partitions, stateful=False, load=load)
@@ -260,13 +255,10 @@ class _Making:
     def _members(self, path: str, entry: MembersEntry) -> list[str]:
         names = [entry.name] if entry.count is None else [f"{entry.name}-{one}" for one in range(1, entry.count + 1)]
         for place, name in enumerate(names):
-            if name in self._workers or name == EVERYBODY:
-                self.faults.append(
-                    (
-                        f"{path}.name",
-                        f"there is a member {name!r} already" if name != EVERYBODY else "`all` means everybody",
-                    )
-                )
+            if name == EVERYBODY:
+                self._wrong(f"{path}.name", "`all` means everybody")
+            elif name in self._workers:
+                self._wrong(f"{path}.name", f"there is a member {name!r} already")
             tags = {
                 key: one if isinstance(one, str) else one[place % len(one)] for key, one in entry.tags.items() if one
             }
@@ -279,13 +271,11 @@ class _Making:
         except InvalidConfig as error:
             self.faults += [(str(path), str(reason)) for path, reason in error.errors]
 
-    def _steps(self, path: str, entry: StepEntry, presence: Presence) -> Iterator[Step]:
+    def _steps(self, path: str, entry: StepEntry) -> Iterator[Step]:
         acts = ("join", "leave", "drain", "restart", "crash", "lose", "load", "coordinator")
         said = [name for name in acts if getattr(entry, name) is not None]
         if len(said) != 1:
-            self.faults.append(
-                (path, f"name exactly one of {', '.join(acts)}; this names {' and '.join(said) or 'none'}")
-            )
+            self._wrong(path, f"name exactly one of {', '.join(acts)}; this names {' and '.join(said) or 'none'}")
             return
         self._unused(path, entry, said[0])
         at_ms = parse_span(entry.at)
@@ -298,14 +288,14 @@ class _Making:
                 yield Step(at_ms, Act.COORDINATOR)
             case "restart":
                 every, away = parse_span(entry.every or _EVERY), parse_span(entry.away or _AWAY)
-                for place, name in enumerate(self._who(f"{path}.restart", entry.restart, presence, at_ms)):
+                for place, name in enumerate(self._who(f"{path}.restart", entry.restart, at_ms)):
                     yield Step(at_ms + place * every, Act.RESTART, name)
                     yield Step(at_ms + place * every + away, Act.RETURN, name, keeps_disk=entry.disk != "lost")
             case "crash" | "lose":
-                yield from self._crashes(path, entry, at_ms, presence)
+                yield from self._crashes(path, entry, at_ms)
             case act:
                 deadline_ms = parse_span(entry.deadline) if entry.deadline else None
-                for name in self._who(f"{path}.{act}", getattr(entry, act), presence, at_ms):
+                for name in self._who(f"{path}.{act}", getattr(entry, act), at_ms):
                     yield Step(at_ms, Act(act), name, deadline_ms=deadline_ms)
 
     def _joins(self, path: str, entry: StepEntry, at_ms: int) -> Iterator[Step]:
@@ -323,29 +313,28 @@ class _Making:
 
     def _loads(self, path: str, entry: StepEntry, at_ms: int) -> Iterator[Step]:
         if entry.subtopology is not None and entry.subtopology >= len(self._file.tasks):
-            self.faults.append((f"{path}.subtopology", f"there are only {len(self._file.tasks)}, counted from 0"))
+            self._wrong(f"{path}.subtopology", f"there are only {len(self._file.tasks)}, counted from 0")
             return
         yield Step(at_ms, Act.LOAD, factor=entry.load or 0.0, subtopology=entry.subtopology)
         if entry.during is not None:
             yield Step(at_ms + parse_span(entry.during), Act.LOAD, factor=1.0, subtopology=entry.subtopology)
 
-    def _crashes(self, path: str, entry: StepEntry, at_ms: int, presence: Presence) -> Iterator[Step]:
+    def _crashes(self, path: str, entry: StepEntry, at_ms: int) -> Iterator[Step]:
         if entry.lose is not None:
-            names = [
-                name for name in presence.up(at_ms) if entry.lose.items() <= dict(self._workers[name].tags).items()
-            ]
+            lost = entry.lose.items()
+            names = [name for name in self._up(at_ms) if lost <= dict(self._workers[name].tags).items()]
             if not names:
-                self.faults.append((f"{path}.lose", "no member that runs then has these tags"))
+                self._wrong(f"{path}.lose", "no member that runs then has these tags")
         else:
-            names = self._who(f"{path}.crash", entry.crash, presence, at_ms)
+            names = self._who(f"{path}.crash", entry.crash, at_ms)
         for name in names:
             yield Step(at_ms, Act.CRASH, name)
             if entry.back is not None:
                 yield Step(at_ms + parse_span(entry.back), Act.RETURN, name, keeps_disk=entry.disk != "lost")
 
-    def _who(self, path: str, said: str | list[str] | None, presence: Presence, at_ms: int) -> list[str]:
+    def _who(self, path: str, said: str | list[str] | None, at_ms: int) -> list[str]:
         if said == EVERYBODY:
-            return presence.up(at_ms)
+            return self._up(at_ms)
         names = [said] if isinstance(said, str) else list(said or ())
         unknown = [name for name in names if name not in self._workers]
         self.faults += [(path, f"there is no member {name!r}; there are {_some(self._workers)}") for name in unknown]
@@ -365,7 +354,7 @@ class _Making:
         for field, acts in means.items():
             if getattr(entry, field) is not None and act not in acts:
                 shown = "for" if field == "during" else field
-                self.faults.append((f"{path}.{shown}", f"means nothing with {act}; it belongs to {' or '.join(acts)}"))
+                self._wrong(f"{path}.{shown}", f"means nothing with {act}; it belongs to {' or '.join(acts)}")
 
 
 def _some(names: Iterable[str]) -> str:

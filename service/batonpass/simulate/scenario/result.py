@@ -79,14 +79,14 @@ class Bar:
 
 def bars_of(played: Played) -> list[Bar]:
     """Return which member had which task when, in the order of tasks and time; ``state`` is running or restoring."""
-    found = []
-    for stint in played.stints:
+    bars = []
+    for stint in sorted(played.stints, key=lambda one: (one.task, max(one.from_ms, played.start_ms))):
         to_ms = played.end_ms if stint.to_ms is None else stint.to_ms
         if to_ms > played.start_ms:
             state = "running" if stint.is_running else "restoring"
             begin = max(0, stint.from_ms - played.start_ms)
-            found.append((stint.task, Bar(name_of(stint.task), stint.client, state, begin, to_ms - played.start_ms)))
-    return [bar for _, bar in sorted(found, key=lambda one: (one[0], one[1].from_ms))]
+            bars.append(Bar(name_of(stint.task), stint.client, state, begin, to_ms - played.start_ms))
+    return bars
 
 
 def picture(bars: Sequence[Bar], result: Result) -> Any:

@@ -36,8 +36,7 @@ class Tally:
             case _:
                 pass
 
-    def decided(self, group: Group, soft: Soft, item: Input, decision: Decision, now_ms: int) -> None:
-        del group, soft, item, now_ms
+    def decided(self, _group: Group, _soft: Soft, _item: Input, decision: Decision, _now_ms: int) -> None:
         for record in decision.records:
             self.take(record)
 
