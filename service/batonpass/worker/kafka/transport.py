@@ -11,6 +11,7 @@ import asyncio
 import logging
 import re
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -20,8 +21,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPa
 from aiokafka.errors import KafkaConnectionError, KafkaError
 
 from batonpass.background import first_to_fail
-from batonpass.worker.kafka.connection import KafkaConnection, TopicNames, disconnect, hang_up, in_words, to_its_end
-from batonpass.worker.kafka.metadata import PROTOCOL_TIMEOUT_MS, RECORD_BYTES_MAX, adopt
+from batonpass.worker.kafka.connection import KafkaConnection, TopicNames, carrying, in_words
 from batonpass.worker.kafka.reading import look_after, place_of, placed
 from batonpass.worker.kafka.said import UnreadableRecords, write_once
 from batonpass.worker.protocol.messages import parse_answer
@@ -50,7 +50,7 @@ class KafkaTransport(httpx.AsyncBaseTransport):
         self._topics = TopicNames(prefix)
         self._starting = asyncio.Lock()
         self._producer: AIOKafkaProducer | None = None
-        self._consumer: AIOKafkaConsumer | None = None
+        self._clients = AsyncExitStack()
         self._listening: asyncio.Task[None] | None = None
         self._news = asyncio.Condition()
         # The members that call by this transport, and what was last said to each.
@@ -180,43 +180,29 @@ class KafkaTransport(httpx.AsyncBaseTransport):
                 return
             # Listening has failed, but its clients are still connected.
             await self._disconnect()
-            options = self._connection.client_options() | {"request_timeout_ms": PROTOCOL_TIMEOUT_MS}
-            producer = AIOKafkaProducer(
-                **options, enable_idempotence=True, linger_ms=0, max_request_size=RECORD_BYTES_MAX
-            )
-            consumer = AIOKafkaConsumer(**options, group_id=None, enable_auto_commit=False, fetch_max_wait_ms=100)
-            adopt(producer.client)
-            adopt(consumer._client)  # noqa: SLF001 - a consumer does not show it
-            try:
-                await to_its_end(producer.start())
-                await to_its_end(consumer.start())
+            async with AsyncExitStack() as clients:
                 topics = (self._topics.assignments, self._topics.acks)
-                parts = [TopicPartition(topic, n) for topic in topics for n in await producer.partitions_for(topic)]
-                consumer.assign(parts)
+                consumer, producer = await clients.enter_async_context(carrying(self._connection, topics))
                 if not self._read_to:
                     await placed(consumer)
-                for part in parts:
+                for part in consumer.assignment():
                     # After a failure, go on from the last position: an assignment is written once. What is in a
                     # partition that was added meanwhile was written meanwhile, and one whose leader is out of reach is
                     # read from its beginning.
                     consumer.seek(part, self._read_to.setdefault(part, place_of(consumer, part) or 0))
-            except BaseException:
-                await asyncio.gather(hang_up(producer), disconnect(consumer), return_exceptions=True)
-                raise
-            self._producer, self._consumer = producer, consumer
+                self._producer, self._clients = producer, clients.pop_all()
             self._listening = asyncio.create_task(self._listen(consumer), name="batonpass kafka transport")
             if self._is_closed:
                 await self._disconnect()
                 raise KafkaConnectionError("this transport was closed")
 
     async def _disconnect(self) -> None:
-        listening, consumer, producer = self._listening, self._consumer, self._producer
-        self._producer = self._consumer = self._listening = None
+        listening, clients = self._listening, self._clients.pop_all()
+        self._listening = self._producer = None
         if listening is not None:
             listening.cancel()
             await asyncio.wait([listening])
-        if consumer is not None and producer is not None:
-            await asyncio.gather(disconnect(consumer), hang_up(producer), return_exceptions=True)
+        await clients.aclose()
 
     async def _listen(self, consumer: AIOKafkaConsumer) -> None:
         await first_to_fail(self._take_all(consumer), look_after(consumer))
