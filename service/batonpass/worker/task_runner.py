@@ -16,7 +16,7 @@ from batonpass.background import is_failure
 from batonpass.worker.protocol import Offsets, Role, Stop
 from batonpass.worker.protocol.types import DETAIL_CHARS_MAX, checked_offsets
 from batonpass.worker.raised import words_of
-from batonpass.worker.tasks import Callbacks, Driver, Revocation, Task
+from batonpass.worker.tasks import Callbacks, Driver, Revocation, Task, ends_before
 
 log = logging.getLogger("batonpass.worker")
 
@@ -219,17 +219,12 @@ class TaskRunner:
         if not end.commit:
             return False, None
         call = asyncio.ensure_future(self._revoke(task, Revocation(commit=True, becomes=end.becomes)))
-        aborted = asyncio.ensure_future(self._abort.wait())
         try:
-            await asyncio.wait(
-                (call, aborted), timeout=self._terms.stop_deadline_s, return_when=asyncio.FIRST_COMPLETED
-            )
+            is_done = await ends_before(call, self._abort, self._terms.stop_deadline_s)
         except asyncio.CancelledError:
             call.cancel()
             raise
-        finally:
-            aborted.cancel()
-        if not call.done():
+        if not is_done:
             if not self._abort.is_set():
                 log.error(
                     "%r has not stopped within %s s; it is stopped without a commit", task, self._terms.stop_deadline_s

@@ -33,7 +33,7 @@ from batonpass.worker.protocol import (
     Status,
 )
 from batonpass.worker.signals import ended_by_signals, ends, handled
-from batonpass.worker.tasks import Callbacks, Driver, Revocation, Task
+from batonpass.worker.tasks import Callbacks, Driver, Revocation, Task, ends_before
 
 log = logging.getLogger("batonpass.worker")
 
@@ -154,14 +154,12 @@ class _InThreads(Callbacks):
         When cancelled, this still waits until the function has returned, or the member is gone.
         """
         returned = asyncio.wrap_future(_in_new_thread(self, function, *args, **kwargs))
-        closed = asyncio.ensure_future(self._is_closed.wait())
         cancelled: asyncio.CancelledError | None = None
-        while not (returned.done() or closed.done()):
+        while not (returned.done() or self._is_closed.is_set()):
             try:
-                await asyncio.wait((returned, closed), return_when=asyncio.FIRST_COMPLETED)
+                await ends_before(returned, self._is_closed)
             except asyncio.CancelledError as error:
                 cancelled = error
-        closed.cancel()
         if not returned.done() or cancelled is not None:
             if returned.done() and returned.exception() is not None:
                 log.error("a callback raised while it was being cancelled", exc_info=returned.exception())
