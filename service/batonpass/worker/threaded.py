@@ -116,23 +116,15 @@ class _InThreads(Callbacks):
     task_type = ThreadTask
 
     def __init__(self, callbacks: ThreadCallbacks) -> None:
-        self._plain = callbacks
         self._is_closed = asyncio.Event()
         self.on_status = callbacks.on_status  # type: ignore[method-assign] # both must return at once
         self.on_problem = callbacks.on_problem  # type: ignore[method-assign]
+        for name in ("on_active", "on_standby", "on_warmup"):
+            setattr(self, name, functools.partial(self._measured, getattr(callbacks, name)))
         for name in ("on_revoke", "disk_bytes", "numbers", "remove_state"):
             setattr(self, name, functools.partial(self._call, getattr(callbacks, name)))
 
-    async def on_active(self, task: Task) -> None:
-        await self._measured(task, self._plain.on_active)
-
-    async def on_standby(self, task: Task) -> None:
-        await self._measured(task, self._plain.on_standby)
-
-    async def on_warmup(self, task: Task) -> None:
-        await self._measured(task, self._plain.on_warmup)
-
-    async def _measured(self, task: Task, run: Callable[[ThreadTask], None]) -> None:
+    async def _measured(self, run: Callable[[ThreadTask], None], task: Task) -> None:
         used = ThreadTime()
 
         def work() -> None:
