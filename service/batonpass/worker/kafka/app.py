@@ -17,6 +17,7 @@ It is made of a `KafkaRuntime` and a `Member`, which may be used without it.
 
 import asyncio
 import logging
+from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from os import PathLike
@@ -109,7 +110,7 @@ class App:
         self._member = member
         self._topics: dict[str, int | None] = {}
         self._tables: dict[str, Table[Any, Any]] = {}
-        self._steps: dict[str, Steps] = {}
+        self._steps: defaultdict[str, Steps] = defaultdict(Steps)
 
     # --- the parts of the job ---------------------------------------------------------------------------------------
 
@@ -165,7 +166,7 @@ class App:
         table = Table(name, key, value, changelog, subtopology, follows=isinstance(of, Topic))
         self._tables[name] = table
         if isinstance(of, Topic):
-            self._of(subtopology).tables[name] = of
+            self._steps[subtopology].tables[name] = of
         return table
 
     @overload
@@ -202,8 +203,7 @@ class App:
 
         def add(function: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
             check_process(function, "record", "context", *(["state"] if state is not None else []))
-            calls = self._of(subtopology).calls.setdefault(source.name, [])
-            calls.append(Call(source, function, state))
+            self._steps[subtopology].calls.setdefault(source.name, []).append(Call(source, function, state))
             return function
 
         return add
@@ -221,7 +221,7 @@ class App:
 
         def add(function: OnTimer[K, S]) -> OnTimer[K, S]:
             check_process(function, "timer", "context", "state")
-            functions = self._of(table.subtopology).on_timer
+            functions = self._steps[table.subtopology].on_timer
             if table.name in functions:
                 raise ValueError(f"timers of table {table.name} have two functions: let one of them do both")
             functions[table.name] = (table, function)
@@ -247,16 +247,13 @@ class App:
 
         def add(function: Punctuation) -> Punctuation:
             check_process(function, "at_ms", "context")
-            steps, name = self._of(subtopology), getattr(function, "__name__", "punctuate")
+            steps, name = self._steps[subtopology], getattr(function, "__name__", "punctuate")
             if name in steps.every or name in steps.by_clock:
                 raise ValueError(f"two functions {name} are called by time: give one of them another name")
             (steps.by_clock if wall_clock else steps.every)[name] = every_ms, function
             return function
 
         return add
-
-    def _of(self, subtopology: str) -> Steps:
-        return self._steps.setdefault(subtopology, Steps())
 
     def subtopologies(self) -> dict[str, Subtopology]:
         """Return what the job does, as a `KafkaRuntime` takes it.
