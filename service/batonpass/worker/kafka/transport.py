@@ -24,11 +24,12 @@ from batonpass.background import first_to_fail
 from batonpass.worker.kafka.connection import KafkaConnection, TopicNames, carrying, in_words
 from batonpass.worker.kafka.reading import look_after, place_of, placed
 from batonpass.worker.kafka.said import UnreadableRecords, write_once
-from batonpass.worker.protocol.messages import parse_answer
+from batonpass.worker.protocol import RequestKind, parse_answer
+from batonpass.worker.protocol.messages import KINDS
 
 log = logging.getLogger("batonpass.worker.kafka")
 
-_PATH: Final = re.compile(r"/v1/groups/([^/]+)/members/([^/]+)(/heartbeat|/assignment|/drain)?")
+_PATH: Final = re.compile(r"/v1/groups/([^/]+)/members/([^/]+)(.*)")
 _GONE: Final = {
     "type": "gone",
     "title": "The member is gone",
@@ -50,6 +51,7 @@ class KafkaTransport(httpx.AsyncBaseTransport):
         self._topics = TopicNames(prefix)
         self._starting = asyncio.Lock()
         self._producer: AIOKafkaProducer | None = None
+        self._consumer: AIOKafkaConsumer | None = None
         self._clients = AsyncExitStack()
         self._listening: asyncio.Task[None] | None = None
         self._news = asyncio.Condition()
@@ -75,35 +77,28 @@ class KafkaTransport(httpx.AsyncBaseTransport):
             httpx.ConnectError: when the cluster cannot be reached.
         """
         found = _PATH.fullmatch(request.url.path)
-        if found is None:
+        kind = KINDS.get((request.method, found[3])) if found else None
+        if found is None or kind is None:
             return _response(404, {"type": "not-found", "title": "Not found", "status": 404})
-        group, member, tail = unquote(found[1]), unquote(found[2]), found[3]
+        group, member = unquote(found[1]), unquote(found[2])
         self._mine.add(f"{group}/{member}")
         try:
             await self._start()
             body = await request.aread()
             said: dict[str, Any] = msgspec.json.decode(body) if body else {}
-            match request.method, tail:
-                case "PUT", None:
+            match kind:
+                case RequestKind.JOIN:
                     return await self._join(group, member, said)
-                case "POST", "/heartbeat":
+                case RequestKind.HEARTBEAT:
                     return await self._heartbeat(group, member, said)
-                case "GET", "/assignment":
+                case RequestKind.POLL:
                     return await self._poll(group, member, request.url.params)
-                case "DELETE", None:
+                case RequestKind.LEAVE:
                     return await self._leave(group, member, request.url.params.get("mode", "leave"))
-                case (("POST" | "DELETE"), "/drain"):
-                    deadline = request.url.params.get("deadline_ms")
-                    wish: dict[str, Any] = {
-                        "kind": "drain" if request.method == "POST" else "undrain",
-                        "member": member,
-                    }
-                    if deadline is not None:
-                        wish["deadline_ms"] = int(deadline)
-                    await self._send(group, wish)
-                    return httpx.Response(204) if request.method == "DELETE" else _response(202, {"drained": False})
-                case _:
-                    return _response(405, {"type": "method-not-allowed", "title": "Method not allowed", "status": 405})
+                case RequestKind.DRAIN | RequestKind.UNDRAIN:
+                    wish = {name: int(ms) for name, ms in request.url.params.items() if name == "deadline_ms"}
+                    await self._send(group, {"kind": kind, "member": member} | wish)
+                    return _response(202, {"drained": False}) if kind is RequestKind.DRAIN else httpx.Response(204)
         except (KafkaError, OSError) as error:
             raise httpx.ConnectError(await in_words(error, self._connection), request=request) from error
 
@@ -190,7 +185,7 @@ class KafkaTransport(httpx.AsyncBaseTransport):
                     # partition that was added meanwhile was written meanwhile, and one whose leader is out of reach is
                     # read from its beginning.
                     consumer.seek(part, self._read_to.setdefault(part, place_of(consumer, part) or 0))
-                self._producer, self._clients = producer, clients.pop_all()
+                self._consumer, self._producer, self._clients = consumer, producer, clients.pop_all()
             self._listening = asyncio.create_task(self._listen(consumer), name="batonpass kafka transport")
             if self._is_closed:
                 await self._disconnect()
@@ -198,7 +193,7 @@ class KafkaTransport(httpx.AsyncBaseTransport):
 
     async def _disconnect(self) -> None:
         listening, clients = self._listening, self._clients.pop_all()
-        self._listening = self._producer = None
+        self._listening = self._consumer = self._producer = None
         if listening is not None:
             listening.cancel()
             await asyncio.wait([listening])
