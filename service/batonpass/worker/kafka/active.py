@@ -136,12 +136,8 @@ class Active:
         self._changelog = copy.changelog
         self._prepared = copy.prepared
         self._terms = terms
-        self._closing = terms.closing
-        self._connection = terms.connection
         self._group = terms.group
         self._options = terms.options
-        self._limits = terms.limits
-        self._changelogs = terms.changelogs
         self._has_committed = False
         self._is_connected = False
         self._unable_since: float | None = None
@@ -210,7 +206,7 @@ class Active:
                 if self._is_unable(now):
                     raise
                 if said.is_news(repr(error)):
-                    why = await in_words(error, self._connection)
+                    why = await in_words(error, self._terms.connection)
                     log.warning("%r begins anew every %s ms: %s", self._task, self._options.retry_ms, why)
                     self._hindrance = why
                 await self._task.stop_requested(self._options.retry_ms / 1_000)
@@ -268,7 +264,7 @@ class Active:
             await self._busy.of(self._process(clients))
             close_after_s = CLOSE_DELAY_S
         finally:
-            self._closing.put(self._task.id, clients.close, delay_s=close_after_s)
+            self._terms.closing.put(self._task.id, clients.close, delay_s=close_after_s)
 
     async def _connected(self) -> Clients | None:
         """Return clients that are connected; None when the task is to stop instead."""
@@ -277,7 +273,7 @@ class Active:
             is_taken = await self._task.unless_stopping(taking)
         finally:
             if not is_taken:
-                self._closing.abandon(self._task.id, taking)
+                self._terms.closing.abandon(self._task.id, taking)
         return taking.result() if is_taken else None
 
     async def _restore(self, clients: Clients) -> None:
@@ -504,7 +500,7 @@ class Active:
             Exception: what the worker's own code raised; the transaction was aborted.
         """
         producer = clients.producer
-        context = Context(self._state, self._part.changelogs, producer, self._changelogs)
+        context = Context(self._state, self._part.changelogs, producer, self._terms.changelogs)
         await self._in_time(producer.begin_transaction(), clients)
         try:
             now_ms = self._options.clock()
@@ -607,12 +603,12 @@ class Active:
         limit = await clients.largest_message(refused.topic)
         least = refused.largest + BATCH_ADDS
         if clients.batch_bytes <= (limit or least) or (limit is not None and refused.largest > limit):
-            self._limits.pop(refused.topic, None)
+            self._terms.limits.pop(refused.topic, None)
             return RecordTooLarge(
                 f"a record of {refused.largest} bytes for topic {refused.topic}, which takes {limit or '?'} bytes with "
                 "what a batch adds (max.message.bytes)"
             )
-        self._limits[refused.topic] = batch_bytes = limit or max(least, clients.batch_bytes // 2)
+        self._terms.limits[refused.topic] = batch_bytes = limit or max(least, clients.batch_bytes // 2)
         goes_on: Exception = KafkaError(f"{refused.args[0]}: it goes on with batches of at most {batch_bytes} bytes")
         return goes_on
 
