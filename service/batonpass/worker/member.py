@@ -268,14 +268,10 @@ class Member:
         self.drain(deadline_ms=deadline_ms)
         try:
             async with asyncio.timeout(deadline_ms / 1_000):
-                while not self._is_drained and not self._hurried.is_set() and self._end is None:
+                while not (any(one.code == "drained" for one in self.statuses) or self._hurried.is_set() or self._end):
                     await self._next_turn()
         except TimeoutError:
             log.warning("the drain is not over after %s ms; leaving with %s", deadline_ms, sorted(self.tasks))
-
-    @property
-    def _is_drained(self) -> bool:
-        return any(status.code == "drained" for status in self.statuses)
 
     async def close(self) -> None:
         """Stop at once without telling the coordinator: the lease runs out by itself. `exit` is the orderly way."""
