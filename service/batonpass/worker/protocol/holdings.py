@@ -68,21 +68,16 @@ class Holding:
 
     def body(self) -> dict[str, object]:
         fields: dict[str, object] = {"role": self.role.value}
-        if self.role is Role.ACTIVE and self.stage is not None:
-            fields["state"] = self.stage.value
-            fields["fencing_token"] = self.token
-            if self.stage is Stage.RESTORING:
-                fields |= self.progress.body()
-            if self.stage is Stage.FAILED:
-                fields["detail"] = self.detail
-            if self.input_lag is not None:
-                fields["input_lag"] = self.input_lag
-            if self.load is not None and self.stage is Stage.RUNNING:
-                fields["load"] = self.load
-        else:
+        if self.stage is not None:
+            fields |= {"state": self.stage.value, "fencing_token": self.token}
+        if self.stage in (None, Stage.RESTORING):
             fields |= self.progress.body()
-            if self.load is not None:
-                fields["load"] = self.load
+        if self.stage is Stage.FAILED:
+            fields["detail"] = self.detail
+        if self.input_lag is not None:
+            fields["input_lag"] = self.input_lag
+        if self.load is not None and self.stage in (None, Stage.RUNNING):
+            fields["load"] = self.load
         if self.lost_since_seq is not None:
             fields["lost"] = True
         return fields
