@@ -73,8 +73,9 @@ class TaskRunner:
 
     def begin(self, role: Role, fencing_token: int | None = None, restore_to: Offsets | None = None) -> None:
         """Begin the task, in place of a copy that is here; an active has a token."""
-        was = None if self.task is None else self.task.role
-        self._put(self._make(role, was).granted(fencing_token, restore_to))
+        task = self._make(role, None if self.task is None else self.task.role)
+        task.fencing_token, task.restore_to = fencing_token, restore_to
+        self._put(task)
 
     def _make(self, role: Role, was: Role | None) -> Task:
         return self._terms.callbacks.task_type(self._id, role, self._terms.driver, was=was)

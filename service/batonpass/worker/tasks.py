@@ -86,10 +86,6 @@ class Task:
     def __repr__(self) -> str:
         return f"<Task {self.id} {self.role}>"
 
-    def granted(self, fencing_token: int | None, restore_to: Offsets | None) -> "Task":
-        self.fencing_token, self.restore_to = fencing_token, restore_to
-        return self
-
     @property
     def subtopology(self) -> str:
         """The part of the topology that the task belongs to."""
