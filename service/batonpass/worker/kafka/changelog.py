@@ -81,9 +81,7 @@ class Facts:
                     f"changelog {topic} has {len(known[topic])} partitions, and no partition {number}: it needs as many "
                     "as the source has"
                 )
-        kept_ms = await deletions_kept_ms(
-            client, topics, unless_told=options.delete_retention_ms, uncompacted=options.uncompacted_changelogs
-        )
+        kept_ms = await deletions_kept_ms(client, topics, options)
         begins = await consumer.beginning_offsets(list(partitions))
         return cls(begins, await log_ends(client, partitions), kept_ms, await topic_ids(client, partitions))
 

@@ -18,6 +18,7 @@ from aiokafka.protocol.admin import DescribeConfigsRequest
 from aiokafka.protocol.offset import OffsetRequest, OffsetResetStrategy
 
 from batonpass.worker.kafka.metadata import adopt
+from batonpass.worker.kafka.options import ActiveOptions
 from batonpass.worker.kafka.said import Said
 
 log = logging.getLogger("batonpass.worker.kafka")
@@ -148,13 +149,11 @@ async def settings_of(
     }
 
 
-async def deletions_kept_ms(
-    client: AIOKafkaClient, topics: Iterable[str], *, unless_told: int, uncompacted: bool
-) -> dict[str, float]:
+async def deletions_kept_ms(client: AIOKafkaClient, topics: Iterable[str], options: ActiveOptions) -> dict[str, float]:
     """Return for how long each changelog keeps the record that a key was deleted, in milliseconds.
 
-    That is the topic's `delete.retention.ms`, or ``unless_told`` where the cluster does not let this client know. It is
-    for ever (`math.inf`) for one that is not compacted, if ``uncompacted`` allows that.
+    That is the topic's `delete.retention.ms`, or the options' where the cluster does not let this client know. It is
+    for ever (`math.inf`) for one that is not compacted, if the options allow that.
 
     Raises:
         ChangelogRefused: when one is not compacted, so that Kafka deletes state by its age, or keeps deletions for less
@@ -167,9 +166,9 @@ async def deletions_kept_ms(
         if isinstance(settings, KafkaError):
             log.warning(
                 "how long %s keeps deletions is not to be known (%s); %s ms are taken for it. Allow this client "
-                "DescribeConfigs on it, or set delete_retention_ms", topic, settings, unless_told,
+                "DescribeConfigs on it, or set delete_retention_ms", topic, settings, options.delete_retention_ms,
             )  # fmt: skip
-            kept[topic] = unless_told
+            kept[topic] = options.delete_retention_ms
             continue
         policy = settings["cleanup.policy"]
         kept[topic] = int(settings["delete.retention.ms"]) if "compact" in policy else math.inf
@@ -178,7 +177,7 @@ async def deletions_kept_ms(
                 "changelog %s has cleanup.policy=%s: what is older than its retention is in the state until that is "
                 "restored, and then no more", topic, policy,
             )  # fmt: skip
-        if kept[topic] is math.inf and not uncompacted:
+        if kept[topic] is math.inf and not options.uncompacted_changelogs:
             raise ChangelogRefused(
                 f"changelog {topic} has cleanup.policy={policy}: Kafka deletes its records by their "
                 "age, and state with them. Set cleanup.policy=compact, or say uncompacted_changelogs=True if it may forget"
