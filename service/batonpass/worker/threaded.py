@@ -180,18 +180,15 @@ def _in_new_thread(
         try:
             future.set_result(function(*args, **kwargs))
         except BaseException as error:  # noqa: BLE001 - it is raised again where the result is awaited
-            # Raised there, any other would end the loop of all members, or their callback without a word.
-            is_plain = isinstance(error, Exception) and not isinstance(error, StopIteration)
-            future.set_exception(error if is_plain else _as_plain(error))
+            raised = error
+            if not isinstance(error, Exception) or isinstance(error, StopIteration):
+                # Raised there, it would end the loop of all members, or their callback without a word.
+                raised = RuntimeError(f"a callback raised {error!r}")
+                raised.__cause__ = error
+            future.set_exception(raised)
 
     threading.Thread(target=call, name=f"batonpass {getattr(function, '__name__', 'call')}", daemon=True).start()
     return future
-
-
-def _as_plain(error: BaseException) -> RuntimeError:
-    plain = RuntimeError(f"a callback raised {error!r}")
-    plain.__cause__ = error
-    return plain
 
 
 class ThreadedMember:

@@ -393,13 +393,11 @@ def _late(token: str) -> str:
     return f" (which expired {late_s:.0f} s ago)" if late_s > 0 else ""
 
 
-def _authenticator(connection: AIOKafkaConnection) -> OAuthAuthenticator:
-    return _HearsRefusals(sasl_oauth_token_provider=connection._sasl_oauth_token_provider)  # noqa: SLF001 - as it does
-
-
 # aiokafka (0.14) takes the refusal for a success. The broker answers nothing to its next request, so aiokafka knows no
 # broker from then on, and never tries again. There is no other way to change that (decision 0052).
-AIOKafkaConnection.authenticator_oauth = _authenticator
+AIOKafkaConnection.authenticator_oauth = lambda connection: _HearsRefusals(
+    sasl_oauth_token_provider=connection._sasl_oauth_token_provider  # noqa: SLF001 - as it does
+)
 
 # It raises for a header's name that is no UTF-8, and its reader never gets beyond that record.
 fetcher.MemoryRecords = Records
