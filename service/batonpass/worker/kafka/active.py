@@ -254,7 +254,8 @@ class Active:
             if not await self._lease_holds():
                 return
             found = await clients.find_input()
-            self._heed_remade(clients)
+            if remade := ", ".join(filter(clients.is_remade, self._part.changelog_topics)):
+                self._heed_lost(f"changelog {remade} was deleted and made anew since offsets were committed")
             await self._check_commits(clients, found)
             if self._changelog is not None:
                 self._changelog.pause()
@@ -326,11 +327,7 @@ class Active:
         return f"waits with its restore: {why}"
 
     def _heed_short(self, ends: Mapping[str, int]) -> None:
-        """Refuse to run below the place up to which the last owner wrote, if that is known.
-
-        Raises:
-            ChangelogShort: when the changelog ends before it, and nobody has said to run all the same.
-        """
+        """Refuse to run below the place up to which the last owner wrote, if that is known."""
         wanted = self._task.restore_to or {}
         if isinstance(wanted, int):
             wanted = dict.fromkeys(self._part.changelog_topics[:1], wanted)
@@ -340,17 +337,12 @@ class Active:
         if short:
             self._heed_lost(f"changelog {short}, where the last owner of {self._task.id} stopped")
 
-    def _heed_remade(self, clients: Clients) -> None:
-        """Refuse to run with another changelog than the one that the committed offsets were committed with.
+    def _heed_lost(self, what: str) -> None:
+        """Refuse to run with a changelog that has lost something.
 
         Raises:
-            ChangelogShort: when there is one, and nobody has said to run all the same.
+            ChangelogShort: unless somebody has said to run all the same.
         """
-        remade = ", ".join(topic for topic in self._part.changelog_topics if clients.is_remade(topic))
-        if remade:
-            self._heed_lost(f"changelog {remade} was deleted and made anew since offsets were committed")
-
-    def _heed_lost(self, what: str) -> None:
         if self._options.changelog_short == "fail":
             raise ChangelogShort(
                 f"{what}: the cluster has lost what it acknowledged. Bring it back, or set changelog_short to run, which "
