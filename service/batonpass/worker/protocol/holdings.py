@@ -151,7 +151,9 @@ class Holdings:
             if wanted is None:
                 out.append(_stop(holding))
             else:
-                self._rename(holding, wanted, out)
+                holding.role, holding.reported_ready = wanted, False
+                self.changed = True
+                out.append(RoleChanged(holding.task, wanted))
             return
         if wanted is Role.ACTIVE and assignment.grants[holding.task].fencing_token == holding.token:
             return
@@ -185,11 +187,6 @@ class Holdings:
         self.held[task] = active
         self.finals.pop(task, None)
         out.append(Start(task, wanted, grant.fencing_token, grant.restore_to, in_place=holding is not None))
-
-    def _rename(self, holding: Holding, role: Role, out: list[Instruction]) -> None:
-        holding.role, holding.reported_ready = role, False
-        self.changed = True
-        out.append(RoleChanged(holding.task, role))
 
     def stop_actives(self) -> list[Instruction]:
         """Stop every active without committing, also one that was to stop with a commit."""
