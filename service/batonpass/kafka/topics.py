@@ -5,7 +5,6 @@ import logging
 import time
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
-from itertools import chain
 from typing import Any, Final
 
 from aiokafka.client import AIOKafkaClient
@@ -154,25 +153,22 @@ class TopicReader:
 
     async def _ask_leaders(self, asked: Mapping[int, Iterable[Any]]) -> list[Any]:
         """Ask each leader its questions, one after the other; return the answers that there are."""
-        client = await self._connected()
+        client, answers = await self._connected(), list[Any]()
 
-        async def ask(leader: int) -> list[Any]:
-            return [await self._ask_leader(client, leader, question) for question in asked[leader]]
+        async def ask(leader: int) -> None:
+            for question in asked[leader]:
+                try:
+                    if client.is_silent(leader):
+                        raise RequestTimedOutError
+                    answers.append(await client.send(leader, question))
+                except IncompatibleBrokerVersion:
+                    pass  # The broker has no such version of the request.
+                except KafkaError as error:
+                    if self._said.is_news(f"{leader}"):
+                        log.warning("broker %s does not say where the partitions end that it leads: %r", leader, error)
 
-        answers = chain.from_iterable(await asyncio.gather(*map(ask, asked)))
-        return [answer for answer in answers if answer is not None]
-
-    async def _ask_leader(self, client: AIOKafkaClient, leader: int, question: Any) -> Any:
-        try:
-            if client.is_silent(leader):
-                raise RequestTimedOutError
-            return await client.send(leader, question)
-        except IncompatibleBrokerVersion:
-            return None  # The broker has no such version of the request.
-        except KafkaError as error:
-            if self._said.is_news(f"{leader}"):
-                log.warning("broker %s does not say where the partitions end that it leads: %r", leader, error)
-            return None
+        await asyncio.gather(*map(ask, asked))
+        return answers
 
     async def _connected(self) -> AIOKafkaClient:
         if self._client is None:
