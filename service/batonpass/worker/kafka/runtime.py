@@ -4,7 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 
@@ -117,12 +117,9 @@ class KafkaRuntime(Callbacks):
         partitions = [TopicPartition(topic, split_task_id(task_id)[1]) for topic in topics]
         try:
             facts = await Facts.ask(consumer, partitions, self._options)
-            state = self._folder.open(task_id, topics)
-            try:
+            with closing(self._folder.open(task_id, topics)) as state:
                 kept = judge(state, facts, self._options.clock())
                 positions = state.positions
-            finally:
-                state.close()
             if not kept:
                 self._folder.remove(task_id)
                 return None
