@@ -40,6 +40,8 @@ EPOCH_MS = 1_800_000_000_000
 """The instant at which a virtual clock begins."""
 
 TASKS_MAX = 20_000
+QUICK = {"initial_rebalance_delay_ms": 0, "rebalance_batch_ms": 0}
+"""Settings of groups that act as fast as they can."""
 
 _POLL = Shape(PollQuery)
 _CALLS: Mapping[tuple[str, str], str] = {**KINDS, ("POST", "/evict"): "evict"}
@@ -138,9 +140,8 @@ class LocalCoordinator:
         Raises:
             ProtocolError: when the coordinator refuses the declaration.
         """
-        quick = {"initial_rebalance_delay_ms": 0, "rebalance_batch_ms": 0}
         subtopology = {"id": "0", "partitions": partitions, "changelog_topics": [f"{group}-changelog"]}
-        body = to_json({"topology": {"subtopologies": [subtopology]}, "config": quick | config})
+        body = to_json({"topology": {"subtopologies": [subtopology]}, "config": QUICK | config})
         await self._ask(GroupId(group), read_declaration(GroupId(group), body, if_match=None)[0], Declared)
 
     async def describe(self, group: str) -> dict[str, Any]:

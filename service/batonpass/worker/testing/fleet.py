@@ -27,7 +27,7 @@ from batonpass.worker.member import Member
 from batonpass.worker.options import Options
 from batonpass.worker.protocol import Offsets, OnLeaseLost, Role
 from batonpass.worker.tasks import Callbacks, Revocation, Task
-from batonpass.worker.testing.coordinator import LocalCoordinator
+from batonpass.worker.testing.coordinator import QUICK, LocalCoordinator
 from batonpass.worker.testing.line import Line
 from batonpass.worker.testing.virtual_time import VirtualClock, VirtualTimeLoop
 
@@ -38,8 +38,6 @@ RECORD_S = 0.01
 """How long a record takes from its beginning to its commit."""
 
 LOOK_S = 0.1
-
-QUICK = {"initial_rebalance_delay_ms": 0, "rebalance_batch_ms": 0}
 
 
 class Fleet:
