@@ -193,8 +193,8 @@ async def carrying(
     adopt(producer.client)
     adopt(consumer._client)  # noqa: SLF001 - a consumer does not show it
     try:
-        await to_its_end(consumer.start())
-        await to_its_end(producer.start())
+        await consumer.start()
+        await producer.start()
         consumer.assign([TopicPartition(topic, n) for topic in topics for n in await producer.partitions_for(topic)])
         yield consumer, producer
     finally:

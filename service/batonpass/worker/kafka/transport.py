@@ -21,7 +21,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPa
 from aiokafka.errors import KafkaConnectionError, KafkaError
 
 from batonpass.background import first_to_fail
-from batonpass.worker.kafka.connection import KafkaConnection, TopicNames, carrying, in_words
+from batonpass.worker.kafka.connection import KafkaConnection, TopicNames, carrying, in_words, to_its_end
 from batonpass.worker.kafka.reading import look_after, place_of, placed
 from batonpass.worker.kafka.said import UnreadableRecords, write_once
 from batonpass.worker.protocol import RequestKind, parse_answer
@@ -177,7 +177,8 @@ class KafkaTransport(httpx.AsyncBaseTransport):
             await self._disconnect()
             async with AsyncExitStack() as clients:
                 topics = (self._topics.assignments, self._topics.acks)
-                consumer, producer = await clients.enter_async_context(carrying(self._connection, topics))
+                connecting = clients.enter_async_context(carrying(self._connection, topics))
+                consumer, producer = await to_its_end(connecting)
                 if not self._read_to:
                     await placed(consumer)
                 for part in consumer.assignment():
