@@ -44,7 +44,7 @@ from batonpass.runtime.unheard import Unheard
 from batonpass.settings import Settings
 from batonpass.worker import Callbacks, Member, Offsets, Revocation, Task
 from batonpass.worker.kafka import KafkaConnection
-from batonpass.worker.kafka import transport as transports
+from batonpass.worker.kafka import connection as connection_module
 from batonpass.worker.kafka.connection import TopicNames
 from batonpass.worker.kafka.metadata import RECORD_BYTES_MAX
 from batonpass.worker.kafka.reading import raise_if_silent
@@ -717,8 +717,8 @@ class Clients:
                     raise KafkaConnectionError("cut")
                 return await super().getmany(*partitions, **options)
 
-        monkeypatch.setattr(transports, "AIOKafkaProducer", Producer)
-        monkeypatch.setattr(transports, "AIOKafkaConsumer", Consumer)
+        monkeypatch.setattr(connection_module, "AIOKafkaProducer", Producer)
+        monkeypatch.setattr(connection_module, "AIOKafkaConsumer", Consumer)
 
     async def lose(self) -> None:
         """Have a consumer fail at its next read."""
@@ -1083,9 +1083,8 @@ async def test_whoever_carries_the_protocol_gives_a_broker_up_long_before_a_leas
         waits.append(options.get("request_timeout_ms", 40_000))
 
     monkeypatch.setattr(exchanges, "make_topics", topics_are_there)
-    for module in (exchanges, transports):
-        monkeypatch.setattr(module, "AIOKafkaConsumer", made)
-        monkeypatch.setattr(module, "AIOKafkaProducer", made)
+    monkeypatch.setattr(connection_module, "AIOKafkaConsumer", made)
+    monkeypatch.setattr(connection_module, "AIOKafkaProducer", made)
     connection = KafkaConnection(bootstrap_servers="none:1")
     async with LocalCoordinator() as local:
         exchange = Exchange(local.coordinator, connection, ownership=Ownership())

@@ -141,7 +141,7 @@ async def test_a_coordinator_and_a_member_begin_while_a_leader_is_silent(
     connection: KafkaConnection, topics: TopicNames, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     """Where their own partitions end is asked of the leaders of these."""
-    for module in ("batonpass.kafka.exchange", "batonpass.worker.kafka.transport"):
+    for module in ("batonpass.kafka.exchange", "batonpass.worker.kafka.connection"):
         monkeypatch.setattr(f"{module}.PROTOCOL_TIMEOUT_MS", 1_500)
     theirs = places(topics, SILENT)
     async with AsyncExitStack() as stack:

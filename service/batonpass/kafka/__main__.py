@@ -16,11 +16,6 @@ def tell(words: str) -> None:
     say_on_stderr(*f"batonpass: {words}".splitlines())
 
 
-def end(*_: object) -> None:
-    """End as Ctrl-C does."""
-    raise KeyboardInterrupt
-
-
 def main() -> int:
     """Start a broker on the folder named, or on a temporary one, print where it listens, and wait."""
     parser = argparse.ArgumentParser(prog="python -m batonpass.kafka", description="Run a broker until Ctrl-C.")
@@ -28,7 +23,7 @@ def main() -> int:
         "folder", nargs="?", metavar="FOLDER", help="where its data are kept; else they are thrown away"
     )
     named = parser.parse_args().folder
-    signal.signal(signal.SIGTERM, end)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with tempfile.TemporaryDirectory(prefix="batonpass-kafka-") as thrown_away:
         folder = Path(named or thrown_away)
         try:

@@ -93,7 +93,9 @@ class LocalBroker(ChildServer):
         # The broker runs in another folder than this process.
         command = (*java, "-cp", f"{jars.absolute()}/*")
         wanted = self._port or self._last_port()
-        port = self._port = self._launch(wanted, lambda port: self._order(command, port), self._is_ready)
+        port = self._port = self._launch(
+            wanted, lambda port: self._order(command, port), lambda log_size: STARTED in self._said_since(log_size)
+        )
         self._port_file.write_text(f"{port}\n")
         return f"127.0.0.1:{port}"
 
@@ -124,9 +126,6 @@ class LocalBroker(ChildServer):
             self._format(java, properties)
         command = (*java, f"-Xmx{self._heap_mb}m", *JVM, *LOGGING, "kafka.Kafka", properties.name)
         return ServerCommand(command, folder=str(self.folder))
-
-    def _is_ready(self, log_size: int) -> bool:
-        return STARTED in self._said_since(log_size)
 
     def _write_properties(self, port: int, controller_port: int) -> Path:
         """Write the broker's properties, and return their file.

@@ -13,8 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -118,7 +117,8 @@ def find_jars(java: tuple[str, ...], say: Say, cache: Path | None = None) -> Pat
     jars = cache / f"kafka-{broker_version()}"
     try:
         cache.mkdir(parents=True, exist_ok=True)
-        with _alone(cache / "kafka.lock"):
+        with (cache / "kafka.lock").open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
             if not jars.exists():
                 _fetch(jars, java, say)
     except OSError as error:
@@ -201,13 +201,6 @@ def _run(command: list[str], words: str, say: Say) -> None:
             f"could not fetch Apache Kafka ({Path(command[0]).name} ended with {process.returncode}). Is the network "
             "there? Its last words:\n" + "\n".join(tail)
         )
-
-
-@contextmanager
-def _alone(lock: Path) -> Iterator[None]:
-    with lock.open("a") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        yield
 
 
 def _java_version(java: str) -> int | None:

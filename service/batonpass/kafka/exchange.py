@@ -27,7 +27,7 @@ from functools import partial
 from itertools import chain
 from typing import Any, Final
 
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError, TopicAuthorizationFailedError
 
 from batonpass.background import first_to_fail
@@ -46,8 +46,8 @@ from batonpass.runtime.access import Forbidden
 from batonpass.runtime.coordinator import Coordinator
 from batonpass.runtime.history import Asked, command_of
 from batonpass.runtime.ports import Commit, CoordinatorLoading, NotOwner, Observer, Ownership, StoreUnavailable
-from batonpass.worker.kafka.connection import KafkaConnection, TopicNames, disconnect, hang_up, in_words
-from batonpass.worker.kafka.metadata import PROTOCOL_TIMEOUT_MS, RECORD_BYTES_MAX, adopt
+from batonpass.worker.kafka.connection import KafkaConnection, TopicNames, carrying, in_words
+from batonpass.worker.kafka.metadata import PROTOCOL_TIMEOUT_MS, RECORD_BYTES_MAX
 from batonpass.worker.kafka.reading import look_after, placed
 from batonpass.worker.kafka.said import Said, UnreadableRecords
 
@@ -205,24 +205,10 @@ class Exchange(Observer):
     async def _connected(self) -> Any:
         options = self._connection.client_options() | {"request_timeout_ms": PROTOCOL_TIMEOUT_MS}
         await make_topics(options, settings_of(self._topics))
-        consumer = AIOKafkaConsumer(**options, group_id=None, enable_auto_commit=False, fetch_max_wait_ms=100)
-        producer = AIOKafkaProducer(**options, enable_idempotence=True, linger_ms=0, max_request_size=RECORD_BYTES_MAX)
-        adopt(producer.client)
-        adopt(consumer._client)  # noqa: SLF001 - a consumer does not show it
-        try:
-            await consumer.start()
-            await producer.start()
-            partitions = [
-                TopicPartition(topic, number)
-                for topic in (self._topics.heartbeats, self._topics.acks)
-                for number in await producer.partitions_for(topic)
-            ]
+        async with carrying(self._connection, (self._topics.heartbeats, self._topics.acks)) as (consumer, producer):
             # Members that got no answer to earlier records send them again: it begins where each partition ends.
-            consumer.assign(partitions)
             await placed(consumer)
             yield consumer, producer
-        finally:
-            await asyncio.gather(disconnect(consumer), hang_up(producer), return_exceptions=True)
 
     def _writer(self) -> bytes:
         return f"{self._ownership.id} {self._since}".encode()

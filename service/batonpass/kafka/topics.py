@@ -5,19 +5,10 @@ import logging
 import time
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
-from itertools import chain
 from typing import Any, Final
 
-from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.client import AIOKafkaClient
-from aiokafka.errors import (
-    IncompatibleBrokerVersion,
-    KafkaConnectionError,
-    KafkaError,
-    RequestTimedOutError,
-    TopicAlreadyExistsError,
-    for_code,
-)
+from aiokafka.errors import IncompatibleBrokerVersion, KafkaConnectionError, KafkaError, RequestTimedOutError
 from aiokafka.protocol.offset import OffsetRequest, OffsetResetStrategy
 
 from batonpass.core.state.policy import IsolationLevel
@@ -33,6 +24,7 @@ from batonpass.worker.kafka.metadata import (
     partition_counts,
 )
 from batonpass.worker.kafka.said import Said, write_once
+from batonpass.worker.kafka.topics import administering, make
 
 log = logging.getLogger("batonpass.kafka")
 
@@ -43,9 +35,6 @@ PARTITIONS: Final = 8
 KNOWN_FOR_S: Final = 0.001
 """How long what is known of a partition counts: to read it again takes some ten microseconds of the event loop. Of a
 thousand partitions that is as good as always, of many more it would take much of a core."""
-
-COPIES: Final = 3
-"""How many copies a topic that is made here has, if there are so many brokers."""
 
 
 class TopicReader:
@@ -164,25 +153,22 @@ class TopicReader:
 
     async def _ask_leaders(self, asked: Mapping[int, Iterable[Any]]) -> list[Any]:
         """Ask each leader its questions, one after the other; return the answers that there are."""
-        client = await self._connected()
+        client, answers = await self._connected(), list[Any]()
 
-        async def ask(leader: int) -> list[Any]:
-            return [await self._ask_leader(client, leader, question) for question in asked[leader]]
+        async def ask(leader: int) -> None:
+            for question in asked[leader]:
+                try:
+                    if client.is_silent(leader):
+                        raise RequestTimedOutError
+                    answers.append(await client.send(leader, question))
+                except IncompatibleBrokerVersion:
+                    pass  # The broker has no such version of the request.
+                except KafkaError as error:
+                    if self._said.is_news(f"{leader}"):
+                        log.warning("broker %s does not say where the partitions end that it leads: %r", leader, error)
 
-        answers = chain.from_iterable(await asyncio.gather(*map(ask, asked)))
-        return [answer for answer in answers if answer is not None]
-
-    async def _ask_leader(self, client: AIOKafkaClient, leader: int, question: Any) -> Any:
-        try:
-            if client.is_silent(leader):
-                raise RequestTimedOutError
-            return await client.send(leader, question)
-        except IncompatibleBrokerVersion:
-            return None  # The broker has no such version of the request.
-        except KafkaError as error:
-            if self._said.is_news(f"{leader}"):
-                log.warning("broker %s does not say where the partitions end that it leads: %r", leader, error)
-            return None
+        await asyncio.gather(*map(ask, asked))
+        return answers
 
     async def _connected(self) -> AIOKafkaClient:
         if self._client is None:
@@ -214,20 +200,7 @@ async def make_topics(options: dict[str, Any], settings: Mapping[str, dict[str, 
     Raises:
         KafkaError: when one is missing and cannot be made.
     """
-    admin = AIOKafkaAdminClient(**options)
-    adopt(admin._client)  # noqa: SLF001 - it does not show it
-    try:
-        await admin.start()
-        # Not asked of the admin client, whose question would make them, with other settings.
-        known = await partition_counts(admin._client, settings)  # noqa: SLF001
-        missing = [topic for topic in settings if topic not in known]
-        if missing:
-            copies = min(COPIES, len((await admin.describe_cluster())["brokers"]))
-            wanted = [NewTopic(name, PARTITIONS, copies, topic_configs=settings[name]) for name in missing]
-            made = await admin.create_topics(wanted)
-            for name, code, *_ in made.topic_errors:
-                # Another coordinator may have made it meanwhile.
-                if code and not issubclass(for_code(code), TopicAlreadyExistsError):
-                    raise for_code(code)(f"topic {name} is missing and cannot be made")
-    finally:
-        await admin.close()
+    async with administering(options) as admin:
+        known = await partition_counts(admin._client, settings)  # noqa: SLF001 - makes none
+        if missing := {topic: PARTITIONS for topic in settings if topic not in known}:
+            await make(admin, missing, settings)

@@ -62,7 +62,7 @@ class ClientCredentials:
         self._scope = scope
         self._tls = tls or tls_context()
         self._clock = clock or system_clock()
-        self._fetching: asyncio.Task[str | NoToken] | None = None
+        self._fetching: asyncio.Task[None] | None = None
         self._token: str | NoToken = NoToken("none was asked for")
         self._fetch_at_ms = self._over_at_ms = 0
 
@@ -79,14 +79,13 @@ class ClientCredentials:
         if self._fetching is None and now_ms >= self._fetch_at_ms:
             # Begun later, whatever the loop's factory does: it forgets itself when it ends.
             self._fetching = asyncio.Task(self._fetch(), name="batonpass client credentials")
-        found = self._token
         if self._fetching is not None and now_ms >= self._over_at_ms:
-            found = await asyncio.shield(self._fetching)
-        if isinstance(found, NoToken):
-            raise NoToken(*found.args)
-        return found
+            await asyncio.shield(self._fetching)
+        if isinstance(self._token, NoToken):
+            raise NoToken(*self._token.args)
+        return self._token
 
-    async def _fetch(self) -> str | NoToken:
+    async def _fetch(self) -> None:
         now_ms = self._clock()
         try:
             async with asyncio.timeout(TIMEOUT_S):
@@ -99,11 +98,9 @@ class ClientCredentials:
                 self._token = why
             else:
                 log.warning("a token could not be renewed, and is used for as long as it lasts: %s", why)
-            return why
         else:
             self._token = token
             self._fetch_at_ms, self._over_at_ms = now_ms + int(lasts_ms * RENEW_AT), now_ms + int(lasts_ms * OVER_AT)
-            return token
         finally:
             self._fetching = None
 

@@ -28,9 +28,6 @@ LINGER = 3
 """A heartbeat that waited too long is repeated, but its answer still counts: it is awaited this many times as long."""
 
 _KEEP_ALIVE_S = 60
-_NO_CONTENT = 204
-_SERVER_FAILS = 500
-_REFUSED_FOR_NOW = 503
 
 
 class Reply(NamedTuple):
@@ -42,7 +39,7 @@ class Reply(NamedTuple):
     @property
     def is_of_a_coordinator(self) -> bool:
         """Whether one has judged the request; a proxy whose coordinator is away answers too."""
-        return self.status < _SERVER_FAILS and (self.body is not None or self.status == _NO_CONTENT)
+        return self.status < 500 and (self.body is not None or self.status == 204)
 
 
 class HttpCalls:
@@ -194,7 +191,7 @@ def _body(answer: httpx.Response, content: bytes) -> Mapping[str, object] | None
         found = None
     body: dict[str, object] | None = found if isinstance(found, dict) else None
     wait = answer.headers.get("retry-after", "")
-    if answer.status_code in {429, _REFUSED_FOR_NOW} and wait.isdecimal():
+    if answer.status_code in {429, 503} and wait.isdecimal():
         body = {} if body is None else body
         body.setdefault("retry_after_ms", int(wait) * 1_000)
         if answer.status_code == 429:

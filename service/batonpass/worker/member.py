@@ -119,7 +119,6 @@ class Member:
         self._exiting: asyncio.Task[None] | None = None
         self._closing: asyncio.Task[None] | None = None
         self._hurried = asyncio.Event()
-        self._signals = 0
         self._disk_keeping: asyncio.Task[None] | None = None
         self._silent_since_ms: int | None = None
         self._said_silence_ms = -SAY_SILENCE_AGAIN_MS
@@ -198,29 +197,24 @@ class Member:
         """
         if self.phase is Phase.NEW:
             self.start()
-        asked: asyncio.Queue[Exit] = asyncio.Queue()
+        asked: list[Exit] = []
         loop = asyncio.get_running_loop()
         meanings = {
             number: partial(loop.call_soon_threadsafe, self._signalled, asked, how or self.options.exit)
             for number, how in ends(on_sigterm, on_sigint).items()
         }
         with handled(meanings):
-            asking = asyncio.ensure_future(asked.get())
-            ended = asyncio.ensure_future(self.ended())
-            try:
-                await asyncio.wait((asking, ended), return_when=asyncio.FIRST_COMPLETED)
-                await self.exit(asking.result() if asking.done() else None)
-            finally:
-                asking.cancel()
-                ended.cancel()
+            while not asked and self._end is None:
+                await self._next_turn()
+            await self.exit(asked[0] if asked else None)
         return self._end or "stopped"
 
-    def _signalled(self, asked: asyncio.Queue[Exit], how: Exit) -> None:
+    def _signalled(self, asked: list[Exit], how: Exit) -> None:
         log.info("a signal asks this member to %s", how)
-        self._signals += 1
-        if self._signals > 1:
-            self.hurry()
-        asked.put_nowait(how)
+        if asked:
+            self._hurried.set()
+        asked.append(how)
+        self._wake()
 
     def hurry(self) -> None:
         """Cut short the drain that an exit waits for."""
@@ -268,14 +262,10 @@ class Member:
         self.drain(deadline_ms=deadline_ms)
         try:
             async with asyncio.timeout(deadline_ms / 1_000):
-                while not self._is_drained and not self._hurried.is_set() and self._end is None:
+                while not (any(one.code == "drained" for one in self.statuses) or self._hurried.is_set() or self._end):
                     await self._next_turn()
         except TimeoutError:
             log.warning("the drain is not over after %s ms; leaving with %s", deadline_ms, sorted(self.tasks))
-
-    @property
-    def _is_drained(self) -> bool:
-        return any(status.code == "drained" for status in self.statuses)
 
     async def close(self) -> None:
         """Stop at once without telling the coordinator: the lease runs out by itself. `exit` is the orderly way."""

@@ -12,7 +12,7 @@ import json
 import sys
 import time
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from batonpass.terminal import log_to_stderr, say, say_on_stderr
@@ -54,42 +54,31 @@ class Changelog:
         return self.end() - self.size
 
 
-@dataclass
-class Saved:
-    """What outlives the process: how far each task's state has come."""
-
-    path: Path
-    positions: dict[str, int] = field(default_factory=dict)
-
-    @classmethod
-    def read(cls, folder: Path) -> "Saved":
-        """Return what a folder holds; a file that cannot be read counts as absent."""
-        saved = cls(folder / "state.json")
-        with contextlib.suppress(OSError, ValueError, TypeError, AttributeError, KeyError):
-            found = json.loads(saved.path.read_text())
-            saved.positions = {str(task): int(position) for task, position in found["positions"].items()}
-        return saved
-
-    def write(self) -> None:
-        whole = json.dumps({"positions": self.positions})
-        unfinished = self.path.with_suffix(".new")
-        unfinished.write_text(whole)
-        unfinished.replace(self.path)
-
-    async def keep(self) -> None:
-        """Write the file again and again, until this is cancelled."""
-        while True:
-            self.write()
-            await asyncio.sleep(KEEP_S)
-
-
 class SimulatedCallbacks(Callbacks):
-    """Pretends to restore, tail and process, at the given pace."""
+    """Pretends to restore, tail and process, at the given pace.
 
-    def __init__(self, changelog: Changelog, saved: Saved, *, prints: bool) -> None:
+    How far each task's state has come outlives the process, in a file; one that cannot be read counts as absent.
+    """
+
+    def __init__(self, changelog: Changelog, folder: Path, *, prints: bool) -> None:
         self._changelog = changelog
-        self._saved = saved
+        self._path = folder / "state.json"
         self._prints = prints
+        self.positions: dict[str, int] = {}
+        with contextlib.suppress(OSError, ValueError, TypeError, AttributeError, KeyError):
+            found = json.loads(self._path.read_text())
+            self.positions = {str(task): int(position) for task, position in found["positions"].items()}
+
+    def save(self) -> None:
+        unfinished = self._path.with_suffix(".new")
+        unfinished.write_text(json.dumps({"positions": self.positions}))
+        unfinished.replace(self._path)
+
+    async def keep_saving(self) -> None:
+        """Save again and again, until this is cancelled."""
+        while True:
+            self.save()
+            await asyncio.sleep(KEEP_S)
 
     def say(self, event: str, **fields: object) -> None:
         if self._prints:
@@ -106,16 +95,16 @@ class SimulatedCallbacks(Callbacks):
         self.say("running", task=task.id, fencing_token=task.fencing_token)
         while True:
             if task.may_process:
-                self._saved.positions[task.id] = self._changelog.end()
+                self.positions[task.id] = self._changelog.end()
             await asyncio.sleep(IDLE_S)
 
     async def disk_bytes(self) -> dict[str, int]:
         begin = self._changelog.begin()
-        return {task: RECORD_BYTES * max(0, at - begin) for task, at in self._saved.positions.items()}
+        return {task: RECORD_BYTES * max(0, at - begin) for task, at in self.positions.items()}
 
     async def remove_state(self, task_id: str) -> None:
-        self._saved.positions.pop(task_id, None)
-        self._saved.write()
+        self.positions.pop(task_id, None)
+        self.save()
 
     async def on_standby(self, task: Task) -> None:
         self.say(task.role, task=task.id, was=task.was)
@@ -133,8 +122,8 @@ class SimulatedCallbacks(Callbacks):
         self.say("revoked", task=task.id, role=task.role, commit=revocation.commit, becomes=revocation.becomes)
         if task.role is not Role.ACTIVE or not revocation.commit or not task.may_process:
             return None
-        self._saved.positions[task.id] = self._changelog.end()
-        return self._saved.positions[task.id]
+        self.positions[task.id] = self._changelog.end()
+        return self.positions[task.id]
 
     def on_status(self, statuses: Sequence[Status]) -> None:
         self.say("status", statuses=[status.code for status in statuses])
@@ -148,10 +137,10 @@ class SimulatedCallbacks(Callbacks):
         while True:
             now = time.monotonic()
             end = self._changelog.end()
-            begun = max(self._saved.positions.get(task.id, 0), self._changelog.begin())
+            begun = max(self.positions.get(task.id, 0), self._changelog.begin())
             position = min(end, begun + round(self._changelog.rate * (now - last)))
             last = now
-            self._saved.positions[task.id] = position
+            self.positions[task.id] = position
             task.report(position, end)
             yield position
             # Close to the end a step is shorter, so that a handover takes no longer than reading the last records.
@@ -178,8 +167,8 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 
 async def work(asked: argparse.Namespace, ids: MemberIds) -> int:
     """Be a worker until told to stop; return the exit code."""
-    changelog, saved = Changelog(asked.rate, asked.growth, asked.size), Saved.read(asked.folder)
-    callbacks = SimulatedCallbacks(changelog, saved, prints=asked.json)
+    changelog = Changelog(asked.rate, asked.growth, asked.size)
+    callbacks = SimulatedCallbacks(changelog, asked.folder, prints=asked.json)
     begin, end = changelog.begin(), changelog.end()
     token_file: Path | None = asked.token_file
     member = Member(
@@ -195,13 +184,13 @@ async def work(asked: argparse.Namespace, ids: MemberIds) -> int:
         new_member_id=ids.new,
         on_disk={
             task: Progress(position=position, end_offset=end)
-            for task, position in saved.positions.items()
+            for task, position in callbacks.positions.items()
             if position >= begin
         },
         on_exit=Exit.LEAVE if asked.leave else Exit.RESTART,
         exit_timeout_ms=10_000,
     )
-    saving = asyncio.ensure_future(saved.keep())
+    saving = asyncio.ensure_future(callbacks.keep_saving())
     try:
         async with member:
             callbacks.say("joined", member=member.member_id)
@@ -211,7 +200,7 @@ async def work(asked: argparse.Namespace, ids: MemberIds) -> int:
         return EXIT_REFUSED
     finally:
         saving.cancel()
-        saved.write()
+        callbacks.save()
     callbacks.say("gone", reason=reason)
     return EXIT_TAKEN_OVER if member.phase is Phase.STOPPED else 0
 

@@ -16,7 +16,7 @@ from batonpass.background import is_failure
 from batonpass.worker.protocol import Offsets, Role, Stop
 from batonpass.worker.protocol.types import DETAIL_CHARS_MAX, checked_offsets
 from batonpass.worker.raised import words_of
-from batonpass.worker.tasks import Callbacks, Driver, Revocation, Task
+from batonpass.worker.tasks import Callbacks, Driver, Revocation, Task, ends_before
 
 log = logging.getLogger("batonpass.worker")
 
@@ -73,8 +73,9 @@ class TaskRunner:
 
     def begin(self, role: Role, fencing_token: int | None = None, restore_to: Offsets | None = None) -> None:
         """Begin the task, in place of a copy that is here; an active has a token."""
-        was = None if self.task is None else self.task.role
-        self._put(self._make(role, was).granted(fencing_token, restore_to))
+        task = self._make(role, None if self.task is None else self.task.role)
+        task.fencing_token, task.restore_to = fencing_token, restore_to
+        self._put(task)
 
     def _make(self, role: Role, was: Role | None) -> Task:
         return self._terms.callbacks.task_type(self._id, role, self._terms.driver, was=was)
@@ -219,17 +220,12 @@ class TaskRunner:
         if not end.commit:
             return False, None
         call = asyncio.ensure_future(self._revoke(task, Revocation(commit=True, becomes=end.becomes)))
-        aborted = asyncio.ensure_future(self._abort.wait())
         try:
-            await asyncio.wait(
-                (call, aborted), timeout=self._terms.stop_deadline_s, return_when=asyncio.FIRST_COMPLETED
-            )
+            is_done = await ends_before(call, self._abort, self._terms.stop_deadline_s)
         except asyncio.CancelledError:
             call.cancel()
             raise
-        finally:
-            aborted.cancel()
-        if not call.done():
+        if not is_done:
             if not self._abort.is_set():
                 log.error(
                     "%r has not stopped within %s s; it is stopped without a commit", task, self._terms.stop_deadline_s

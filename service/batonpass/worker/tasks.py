@@ -51,6 +51,16 @@ async def happens(event: asyncio.Event, within_s: float | None) -> bool:
     return event.is_set()
 
 
+async def ends_before(call: asyncio.Future[Any], event: asyncio.Event, within_s: float | None = None) -> bool:
+    """Wait for a call, an event, or the end of the time, and return whether the call is done; else it goes on."""
+    happening = asyncio.ensure_future(event.wait())
+    try:
+        await asyncio.wait((call, happening), timeout=within_s, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        happening.cancel()
+    return call.done()
+
+
 class Task:
     """One task in one role, from the callback that begins it to the one that ends it.
 
@@ -75,10 +85,6 @@ class Task:
 
     def __repr__(self) -> str:
         return f"<Task {self.id} {self.role}>"
-
-    def granted(self, fencing_token: int | None, restore_to: Offsets | None) -> "Task":
-        self.fencing_token, self.restore_to = fencing_token, restore_to
-        return self
 
     @property
     def subtopology(self) -> str:
@@ -192,12 +198,7 @@ class Task:
 
     async def unless_stopping(self, call: asyncio.Future[Any]) -> bool:
         """Wait for a call, or until the task is told to stop, and return whether the call is done; else it goes on."""
-        stopping = asyncio.ensure_future(self._stopping.wait())
-        try:
-            await asyncio.wait((call, stopping), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            stopping.cancel()
-        return call.done()
+        return await ends_before(call, self._stopping)
 
     async def finished(self) -> None:
         """Wait until the callback that began this task has returned; for `on_revoke`."""

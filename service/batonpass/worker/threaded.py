@@ -33,7 +33,7 @@ from batonpass.worker.protocol import (
     Status,
 )
 from batonpass.worker.signals import ended_by_signals, ends, handled
-from batonpass.worker.tasks import Callbacks, Driver, Revocation, Task
+from batonpass.worker.tasks import Callbacks, Driver, Revocation, Task, ends_before
 
 log = logging.getLogger("batonpass.worker")
 
@@ -116,23 +116,15 @@ class _InThreads(Callbacks):
     task_type = ThreadTask
 
     def __init__(self, callbacks: ThreadCallbacks) -> None:
-        self._plain = callbacks
         self._is_closed = asyncio.Event()
         self.on_status = callbacks.on_status  # type: ignore[method-assign] # both must return at once
         self.on_problem = callbacks.on_problem  # type: ignore[method-assign]
+        for name in ("on_active", "on_standby", "on_warmup"):
+            setattr(self, name, functools.partial(self._measured, getattr(callbacks, name)))
         for name in ("on_revoke", "disk_bytes", "numbers", "remove_state"):
             setattr(self, name, functools.partial(self._call, getattr(callbacks, name)))
 
-    async def on_active(self, task: Task) -> None:
-        await self._measured(task, self._plain.on_active)
-
-    async def on_standby(self, task: Task) -> None:
-        await self._measured(task, self._plain.on_standby)
-
-    async def on_warmup(self, task: Task) -> None:
-        await self._measured(task, self._plain.on_warmup)
-
-    async def _measured(self, task: Task, run: Callable[[ThreadTask], None]) -> None:
+    async def _measured(self, run: Callable[[ThreadTask], None], task: Task) -> None:
         used = ThreadTime()
 
         def work() -> None:
@@ -154,14 +146,12 @@ class _InThreads(Callbacks):
         When cancelled, this still waits until the function has returned, or the member is gone.
         """
         returned = asyncio.wrap_future(_in_new_thread(self, function, *args, **kwargs))
-        closed = asyncio.ensure_future(self._is_closed.wait())
         cancelled: asyncio.CancelledError | None = None
-        while not (returned.done() or closed.done()):
+        while not (returned.done() or self._is_closed.is_set()):
             try:
-                await asyncio.wait((returned, closed), return_when=asyncio.FIRST_COMPLETED)
+                await ends_before(returned, self._is_closed)
             except asyncio.CancelledError as error:
                 cancelled = error
-        closed.cancel()
         if not returned.done() or cancelled is not None:
             if returned.done() and returned.exception() is not None:
                 log.error("a callback raised while it was being cancelled", exc_info=returned.exception())
@@ -190,18 +180,15 @@ def _in_new_thread(
         try:
             future.set_result(function(*args, **kwargs))
         except BaseException as error:  # noqa: BLE001 - it is raised again where the result is awaited
-            # Raised there, any other would end the loop of all members, or their callback without a word.
-            is_plain = isinstance(error, Exception) and not isinstance(error, StopIteration)
-            future.set_exception(error if is_plain else _as_plain(error))
+            raised = error
+            if not isinstance(error, Exception) or isinstance(error, StopIteration):
+                # Raised there, it would end the loop of all members, or their callback without a word.
+                raised = RuntimeError(f"a callback raised {error!r}")
+                raised.__cause__ = error
+            future.set_exception(raised)
 
     threading.Thread(target=call, name=f"batonpass {getattr(function, '__name__', 'call')}", daemon=True).start()
     return future
-
-
-def _as_plain(error: BaseException) -> RuntimeError:
-    plain = RuntimeError(f"a callback raised {error!r}")
-    plain.__cause__ = error
-    return plain
 
 
 class ThreadedMember:

@@ -227,7 +227,7 @@ class Owner:
         driver = Driver(cast("MemberProtocol", self), clock=lambda: 0, turn=self.turn)
         task = Task(task_id, role, driver, was=was)
         if role is Role.ACTIVE:
-            task.granted(1, restore_to)
+            task.fencing_token, task.restore_to = 1, restore_to
         begin = self.runtime.on_active if role is Role.ACTIVE else self.runtime.on_standby
         run = asyncio.create_task(begin(task))
         run.add_done_callback(lambda _: task.callback_returned())

@@ -136,12 +136,8 @@ class Active:
         self._changelog = copy.changelog
         self._prepared = copy.prepared
         self._terms = terms
-        self._closing = terms.closing
-        self._connection = terms.connection
         self._group = terms.group
         self._options = terms.options
-        self._limits = terms.limits
-        self._changelogs = terms.changelogs
         self._has_committed = False
         self._is_connected = False
         self._unable_since: float | None = None
@@ -210,7 +206,7 @@ class Active:
                 if self._is_unable(now):
                     raise
                 if said.is_news(repr(error)):
-                    why = await in_words(error, self._connection)
+                    why = await in_words(error, self._terms.connection)
                     log.warning("%r begins anew every %s ms: %s", self._task, self._options.retry_ms, why)
                     self._hindrance = why
                 await self._task.stop_requested(self._options.retry_ms / 1_000)
@@ -258,7 +254,8 @@ class Active:
             if not await self._lease_holds():
                 return
             found = await clients.find_input()
-            self._heed_remade(clients)
+            if remade := ", ".join(filter(clients.is_remade, self._part.changelog_topics)):
+                self._heed_lost(f"changelog {remade} was deleted and made anew since offsets were committed")
             await self._check_commits(clients, found)
             if self._changelog is not None:
                 self._changelog.pause()
@@ -268,7 +265,7 @@ class Active:
             await self._busy.of(self._process(clients))
             close_after_s = CLOSE_DELAY_S
         finally:
-            self._closing.put(self._task.id, clients.close, delay_s=close_after_s)
+            self._terms.closing.put(self._task.id, clients.close, delay_s=close_after_s)
 
     async def _connected(self) -> Clients | None:
         """Return clients that are connected; None when the task is to stop instead."""
@@ -277,7 +274,7 @@ class Active:
             is_taken = await self._task.unless_stopping(taking)
         finally:
             if not is_taken:
-                self._closing.abandon(self._task.id, taking)
+                self._terms.closing.abandon(self._task.id, taking)
         return taking.result() if is_taken else None
 
     async def _restore(self, clients: Clients) -> None:
@@ -330,11 +327,7 @@ class Active:
         return f"waits with its restore: {why}"
 
     def _heed_short(self, ends: Mapping[str, int]) -> None:
-        """Refuse to run below the place up to which the last owner wrote, if that is known.
-
-        Raises:
-            ChangelogShort: when the changelog ends before it, and nobody has said to run all the same.
-        """
+        """Refuse to run below the place up to which the last owner wrote, if that is known."""
         wanted = self._task.restore_to or {}
         if isinstance(wanted, int):
             wanted = dict.fromkeys(self._part.changelog_topics[:1], wanted)
@@ -344,17 +337,12 @@ class Active:
         if short:
             self._heed_lost(f"changelog {short}, where the last owner of {self._task.id} stopped")
 
-    def _heed_remade(self, clients: Clients) -> None:
-        """Refuse to run with another changelog than the one that the committed offsets were committed with.
+    def _heed_lost(self, what: str) -> None:
+        """Refuse to run with a changelog that has lost something.
 
         Raises:
-            ChangelogShort: when there is one, and nobody has said to run all the same.
+            ChangelogShort: unless somebody has said to run all the same.
         """
-        remade = ", ".join(topic for topic in self._part.changelog_topics if clients.is_remade(topic))
-        if remade:
-            self._heed_lost(f"changelog {remade} was deleted and made anew since offsets were committed")
-
-    def _heed_lost(self, what: str) -> None:
         if self._options.changelog_short == "fail":
             raise ChangelogShort(
                 f"{what}: the cluster has lost what it acknowledged. Bring it back, or set changelog_short to run, which "
@@ -504,7 +492,7 @@ class Active:
             Exception: what the worker's own code raised; the transaction was aborted.
         """
         producer = clients.producer
-        context = Context(self._state, self._part.changelogs, producer, self._changelogs)
+        context = Context(self._state, self._part.changelogs, producer, self._terms.changelogs)
         await self._in_time(producer.begin_transaction(), clients)
         try:
             now_ms = self._options.clock()
@@ -607,12 +595,12 @@ class Active:
         limit = await clients.largest_message(refused.topic)
         least = refused.largest + BATCH_ADDS
         if clients.batch_bytes <= (limit or least) or (limit is not None and refused.largest > limit):
-            self._limits.pop(refused.topic, None)
+            self._terms.limits.pop(refused.topic, None)
             return RecordTooLarge(
                 f"a record of {refused.largest} bytes for topic {refused.topic}, which takes {limit or '?'} bytes with "
                 "what a batch adds (max.message.bytes)"
             )
-        self._limits[refused.topic] = batch_bytes = limit or max(least, clients.batch_bytes // 2)
+        self._terms.limits[refused.topic] = batch_bytes = limit or max(least, clients.batch_bytes // 2)
         goes_on: Exception = KafkaError(f"{refused.args[0]}: it goes on with batches of at most {batch_bytes} bytes")
         return goes_on
 

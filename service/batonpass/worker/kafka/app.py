@@ -17,21 +17,21 @@ It is made of a `KafkaRuntime` and a `Member`, which may be used without it.
 
 import asyncio
 import logging
+from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from os import PathLike
 from pathlib import Path
 from typing import Any, TypeVar, Unpack, overload
 
-from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-from aiokafka.errors import KafkaConnectionError, TopicAlreadyExistsError, for_code
+from aiokafka.errors import KafkaConnectionError
 from prometheus_client import REGISTRY, CollectorRegistry
 
 from batonpass.variables import variable
 from batonpass.worker.declaring import declare
 from batonpass.worker.kafka.app_driver import AppTest
 from batonpass.worker.kafka.connection import KafkaConnection, in_words, producing
-from batonpass.worker.kafka.metadata import adopt, partition_counts
+from batonpass.worker.kafka.metadata import partition_counts
 from batonpass.worker.kafka.metrics import serve
 from batonpass.worker.kafka.options import ActiveOptions
 from batonpass.worker.kafka.outside import AppProducer, records_of
@@ -40,7 +40,7 @@ from batonpass.worker.kafka.serdes import Serde
 from batonpass.worker.kafka.steps import TIMERS, Call, Steps
 from batonpass.worker.kafka.stores import OpenStore, RocksStore, in_memory
 from batonpass.worker.kafka.subtopology import Subtopology, check_job, check_partitions, check_process
-from batonpass.worker.kafka.topics import MissingPartition
+from batonpass.worker.kafka.topics import MissingPartition, administering, make
 from batonpass.worker.kafka.transaction import Context
 from batonpass.worker.kafka.typed import Record, State, Table, Timer, Topic, check_topic
 from batonpass.worker.kafka.wall_clock import Punctuation
@@ -63,9 +63,6 @@ Stateful = Callable[[Record[K, V], Context, State[S]], Awaitable[None]]
 
 OnTimer = Callable[[Timer[K], Context, State[S]], Awaitable[None]]
 """A function for the timers of a table's keys."""
-
-COPIES_MAX = 3
-"""How many replicas a topic gets that is made here; fewer on a cluster with fewer brokers."""
 
 
 class App:
@@ -110,7 +107,7 @@ class App:
         self._member = member
         self._topics: dict[str, int | None] = {}
         self._tables: dict[str, Table[Any, Any]] = {}
-        self._steps: dict[str, Steps] = {}
+        self._steps: defaultdict[str, Steps] = defaultdict(Steps)
 
     # --- the parts of the job ---------------------------------------------------------------------------------------
 
@@ -166,7 +163,7 @@ class App:
         table = Table(name, key, value, changelog, subtopology, follows=isinstance(of, Topic))
         self._tables[name] = table
         if isinstance(of, Topic):
-            self._of(subtopology).tables[name] = of
+            self._steps[subtopology].tables[name] = of
         return table
 
     @overload
@@ -203,8 +200,7 @@ class App:
 
         def add(function: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
             check_process(function, "record", "context", *(["state"] if state is not None else []))
-            calls = self._of(subtopology).calls.setdefault(source.name, [])
-            calls.append(Call(source, function, state))
+            self._steps[subtopology].calls.setdefault(source.name, []).append(Call(source, function, state))
             return function
 
         return add
@@ -222,7 +218,7 @@ class App:
 
         def add(function: OnTimer[K, S]) -> OnTimer[K, S]:
             check_process(function, "timer", "context", "state")
-            functions = self._of(table.subtopology).on_timer
+            functions = self._steps[table.subtopology].on_timer
             if table.name in functions:
                 raise ValueError(f"timers of table {table.name} have two functions: let one of them do both")
             functions[table.name] = (table, function)
@@ -248,16 +244,13 @@ class App:
 
         def add(function: Punctuation) -> Punctuation:
             check_process(function, "at_ms", "context")
-            steps, name = self._of(subtopology), getattr(function, "__name__", "punctuate")
+            steps, name = self._steps[subtopology], getattr(function, "__name__", "punctuate")
             if name in steps.every or name in steps.by_clock:
                 raise ValueError(f"two functions {name} are called by time: give one of them another name")
             (steps.by_clock if wall_clock else steps.every)[name] = every_ms, function
             return function
 
         return add
-
-    def _of(self, subtopology: str) -> Steps:
-        return self._steps.setdefault(subtopology, Steps())
 
     def subtopologies(self) -> dict[str, Subtopology]:
         """Return what the job does, as a `KafkaRuntime` takes it.
@@ -422,44 +415,38 @@ class App:
     async def _have_topics(self, parts: Mapping[str, Subtopology], connection: KafkaConnection) -> dict[str, int]:
         """Return how many partitions each topic has, once those that the job makes are there."""
         changelogs = {topic for part in parts.values() for topic in part.changelog_topics}
-        admin = AIOKafkaAdminClient(**connection.client_options())
-        adopt(admin._client)  # noqa: SLF001 - it does not show it
         try:
-            await admin.start()
-            known = await partition_counts(admin._client, changelogs | self._topics.keys())  # noqa: SLF001 - makes none
-            wanted = {topic: count for topic, count in self._topics.items() if count is not None}
-            for topic in sorted(topic for topic, count in wanted.items() if known.get(topic, count) != count):
-                log.warning(
-                    "topic %s has %s partitions, and app.topic says %s: it stays as it is",
-                    topic, known[topic], wanted[topic],
-                )  # fmt: skip
-            counts = wanted | known
-            if missing := sorted(self._topics.keys() - counts.keys()):
-                raise MissingPartition(
-                    f"topic {' and '.join(missing)} does not exist, or may not be read: make it first "
-                    "(kafka-topics.sh --create), or say with how many partitions app.topic makes it"
-                )
-            for part in parts.values():
-                count = max(counts[topic] for topic in part.sources)
-                counts = dict.fromkeys(part.changelog_topics, count) | counts
-                check_partitions(part, {topic: range(number) for topic, number in counts.items()})
-            if made := sorted(counts.keys() - known.keys()):
-                copies = min(COPIES_MAX, len((await admin.describe_cluster())["brokers"]))
-                compacted = {"cleanup.policy": "compact"}
-                answer = await admin.create_topics(
-                    [
-                        NewTopic(name, counts[name], copies, topic_configs=compacted if name in changelogs else {})
-                        for name in made
-                    ]
-                )
-                for name, code, message in answer.topic_errors:
-                    # Another worker may have made it meanwhile.
-                    if code and not issubclass(for_code(code), TopicAlreadyExistsError):
-                        raise for_code(code)(f"topic {name} is missing and cannot be made: {message}")
+            async with administering(connection.client_options()) as admin:
+                known = await partition_counts(admin._client, changelogs | self._topics.keys())  # noqa: SLF001 - makes none
+                counts = self._wanted(parts, known)
+                if missing := {topic: counts[topic] for topic in sorted(counts.keys() - known.keys())}:
+                    await make(admin, missing, {one: {"cleanup.policy": "compact"} for one in changelogs})
         except KafkaConnectionError as error:
             raise KafkaConnectionError(await in_words(error, connection)) from error
-        finally:
-            await admin.close()
+        return counts
+
+    def _wanted(self, parts: Mapping[str, Subtopology], known: Mapping[str, int]) -> dict[str, int]:
+        """Return how many partitions each topic has, of which ``known`` are there, or is to have.
+
+        Raises:
+            MissingPartition: when one is missing and not to be made, or has other partitions than the job needs.
+        """
+        wanted = {topic: count for topic, count in self._topics.items() if count is not None}
+        for topic in sorted(topic for topic, count in wanted.items() if known.get(topic, count) != count):
+            log.warning(
+                "topic %s has %s partitions, and app.topic says %s: it stays as it is",
+                topic, known[topic], wanted[topic],
+            )  # fmt: skip
+        counts = wanted | dict(known)
+        if missing := sorted(self._topics.keys() - counts.keys()):
+            raise MissingPartition(
+                f"topic {' and '.join(missing)} does not exist, or may not be read: make it first "
+                "(kafka-topics.sh --create), or say with how many partitions app.topic makes it"
+            )
+        for part in parts.values():
+            count = max(counts[topic] for topic in part.sources)
+            counts = dict.fromkeys(part.changelog_topics, count) | counts
+            check_partitions(part, {topic: range(number) for topic, number in counts.items()})
         return counts
 
 

@@ -81,9 +81,7 @@ class Facts:
                     f"changelog {topic} has {len(known[topic])} partitions, and no partition {number}: it needs as many "
                     "as the source has"
                 )
-        kept_ms = await deletions_kept_ms(
-            client, topics, unless_told=options.delete_retention_ms, uncompacted=options.uncompacted_changelogs
-        )
+        kept_ms = await deletions_kept_ms(client, topics, options)
         begins = await consumer.beginning_offsets(list(partitions))
         return cls(begins, await log_ends(client, partitions), kept_ms, await topic_ids(client, partitions))
 
@@ -146,8 +144,8 @@ class Changelog:
         self.records_read = 0
         """Records applied since this object was made; a promotion in place reads none of them a second time."""
 
-    async def open(self) -> None:
-        """Connect, and go on from the stores' positions.
+    async def open(self) -> AIOKafkaConsumer:
+        """Connect, unless it is, and go on from the stores' positions; return what reads.
 
         Raises:
             ChangelogRefused: when a changelog may forget what a store needs.
@@ -155,7 +153,7 @@ class Changelog:
             KafkaError: when the cluster cannot be reached.
         """
         if self._consumer is not None:
-            return
+            return self._consumer
         consumer = self._connection.consumer(
             # A client id of its own, so that a broker's quota can slow down restoring and nothing else.
             {"client_id": f"{self._connection.client_id}-{self._state.task_id}-changelog"}
@@ -172,6 +170,7 @@ class Changelog:
             await disconnect(consumer)
             raise
         self._consumer, self._looked_at = consumer, time.monotonic()
+        return consumer
 
     async def _judge(self, consumer: AIOKafkaConsumer) -> None:
         """Ask the cluster about the changelogs, and begin each store anew that they cannot bring up to date."""
@@ -199,7 +198,7 @@ class Changelog:
             StoreFailed: when a store did not take what was read.
             KafkaError: when the cluster cannot be read.
         """
-        consumer = self._opened
+        consumer = await self.open()
         if time.monotonic() - self._looked_at > TOPICS_LOOK_S:
             self._looked_at = time.monotonic()
             ids = await topic_ids(consumer._client, self.partitions)  # noqa: SLF001 - nothing public asks for it
@@ -288,8 +287,7 @@ class Changelog:
         Raises:
             Exception: as `open`.
         """
-        await self.open()
-        consumer = self._opened
+        consumer = await self.open()
         if any(map(self._is_too_old, self.partitions)):
             await self._judge(consumer)
         if self._paused:
@@ -314,11 +312,6 @@ class Changelog:
         consumer, self._consumer, self._paused = self._consumer, None, False
         if consumer is not None:
             await disconnect(consumer)
-
-    @property
-    def _opened(self) -> AIOKafkaConsumer:
-        assert self._consumer is not None, "open() comes first"  # noqa: S101 - a mistake of this package alone
-        return self._consumer
 
     def _reading(self, consumer: AIOKafkaConsumer) -> Reading:
         if consumer not in self._readings:

@@ -253,8 +253,7 @@ class Clients:
         self.committed_ids = {}
         for committed in found.values():
             self.committed_ids |= topic_ids_of(committed.metadata)
-        offsets = {partition: found[partition].offset for partition in self.partitions if partition in found}
-        return {one: offset if (offset := offsets.get(one, -1)) >= 0 else None for one in self.partitions}
+        return {one: found[one].offset if one in found and found[one].offset >= 0 else None for one in self.partitions}
 
     async def _find_bounds(self) -> None:
         client = self.input._client  # noqa: SLF001 - nothing public asks for ends and ids

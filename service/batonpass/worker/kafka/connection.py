@@ -10,12 +10,12 @@ import os
 import re
 import ssl
 import time
-from collections.abc import AsyncIterator, Awaitable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Awaitable, Collection, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.abc import AbstractTokenProvider
 from aiokafka.conn import AIOKafkaConnection, OAuthAuthenticator, collect_hosts, create_conn
 from aiokafka.consumer import consumer as consumers
@@ -35,7 +35,7 @@ from aiokafka.errors import (
 from aiokafka.protocol.commit import OffsetFetchRequest
 
 from batonpass.worker.kafka.header_names import Records
-from batonpass.worker.kafka.metadata import adopt
+from batonpass.worker.kafka.metadata import PROTOCOL_TIMEOUT_MS, RECORD_BYTES_MAX, adopt
 from batonpass.worker.kafka_login import OAUTHBEARER, WITH_PASSWORD, Token, login_of
 
 ANSWER_TIMEOUT_S: Final = 15.0
@@ -176,6 +176,29 @@ async def producing(connection: KafkaConnection) -> AsyncIterator[AIOKafkaProduc
         yield producer
     finally:
         await hang_up(producer)
+
+
+@asynccontextmanager
+async def carrying(
+    connection: KafkaConnection, topics: Collection[str]
+) -> AsyncIterator[tuple[AIOKafkaConsumer, AIOKafkaProducer]]:
+    """Yield what the protocol is carried with: a consumer of all that is written to these topics, and a producer.
+
+    Raises:
+        KafkaError: when they cannot connect.
+    """
+    options = connection.client_options() | {"request_timeout_ms": PROTOCOL_TIMEOUT_MS}
+    consumer = AIOKafkaConsumer(**options, group_id=None, enable_auto_commit=False, fetch_max_wait_ms=100)
+    producer = AIOKafkaProducer(**options, enable_idempotence=True, linger_ms=0, max_request_size=RECORD_BYTES_MAX)
+    adopt(producer.client)
+    adopt(consumer._client)  # noqa: SLF001 - a consumer does not show it
+    try:
+        await consumer.start()
+        await producer.start()
+        consumer.assign([TopicPartition(topic, n) for topic in topics for n in await producer.partitions_for(topic)])
+        yield consumer, producer
+    finally:
+        await asyncio.gather(disconnect(consumer), hang_up(producer), return_exceptions=True)
 
 
 async def to_its_end(starting: Coroutine[object, object, Made], *, patience_s: float = PATIENCE_S) -> Made:
@@ -370,13 +393,11 @@ def _late(token: str) -> str:
     return f" (which expired {late_s:.0f} s ago)" if late_s > 0 else ""
 
 
-def _authenticator(connection: AIOKafkaConnection) -> OAuthAuthenticator:
-    return _HearsRefusals(sasl_oauth_token_provider=connection._sasl_oauth_token_provider)  # noqa: SLF001 - as it does
-
-
 # aiokafka (0.14) takes the refusal for a success. The broker answers nothing to its next request, so aiokafka knows no
 # broker from then on, and never tries again. There is no other way to change that (decision 0052).
-AIOKafkaConnection.authenticator_oauth = _authenticator
+AIOKafkaConnection.authenticator_oauth = lambda connection: _HearsRefusals(
+    sasl_oauth_token_provider=connection._sasl_oauth_token_provider  # noqa: SLF001 - as it does
+)
 
 # It raises for a header's name that is no UTF-8, and its reader never gets beyond that record.
 fetcher.MemoryRecords = Records

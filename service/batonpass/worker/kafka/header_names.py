@@ -17,19 +17,16 @@ _BEGIN = struct.Struct(">8xi4xb")
 """How many bytes of a batch follow this number, and its format. Those below 2 have no headers."""
 
 
-class Records:
-    """The batches of an answer to a fetch, in place of aiokafka's `MemoryRecords`."""
+class Records(MemoryRecords):  # type: ignore[misc]  # aiokafka has no types
+    """The batches of an answer to a fetch."""
 
     def __init__(self, data: bytes) -> None:
+        super().__init__(data)
         self._data = data
         self._at = 0
-        self._inner = MemoryRecords(data)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
 
     def next_batch(self) -> Any:
-        batch = self._inner.next_batch()
+        batch = super().next_batch()
         if batch is None:
             return None
         length, form = _BEGIN.unpack_from(self._data, self._at)

@@ -97,7 +97,9 @@ class Reading:
         for partition in self._partitions:
             answer, at = self._answers[partition]
             latest = self._consumer.last_poll_timestamp(partition)
-            if latest != answer or not was_read or partition in came or self._has_more(partition):
+            # Nothing is asked for while records that have come were not handed out yet.
+            has_more = partition in self._consumer._fetcher._records  # noqa: SLF001 - nothing public shows it
+            if latest != answer or not was_read or partition in came or has_more:
                 self._answers[partition] = (latest, now)
             elif now - at > GONE_S and not self._exists(partition):
                 raise MissingPartition(f"{partition.topic} has no partition {partition.partition} any more")
@@ -106,10 +108,6 @@ class Reading:
                     f"no answer about {partition.topic}-{partition.partition} for {self._silent_s:.0f} s"
                 )
             self._note_open(partition, now)
-
-    def _has_more(self, partition: TopicPartition) -> bool:
-        """Whether records have come that were not handed out yet: nothing is asked for meanwhile."""
-        return partition in self._consumer._fetcher._records  # noqa: SLF001 - nothing public shows it
 
     def _note_open(self, partition: TopicPartition, now: float) -> None:
         stable, end = self._consumer.last_stable_offset(partition), self._consumer.highwater(partition)

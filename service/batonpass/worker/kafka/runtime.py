@@ -4,7 +4,8 @@ import asyncio
 import logging
 import time
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -13,7 +14,7 @@ from aiokafka.errors import KafkaConnectionError, KafkaError
 from batonpass.core.state.ids import split_task_id
 from batonpass.worker.kafka.active import Active, Copy
 from batonpass.worker.kafka.changelog import Changelog, Facts, judge
-from batonpass.worker.kafka.clients import Clients, Closing, Prepared, Terms
+from batonpass.worker.kafka.clients import Clients, Close, Closing, Prepared, Terms
 from batonpass.worker.kafka.connection import KafkaConnection, disconnect, in_words, to_its_end
 from batonpass.worker.kafka.metrics import Counts, Levels, WorkerMetrics
 from batonpass.worker.kafka.options import ActiveOptions
@@ -69,19 +70,13 @@ class KafkaRuntime(Callbacks):
         check_job(subtopologies, options.dead_letter_topic)
         write_once(self)
         self._connection = connection
-        self._group = group
         self._parts = dict(subtopologies)
         self._folder = StateFolder(folder, open_store)
         self._options = options
         self._closing = Closing()
-        self._terms = Terms(
-            connection,
-            group,
-            self._options,
-            self._closing,
-            {name: Counts() for name in self._parts},
-            changelogs=frozenset(topic for part in self._parts.values() for topic in part.changelog_topics),
-        )
+        changelogs = frozenset(topic for part in self._parts.values() for topic in part.changelog_topics)
+        counts = {name: Counts() for name in self._parts}
+        self._terms = Terms(connection, group, options, self._closing, counts, changelogs=changelogs)
         self.metrics = WorkerMetrics(group, self._terms.counts, self._levels)
         """What this worker counts, a collector for a registry of prometheus_client."""
         self._copies: dict[str, Copy] = {}
@@ -102,9 +97,8 @@ class KafkaRuntime(Callbacks):
                 "nothing in this program has the state in %s, as after a release that left it out: remove it, unless an "
                 "earlier release is to come back", ", ".join(map(str, unused)),
             )  # fmt: skip
-        tasks = [
-            task_id for task_id in self._folder.tasks() if self._keeps_state(task_id) and task_id not in self._copies
-        ]
+        stateful = {name for name, part in self._parts.items() if part.changelogs}
+        tasks = [one for one in self._folder.tasks() if split_task_id(one)[0] in stateful and one not in self._copies]
         if not tasks:
             return {}
         consumer = self._connection.consumer({})
@@ -117,22 +111,15 @@ class KafkaRuntime(Callbacks):
             await disconnect(consumer)
         return {task_id: offer for task_id, offer in zip(tasks, offers, strict=True) if offer is not None}
 
-    def _keeps_state(self, task_id: str) -> bool:
-        part = self._parts.get(split_task_id(task_id)[0])
-        return part is not None and bool(part.changelogs)
-
     async def _judged(self, task_id: str, consumer: AIOKafkaConsumer) -> Progress | None:
         """Return how far a task's state on disk is, once what is of no use is gone; None if nothing is left."""
         topics = self._part(task_id).changelog_topics
         partitions = [TopicPartition(topic, split_task_id(task_id)[1]) for topic in topics]
         try:
             facts = await Facts.ask(consumer, partitions, self._options)
-            state = self._folder.open(task_id, topics)
-            try:
+            with closing(self._folder.open(task_id, topics)) as state:
                 kept = judge(state, facts, self._options.clock())
                 positions = state.positions
-            finally:
-                state.close()
             if not kept:
                 self._folder.remove(task_id)
                 return None
@@ -238,24 +225,15 @@ class KafkaRuntime(Callbacks):
 
     async def disk_bytes(self) -> Mapping[str, int]:
         """Return what the state of each task of a known subtopology takes on disk."""
-
-        def measure() -> dict[str, int]:
-            known = [task_id for task_id in self._folder.tasks() if split_task_id(task_id)[0] in self._parts]
-            return {task_id: self._folder.disk_bytes(task_id) for task_id in known}
-
-        return await asyncio.to_thread(measure)
+        sizes = await asyncio.to_thread(self._folder.disk_bytes)
+        return {task_id: size for task_id, size in sizes.items() if split_task_id(task_id)[0] in self._parts}
 
     async def remove_state(self, task_id: str) -> None:
         """Remove the state of a task that moved away, unless it is open."""
-        if task_id in self._copies:
-            return
-
-        async def remove() -> None:
-            await asyncio.to_thread(self._folder.remove, task_id)
-
-        # Opening the state waits for what is being closed.
-        self._closing.put(task_id, remove, delay_s=0)
-        await self._closing.done(task_id)
+        if task_id not in self._copies:
+            # Opening the state waits for what is being closed.
+            self._closing.put(task_id, partial(asyncio.to_thread, self._folder.remove, task_id), delay_s=0)
+            await self._closing.done(task_id)
 
     async def on_close(self) -> None:
         """Close everything that is open, and wait for it."""
@@ -266,12 +244,10 @@ class KafkaRuntime(Callbacks):
     def _close(self, task_id: str) -> None:
         copy = self._copies.pop(task_id)
         copy.prepared.drop()
-
-        async def close_state() -> None:
-            # It takes RocksDB a tenth of a second to write out what it has in memory.
-            await asyncio.to_thread(copy.state.close)
-
-        closes = [close_state] if copy.changelog is None else [copy.changelog.close, close_state]
+        # It takes RocksDB a tenth of a second to write out what it has in memory.
+        closes: list[Close] = [partial(asyncio.to_thread, copy.state.close)]
+        if copy.changelog is not None:
+            closes.insert(0, copy.changelog.close)
         self._closing.put(task_id, *closes)
 
     # --- looks ------------------------------------------------------------------------------------------------------
@@ -309,9 +285,9 @@ class KafkaRuntime(Callbacks):
             level = levels[split_task_id(task_id)[0]]
             level.tasks["active" if copy.active is not None else "copy"] += 1
             level.input_lag += 0 if copy.active is None else copy.active.input_lag
-        for task_id in self._folder.tasks():
+        for task_id, size in self._folder.disk_bytes().items():
             if (name := split_task_id(task_id)[0]) in levels:
-                levels[name].state_bytes += self._folder.disk_bytes(task_id)
+                levels[name].state_bytes += size
         return levels
 
     def _part(self, task_id: str) -> Subtopology:

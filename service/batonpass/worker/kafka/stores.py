@@ -648,13 +648,15 @@ class StateFolder:
             if store.name not in topics.get(split_task_id(task_id)[0], ())
         ]
 
-    def disk_bytes(self, task_id: str) -> int:
-        total = 0
-        for folder, _, names in os.walk(self.folder / task_id):
-            for name in names:
-                # RocksDB removes files while it is open, and a state may be removed meanwhile.
-                with suppress(OSError):
-                    total += os.stat(os.path.join(folder, name)).st_size  # noqa: PTH116, PTH118 - as `walk` names it
+    def disk_bytes(self) -> dict[str, int]:
+        """Return what the state of each task takes on disk."""
+        total = dict.fromkeys(self.tasks(), 0)
+        for task_id in total:
+            for folder, _, names in os.walk(self.folder / task_id):
+                for name in names:
+                    # RocksDB removes files while it is open, and a state may be removed meanwhile.
+                    with suppress(OSError):
+                        total[task_id] += Path(folder, name).stat().st_size
         return total
 
     def remove(self, task_id: str) -> None:

@@ -1,19 +1,24 @@
-"""Whether the topics that a task needs exist and are fit for it, and where they end. Workers do not create them."""
+"""Whether the topics that a task needs exist and are fit for it, and where they end; and how topics are made."""
 
 import asyncio
 import logging
 import math
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
 
 from aiokafka import TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResourceType
 from aiokafka.client import AIOKafkaClient
 from aiokafka.consumer.fetcher import READ_UNCOMMITTED
-from aiokafka.errors import KafkaError, LeaderNotAvailableError, for_code
+from aiokafka.errors import KafkaError, LeaderNotAvailableError, TopicAlreadyExistsError, for_code
 from aiokafka.protocol.admin import DescribeConfigsRequest
 from aiokafka.protocol.offset import OffsetRequest, OffsetResetStrategy
 
+from batonpass.worker.kafka.metadata import adopt
+from batonpass.worker.kafka.options import ActiveOptions
 from batonpass.worker.kafka.said import Said
 
 log = logging.getLogger("batonpass.worker.kafka")
@@ -22,6 +27,9 @@ _said = Said()
 LEADER_TRIES = 10
 LEADER_PAUSE_S = 0.1
 """How often, and how soon, a partition without a leader is asked for again: one is being elected."""
+
+COPIES_MAX = 3
+"""How many replicas a topic gets that is made here; fewer on a cluster with fewer brokers."""
 
 LEAST_DELETIONS_KEPT_MS = 1_000
 """The least `delete.retention.ms` of a changelog: with less, a copy that reads all the time would be too old."""
@@ -36,6 +44,36 @@ class MissingPartition(KafkaError):  # type: ignore[misc]  # aiokafka has no typ
 
 class ChangelogRefused(Exception):
     """A topic's settings let it forget what a store needs; the message names the setting."""
+
+
+@asynccontextmanager
+async def administering(options: Mapping[str, Any]) -> AsyncIterator[AIOKafkaAdminClient]:
+    """Lend a client that may change topics. Its own questions about topics make them; those to its client do not.
+
+    Raises:
+        KafkaError: when it cannot connect.
+    """
+    admin = AIOKafkaAdminClient(**options)
+    adopt(admin._client)  # noqa: SLF001 - it does not show it
+    try:
+        await admin.start()
+        yield admin
+    finally:
+        await admin.close()
+
+
+async def make(admin: AIOKafkaAdminClient, counts: Mapping[str, int], settings: Mapping[str, dict[str, str]]) -> None:
+    """Make topics with these numbers of partitions; those without settings have the cluster's.
+
+    Raises:
+        KafkaError: when one cannot be made.
+    """
+    copies = min(COPIES_MAX, len((await admin.describe_cluster())["brokers"]))
+    wanted = [NewTopic(name, count, copies, topic_configs=settings.get(name, {})) for name, count in counts.items()]
+    for name, code, message in (await admin.create_topics(wanted)).topic_errors:
+        # Another process may have made it meanwhile.
+        if code and not issubclass(for_code(code), TopicAlreadyExistsError):
+            raise for_code(code)(f"topic {name} is missing and cannot be made: {message}")
 
 
 async def look_up(client: AIOKafkaClient, topics: Iterable[str]) -> dict[str, set[int]]:
@@ -111,13 +149,11 @@ async def settings_of(
     }
 
 
-async def deletions_kept_ms(
-    client: AIOKafkaClient, topics: Iterable[str], *, unless_told: int, uncompacted: bool
-) -> dict[str, float]:
+async def deletions_kept_ms(client: AIOKafkaClient, topics: Iterable[str], options: ActiveOptions) -> dict[str, float]:
     """Return for how long each changelog keeps the record that a key was deleted, in milliseconds.
 
-    That is the topic's `delete.retention.ms`, or ``unless_told`` where the cluster does not let this client know. It is
-    for ever (`math.inf`) for one that is not compacted, if ``uncompacted`` allows that.
+    That is the topic's `delete.retention.ms`, or the options' where the cluster does not let this client know. It is
+    for ever (`math.inf`) for one that is not compacted, if the options allow that.
 
     Raises:
         ChangelogRefused: when one is not compacted, so that Kafka deletes state by its age, or keeps deletions for less
@@ -130,9 +166,9 @@ async def deletions_kept_ms(
         if isinstance(settings, KafkaError):
             log.warning(
                 "how long %s keeps deletions is not to be known (%s); %s ms are taken for it. Allow this client "
-                "DescribeConfigs on it, or set delete_retention_ms", topic, settings, unless_told,
+                "DescribeConfigs on it, or set delete_retention_ms", topic, settings, options.delete_retention_ms,
             )  # fmt: skip
-            kept[topic] = unless_told
+            kept[topic] = options.delete_retention_ms
             continue
         policy = settings["cleanup.policy"]
         kept[topic] = int(settings["delete.retention.ms"]) if "compact" in policy else math.inf
@@ -141,7 +177,7 @@ async def deletions_kept_ms(
                 "changelog %s has cleanup.policy=%s: what is older than its retention is in the state until that is "
                 "restored, and then no more", topic, policy,
             )  # fmt: skip
-        if kept[topic] is math.inf and not uncompacted:
+        if kept[topic] is math.inf and not options.uncompacted_changelogs:
             raise ChangelogRefused(
                 f"changelog {topic} has cleanup.policy={policy}: Kafka deletes its records by their "
                 "age, and state with them. Set cleanup.policy=compact, or say uncompacted_changelogs=True if it may forget"

@@ -25,6 +25,7 @@ from batonpass.worker.kafka.stores import Cause, StoreInTransaction, TaskState, 
 from batonpass.worker.kafka.topics import MissingPartition, look_up
 from batonpass.worker.kafka.typed import Headers, KeyValueStore, Table, Topic, pairs_of
 from batonpass.worker.raised import add_note
+from batonpass.worker.tasks import ends_before
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -227,11 +228,7 @@ class Producer(AIOKafkaProducer):  # type: ignore[misc]  # aiokafka has no types
         While a broker is still adding something to a transaction it refuses the transaction's records (KIP-890), and
         the client would try again much later. So they are sent once everything was added.
         """
-        joined = asyncio.ensure_future(self._joined.wait())
-        try:
-            await asyncio.wait((joined, self._sender.sender_task), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            joined.cancel()
+        await ends_before(self._sender.sender_task, self._joined)
         await self._message_accumulator.flush_for_commit()
 
 

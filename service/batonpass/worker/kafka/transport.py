@@ -11,6 +11,7 @@ import asyncio
 import logging
 import re
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -20,15 +21,15 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPa
 from aiokafka.errors import KafkaConnectionError, KafkaError
 
 from batonpass.background import first_to_fail
-from batonpass.worker.kafka.connection import KafkaConnection, TopicNames, disconnect, hang_up, in_words, to_its_end
-from batonpass.worker.kafka.metadata import PROTOCOL_TIMEOUT_MS, RECORD_BYTES_MAX, adopt
+from batonpass.worker.kafka.connection import KafkaConnection, TopicNames, carrying, in_words, to_its_end
 from batonpass.worker.kafka.reading import look_after, place_of, placed
 from batonpass.worker.kafka.said import UnreadableRecords, write_once
-from batonpass.worker.protocol.messages import parse_answer
+from batonpass.worker.protocol import RequestKind, parse_answer
+from batonpass.worker.protocol.messages import KINDS
 
 log = logging.getLogger("batonpass.worker.kafka")
 
-_PATH: Final = re.compile(r"/v1/groups/([^/]+)/members/([^/]+)(/heartbeat|/assignment|/drain)?")
+_PATH: Final = re.compile(r"/v1/groups/([^/]+)/members/([^/]+)(.*)")
 _GONE: Final = {
     "type": "gone",
     "title": "The member is gone",
@@ -51,6 +52,7 @@ class KafkaTransport(httpx.AsyncBaseTransport):
         self._starting = asyncio.Lock()
         self._producer: AIOKafkaProducer | None = None
         self._consumer: AIOKafkaConsumer | None = None
+        self._clients = AsyncExitStack()
         self._listening: asyncio.Task[None] | None = None
         self._news = asyncio.Condition()
         # The members that call by this transport, and what was last said to each.
@@ -75,35 +77,28 @@ class KafkaTransport(httpx.AsyncBaseTransport):
             httpx.ConnectError: when the cluster cannot be reached.
         """
         found = _PATH.fullmatch(request.url.path)
-        if found is None:
+        kind = KINDS.get((request.method, found[3])) if found else None
+        if found is None or kind is None:
             return _response(404, {"type": "not-found", "title": "Not found", "status": 404})
-        group, member, tail = unquote(found[1]), unquote(found[2]), found[3]
+        group, member = unquote(found[1]), unquote(found[2])
         self._mine.add(f"{group}/{member}")
         try:
             await self._start()
             body = await request.aread()
             said: dict[str, Any] = msgspec.json.decode(body) if body else {}
-            match request.method, tail:
-                case "PUT", None:
+            match kind:
+                case RequestKind.JOIN:
                     return await self._join(group, member, said)
-                case "POST", "/heartbeat":
+                case RequestKind.HEARTBEAT:
                     return await self._heartbeat(group, member, said)
-                case "GET", "/assignment":
+                case RequestKind.POLL:
                     return await self._poll(group, member, request.url.params)
-                case "DELETE", None:
+                case RequestKind.LEAVE:
                     return await self._leave(group, member, request.url.params.get("mode", "leave"))
-                case (("POST" | "DELETE"), "/drain"):
-                    deadline = request.url.params.get("deadline_ms")
-                    wish: dict[str, Any] = {
-                        "kind": "drain" if request.method == "POST" else "undrain",
-                        "member": member,
-                    }
-                    if deadline is not None:
-                        wish["deadline_ms"] = int(deadline)
-                    await self._send(group, wish)
-                    return httpx.Response(204) if request.method == "DELETE" else _response(202, {"drained": False})
-                case _:
-                    return _response(405, {"type": "method-not-allowed", "title": "Method not allowed", "status": 405})
+                case RequestKind.DRAIN | RequestKind.UNDRAIN:
+                    wish = {name: int(ms) for name, ms in request.url.params.items() if name == "deadline_ms"}
+                    await self._send(group, {"kind": kind, "member": member} | wish)
+                    return _response(202, {"drained": False}) if kind is RequestKind.DRAIN else httpx.Response(204)
         except (KafkaError, OSError) as error:
             raise httpx.ConnectError(await in_words(error, self._connection), request=request) from error
 
@@ -180,43 +175,30 @@ class KafkaTransport(httpx.AsyncBaseTransport):
                 return
             # Listening has failed, but its clients are still connected.
             await self._disconnect()
-            options = self._connection.client_options() | {"request_timeout_ms": PROTOCOL_TIMEOUT_MS}
-            producer = AIOKafkaProducer(
-                **options, enable_idempotence=True, linger_ms=0, max_request_size=RECORD_BYTES_MAX
-            )
-            consumer = AIOKafkaConsumer(**options, group_id=None, enable_auto_commit=False, fetch_max_wait_ms=100)
-            adopt(producer.client)
-            adopt(consumer._client)  # noqa: SLF001 - a consumer does not show it
-            try:
-                await to_its_end(producer.start())
-                await to_its_end(consumer.start())
+            async with AsyncExitStack() as clients:
                 topics = (self._topics.assignments, self._topics.acks)
-                parts = [TopicPartition(topic, n) for topic in topics for n in await producer.partitions_for(topic)]
-                consumer.assign(parts)
+                connecting = clients.enter_async_context(carrying(self._connection, topics))
+                consumer, producer = await to_its_end(connecting)
                 if not self._read_to:
                     await placed(consumer)
-                for part in parts:
+                for part in consumer.assignment():
                     # After a failure, go on from the last position: an assignment is written once. What is in a
                     # partition that was added meanwhile was written meanwhile, and one whose leader is out of reach is
                     # read from its beginning.
                     consumer.seek(part, self._read_to.setdefault(part, place_of(consumer, part) or 0))
-            except BaseException:
-                await asyncio.gather(hang_up(producer), disconnect(consumer), return_exceptions=True)
-                raise
-            self._producer, self._consumer = producer, consumer
+                self._consumer, self._producer, self._clients = consumer, producer, clients.pop_all()
             self._listening = asyncio.create_task(self._listen(consumer), name="batonpass kafka transport")
             if self._is_closed:
                 await self._disconnect()
                 raise KafkaConnectionError("this transport was closed")
 
     async def _disconnect(self) -> None:
-        listening, consumer, producer = self._listening, self._consumer, self._producer
-        self._producer = self._consumer = self._listening = None
+        listening, clients = self._listening, self._clients.pop_all()
+        self._listening = self._consumer = self._producer = None
         if listening is not None:
             listening.cancel()
             await asyncio.wait([listening])
-        if consumer is not None and producer is not None:
-            await asyncio.gather(disconnect(consumer), hang_up(producer), return_exceptions=True)
+        await clients.aclose()
 
     async def _listen(self, consumer: AIOKafkaConsumer) -> None:
         await first_to_fail(self._take_all(consumer), look_after(consumer))

@@ -68,21 +68,16 @@ class Holding:
 
     def body(self) -> dict[str, object]:
         fields: dict[str, object] = {"role": self.role.value}
-        if self.role is Role.ACTIVE and self.stage is not None:
-            fields["state"] = self.stage.value
-            fields["fencing_token"] = self.token
-            if self.stage is Stage.RESTORING:
-                fields |= self.progress.body()
-            if self.stage is Stage.FAILED:
-                fields["detail"] = self.detail
-            if self.input_lag is not None:
-                fields["input_lag"] = self.input_lag
-            if self.load is not None and self.stage is Stage.RUNNING:
-                fields["load"] = self.load
-        else:
+        if self.stage is not None:
+            fields |= {"state": self.stage.value, "fencing_token": self.token}
+        if self.stage in (None, Stage.RESTORING):
             fields |= self.progress.body()
-            if self.load is not None:
-                fields["load"] = self.load
+        if self.stage is Stage.FAILED:
+            fields["detail"] = self.detail
+        if self.input_lag is not None:
+            fields["input_lag"] = self.input_lag
+        if self.load is not None and self.stage in (None, Stage.RUNNING):
+            fields["load"] = self.load
         if self.lost_since_seq is not None:
             fields["lost"] = True
         return fields
@@ -156,7 +151,9 @@ class Holdings:
             if wanted is None:
                 out.append(_stop(holding))
             else:
-                self._rename(holding, wanted, out)
+                holding.role, holding.reported_ready = wanted, False
+                self.changed = True
+                out.append(RoleChanged(holding.task, wanted))
             return
         if wanted is Role.ACTIVE and assignment.grants[holding.task].fencing_token == holding.token:
             return
@@ -190,11 +187,6 @@ class Holdings:
         self.held[task] = active
         self.finals.pop(task, None)
         out.append(Start(task, wanted, grant.fencing_token, grant.restore_to, in_place=holding is not None))
-
-    def _rename(self, holding: Holding, role: Role, out: list[Instruction]) -> None:
-        holding.role, holding.reported_ready = role, False
-        self.changed = True
-        out.append(RoleChanged(holding.task, role))
 
     def stop_actives(self) -> list[Instruction]:
         """Stop every active without committing, also one that was to stop with a commit."""

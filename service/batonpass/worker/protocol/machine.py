@@ -389,11 +389,13 @@ class MemberProtocol:
     ) -> None:
         self._settings = settings
         self._new_member_id = new_member_id
-        self._phase = Phase.NEW
+        self.phase = Phase.NEW
+        """Where this process stands with its group, to be read only."""
+        self.statuses: tuple[Status, ...] = ()
+        """The statuses that the coordinator last gave this member, to be read only."""
         self._run = Run("")
         self._holdings = Holdings(on_disk=dict(on_disk or {}))
         self._numbers: dict[str, float] = {}
-        self._statuses: tuple[Status, ...] = ()
         self._main = Channel(settings.jitter_seed)
         self._poll = Channel(settings.jitter_seed + 1)
         self._drain = Channel(settings.jitter_seed + 2)
@@ -415,11 +417,6 @@ class MemberProtocol:
         self._short_runs = 0
 
     # --- looks --------------------------------------------------------------------------------------------------
-
-    @property
-    def phase(self) -> Phase:
-        """Where this process stands with its group."""
-        return self._phase
 
     @property
     def member_id(self) -> str | None:
@@ -452,11 +449,6 @@ class MemberProtocol:
         return self._holdings.on_disk
 
     @property
-    def statuses(self) -> tuple[Status, ...]:
-        """The statuses that the coordinator last gave this member."""
-        return self._statuses
-
-    @property
     def lease_end_ms(self) -> int | None:
         """When the lease is over, or None where there is none."""
         return self._run.lease.end_ms
@@ -465,7 +457,7 @@ class MemberProtocol:
     def wake_at_ms(self) -> int | None:
         """When `tick` is due; None when nothing is due before the worker's next input."""
         times = [channel.wake_at_ms for channel in self._channels()]
-        if self._settings.on_lease_lost is OnLeaseLost.STOP and self._phase in HAS_LEASE:
+        if self._settings.on_lease_lost is OnLeaseLost.STOP and self.phase in HAS_LEASE:
             times.append(self._run.lease.next_end_ms)
         return min((time for time in times if time is not None), default=None)
 
@@ -488,7 +480,7 @@ class MemberProtocol:
     def start(self, now_ms: int) -> list[Instruction]:
         """Join the group. Only the first call does anything."""
         self._open(now_ms)
-        if Event.STARTED in NEXT_PHASE[self._phase]:
+        if Event.STARTED in NEXT_PHASE[self.phase]:
             self._begin_run(Event.STARTED)
         return self._close()
 
@@ -502,7 +494,7 @@ class MemberProtocol:
     ) -> list[Instruction]:
         """Take the answer to a request, however late, doubled or out of order it comes."""
         self._open(now_ms)
-        if request.member_id == self._run.member_id and self._phase in SENDS:
+        if request.member_id == self._run.member_id and self.phase in SENDS:
             try:
                 if 200 <= status < 300:
                     self._accepted(request, status, body)
@@ -637,14 +629,14 @@ class MemberProtocol:
         if mode is LeaveMode.RESTART and self._settings.instance_id is None:
             raise ValueError("leaving to restart needs an instance id, for that is what comes back")
         self._open(now_ms)
-        if Event.LEAVES in NEXT_PHASE[self._phase]:
+        if Event.LEAVES in NEXT_PHASE[self.phase]:
             self._leave_mode = mode
             self._poll.clear()
             self._drain.clear()
             self._enter(Event.LEAVES)
-            if self._phase is Phase.LEFT:
+            if self.phase is Phase.LEFT:
                 self._end("left")
-            elif self._phase is Phase.ENDING:
+            elif self.phase is Phase.ENDING:
                 self._out += self._holdings.stop_copies()
             else:
                 self._follow()
@@ -659,12 +651,12 @@ class MemberProtocol:
 
     def _close(self) -> list[Instruction]:
         """End a turn: do what waits for the actives to stop, give up overdue requests, send what is due."""
-        if Event.ACTIVES_STOPPED in NEXT_PHASE[self._phase] and not self._holdings.has_actives():
+        if Event.ACTIVES_STOPPED in NEXT_PHASE[self.phase] and not self._holdings.has_actives():
             self._actives_have_stopped()
         for channel in self._channels():
             if channel.is_overdue(self._now_ms):
                 self._fail(channel)
-        if self._is_urgent and SENDS.get(self._phase) is RequestKind.HEARTBEAT:
+        if self._is_urgent and SENDS.get(self.phase) is RequestKind.HEARTBEAT:
             self._main.hurry(self._now_ms)
         if self._main.is_due(self._now_ms):
             self._send(self._main, self._next_main())
@@ -676,7 +668,7 @@ class MemberProtocol:
         return out
 
     def _enter(self, event: Event) -> None:
-        self._phase = NEXT_PHASE[self._phase][event]
+        self.phase = NEXT_PHASE[self.phase][event]
 
     def _channels(self) -> tuple[Channel, Channel, Channel]:
         return self._main, self._poll, self._drain
@@ -688,20 +680,20 @@ class MemberProtocol:
 
     def _notice_lease_end(self) -> None:
         """If the lease has run out since the last look, stop what must not outlive it."""
-        if self._phase in HAS_LEASE and self._run.lease.notice_end(self._now_ms, self._holdings.seq):
+        if self.phase in HAS_LEASE and self._run.lease.notice_end(self._now_ms, self._holdings.seq):
             if self._settings.on_lease_lost is OnLeaseLost.STOP:
                 self._out += self._holdings.stop_actives()
-            if self._phase is not Phase.GOODBYE:
+            if self.phase is not Phase.GOODBYE:
                 # Only the answer to a heartbeat that is sent from now on lets tasks start again.
                 self._main.abandon(self._now_ms)
                 self._is_urgent = True
 
     def _follow(self, *, changed: bool = False) -> None:
         """Bring the holdings toward the assignment: stop what is not in it, then start what may start."""
-        if self._phase is Phase.JOINED:
+        if self.phase is Phase.JOINED:
             may_start = self._run.lease.may_start(self._now_ms)
             done = self._holdings.follow(self._run.assignment, may_start=may_start)
-        elif self._phase in (Phase.LEAVING, Phase.GOODBYE):
+        elif self.phase in (Phase.LEAVING, Phase.GOODBYE):
             done = self._holdings.follow(NOTHING_HELD, may_start=False)
         else:
             return
@@ -726,7 +718,7 @@ class MemberProtocol:
 
     def _actives_have_stopped(self) -> None:
         """Do what had to wait until no task is active here."""
-        match self._phase:
+        match self.phase:
             case Phase.FENCED:
                 self._begin_run(Event.ACTIVES_STOPPED)
             case Phase.LEAVING:
@@ -742,7 +734,7 @@ class MemberProtocol:
         self._enter(Event.REFUSED)
         self._clear_channels()
         self._out += self._holdings.stop_actives()
-        if self._phase is Phase.FENCED:
+        if self.phase is Phase.FENCED:
             self._out.append(Rejoining(self._run.member_id, problem))
 
     def _end(self, reason: str) -> None:
@@ -787,7 +779,7 @@ class MemberProtocol:
         changed = run.take(answer, seq=self._holdings.seq)
         run.lease_answered(answer, seq=request.seq, first_sent_ms=request.first_sent_ms)
         freed = self._holdings.answered(request.seq)
-        if self._phase is Phase.JOINING:
+        if self.phase is Phase.JOINING:
             self._joined()
         elif self._main.is_answer_to(request):
             self._main.answered()
@@ -834,9 +826,9 @@ class MemberProtocol:
         if latest is not None:
             self._holdings.acceptable_lag = latest.acceptable_recovery_lag
             self._holdings.acceptable_catchup_ms = latest.acceptable_catchup_ms
-        if latest is not None and latest.statuses != self._statuses:
-            self._statuses = latest.statuses
-            self._out.append(StatusChanged(self._statuses))
+        if latest is not None and latest.statuses != self.statuses:
+            self.statuses = latest.statuses
+            self._out.append(StatusChanged(self.statuses))
 
     def _refused(self, request: Request, problem: Problem) -> None:
         """Take a refusal.
@@ -898,7 +890,7 @@ class MemberProtocol:
             channel.failed(self._now_ms, cap_ms=POLL_RETRY_MAX_MS, wait_ms=wait_ms or 0)
             if channel.failures == 1 and wait_ms is None:
                 channel.due_ms = self._now_ms + LEAST_GAP_MS
-        elif self._phase is Phase.GOODBYE and attempt >= LEAVE_ATTEMPTS_LEAST and self._run.lease.is_over(self._now_ms):
+        elif self.phase is Phase.GOODBYE and attempt >= LEAVE_ATTEMPTS_LEAST and self._run.lease.is_over(self._now_ms):
             self._enter(Event.LEAVE_ENDED)
             self._end("left without an answer")
         else:
@@ -936,7 +928,7 @@ class MemberProtocol:
 
     def _next_main(self) -> Request:
         """Return the next request, new or repeated: a join, a heartbeat or a leave."""
-        kind, last = SENDS[self._phase], self._main.unanswered
+        kind, last = SENDS[self.phase], self._main.unanswered
         if last is not None and (kind is not RequestKind.HEARTBEAT or self._is_still_true(last)):
             return replace(last, attempt=last.attempt + 1, sent_ms=self._now_ms)
         if kind is RequestKind.LEAVE:
@@ -1008,7 +1000,7 @@ class MemberProtocol:
     def _ask_about_drain(self, wish: DrainWish) -> None:
         """Send a wish to be drained, or no longer to be drained, to the coordinator: now, or once joined."""
         self._drain_wish = wish
-        if self._phase is Phase.JOINED:
+        if self.phase is Phase.JOINED:
             self._drain.clear()
             self._drain.due_ms = self._now_ms
 

@@ -31,6 +31,7 @@ from batonpass.invariants import Violation, check_step
 from batonpass.runtime.coordinator import Coordinator
 from batonpass.runtime.memory_log import MemoryRecordLog
 from batonpass.runtime.ports import Archive, Clock, Defect, Observer, Ownership, Ports, RecordLog
+from batonpass.worker.protocol import RequestKind
 from batonpass.worker.protocol.messages import KINDS
 from batonpass.worker.testing.http import Reply
 from batonpass.worker.testing.line import Line, LocalTransport
@@ -40,6 +41,8 @@ EPOCH_MS = 1_800_000_000_000
 """The instant at which a virtual clock begins."""
 
 TASKS_MAX = 20_000
+QUICK = {"initial_rebalance_delay_ms": 0, "rebalance_batch_ms": 0}
+"""Settings of groups that act as fast as they can."""
 
 _POLL = Shape(PollQuery)
 _CALLS: Mapping[tuple[str, str], str] = {**KINDS, ("POST", "/evict"): "evict"}
@@ -138,9 +141,8 @@ class LocalCoordinator:
         Raises:
             ProtocolError: when the coordinator refuses the declaration.
         """
-        quick = {"initial_rebalance_delay_ms": 0, "rebalance_batch_ms": 0}
         subtopology = {"id": "0", "partitions": partitions, "changelog_topics": [f"{group}-changelog"]}
-        body = to_json({"topology": {"subtopologies": [subtopology]}, "config": quick | config})
+        body = to_json({"topology": {"subtopologies": [subtopology]}, "config": QUICK | config})
         await self._ask(GroupId(group), read_declaration(GroupId(group), body, if_match=None)[0], Declared)
 
     async def describe(self, group: str) -> dict[str, Any]:
@@ -191,32 +193,25 @@ class LocalCoordinator:
                 return Reply(201 if declared.created else 200, to_json(await self.describe(group)))
             case ("GET", "v1", "groups", group):
                 return Reply(200, to_json(await self.describe(group)))
-            case ("GET", "v1", "groups", group, "members", member, "assignment"):
-                return await self._assignment(*_named(group, member), query)
             case (_, "v1", "groups", group, "members", member, *rest) if kind := _CALLS.get(
                 (method, "".join(f"/{part}" for part in rest))
             ):
-                group_id, member_id = _named(group, member)
-                asked = read_call(kind, member_id, query, body, tasks_max=TASKS_MAX)
-                return _reply(await self.coordinator.ask(group_id, asked))
+                group_id, member_id = GroupId(checked_name("group", group)), MemberId(checked_name("member", member))
+                if kind != RequestKind.POLL:
+                    call = read_call(kind, member_id, query, body, tasks_max=TASKS_MAX)
+                    return _reply(await self.coordinator.ask(group_id, call))
+                asked = _POLL.read(query, prefix="query")
+                found = await self.coordinator.poll(group_id, member_id, after=asked.after, wait_ms=asked.wait_ms)
+                return Reply(204) if found is None else _reply(found)
             case _:
                 pass
         raise InvalidRequest(f"{method} {'/'.join(parts)} is not served by a coordinator for tests")
-
-    async def _assignment(self, group: GroupId, member: MemberId, query: Mapping[str, str]) -> Reply:
-        asked = _POLL.read(query, prefix="query")
-        found = await self.coordinator.poll(group, member, after=asked.after, wait_ms=asked.wait_ms)
-        return Reply(204) if found is None else _reply(found)
 
     async def _ask(self, group: GroupId, item: Input, kind: type[R]) -> R:
         reply = await self.coordinator.ask(group, item)
         if isinstance(reply, kind):
             return reply
         raise reply if isinstance(reply, ProtocolError) else Defect(f"the reply is of an unexpected kind: {reply!r}")
-
-
-def _named(group: str, member: str) -> tuple[GroupId, MemberId]:
-    return GroupId(checked_name("group", group)), MemberId(checked_name("member", member))
 
 
 def _reply(reply: CoreReply) -> Reply:

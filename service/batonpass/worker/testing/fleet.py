@@ -18,7 +18,6 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any, Self, TypeVar
 
-from batonpass.core.state.ids import split_task_id
 from batonpass.worker.declaring import declare
 from batonpass.worker.kafka.app import App, declared
 from batonpass.worker.kafka.app_driver import MemoryTask, MemoryTopics, read_only
@@ -28,7 +27,7 @@ from batonpass.worker.member import Member
 from batonpass.worker.options import Options
 from batonpass.worker.protocol import Offsets, OnLeaseLost, Role
 from batonpass.worker.tasks import Callbacks, Revocation, Task
-from batonpass.worker.testing.coordinator import LocalCoordinator
+from batonpass.worker.testing.coordinator import QUICK, LocalCoordinator
 from batonpass.worker.testing.line import Line
 from batonpass.worker.testing.virtual_time import VirtualClock, VirtualTimeLoop
 
@@ -39,8 +38,6 @@ RECORD_S = 0.01
 """How long a record takes from its beginning to its commit."""
 
 LOOK_S = 0.1
-
-QUICK = {"initial_rebalance_delay_ms": 0, "rebalance_batch_ms": 0}
 
 
 class Fleet:
@@ -185,6 +182,7 @@ class _Worker(Callbacks):
         self._fleet = fleet
         self._parts = parts
         self._topics = topics
+        self._clock = VirtualClock()
         self.running: set[str] = set()
         self.tasks: dict[str, MemoryTask] = {}
 
@@ -192,7 +190,7 @@ class _Worker(Callbacks):
         here = self._task(task)
         while not task.stopping:
             here.restore()
-            self._report(task, here)
+            task.progress(progress(here.state.positions, here.ends, tuple(here.ends)))
             await asyncio.sleep(LOOK_S)
 
     async def on_active(self, task: Task) -> None:
@@ -204,7 +202,7 @@ class _Worker(Callbacks):
         self.running.add(name)
         try:
             while not task.stopping:
-                now_ms, raw = _now_ms(), self._topics.next(name)
+                now_ms, raw = self._clock(), self._topics.next(name)
                 context = await here.call_by_clock(now_ms)
                 if context is not None:
                     await self._commit(task, here, context, now_ms)
@@ -231,15 +229,7 @@ class _Worker(Callbacks):
         return here.state.positions or None if task.role is Role.ACTIVE and revocation.commit else None
 
     def _task(self, task: Task) -> MemoryTask:
-        name = split_task_id(task.id)[0]
+        name = task.subtopology
         if name not in self.tasks:
-            self.tasks[name] = MemoryTask(name, self._parts[name], self._topics, self._fleet.options, _now_ms())
+            self.tasks[name] = MemoryTask(name, self._parts[name], self._topics, self._fleet.options, self._clock())
         return self.tasks[name]
-
-    def _report(self, task: Task, here: MemoryTask) -> None:
-        ends = here.ends
-        task.progress(progress(here.state.positions, ends, tuple(ends)))
-
-
-def _now_ms() -> int:
-    return VirtualClock()()

@@ -372,16 +372,9 @@ async def promotion(coordinator: ScriptedCoordinator) -> None:
     """A warmup is promoted."""
     coordinator.give("0_1", "warmup")
 
-    def reported() -> Call | None:
-        for call in coordinator.of("heartbeat"):
-            entry = (call.tasks or {}).get("0_1")
-            if (
-                isinstance(entry, dict)
-                and entry.get("role") == "warmup"
-                and {"lag", "position", "positions"} & set(entry)
-            ):
-                return call
-        return None
+    def reported() -> bool:
+        said = [(call.tasks or {})["0_1"] for call in coordinator.of("heartbeat") if call.role_of("0_1") == "warmup"]
+        return any({"lag", "position", "positions"} & one.keys() for one in said)
 
     await coordinator.until(reported, "0_1 is reported as warmup with a lag or a position")
     needs(not coordinator.wrote("0_1"), "a warmup wrote")

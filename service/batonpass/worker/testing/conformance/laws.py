@@ -18,17 +18,13 @@ BEATS_PER_S_MAX = 20
 
 
 def faults(coordinator: ScriptedCoordinator) -> Iterator[str]:
-    yield from _unknown_calls(coordinator)
+    for call in coordinator.of("other"):
+        yield f"{call.target} is no call that a member makes, or its body is no JSON object"
     for member in coordinator.runs:
         yield from _heartbeats(coordinator, member)
     yield from _loads(coordinator)
     yield from _rate(coordinator)
     yield from _outputs(coordinator)
-
-
-def _unknown_calls(coordinator: ScriptedCoordinator) -> Iterator[str]:
-    for call in coordinator.of("other"):
-        yield f"{call.target} is no call that a member makes, or its body is no JSON object"
 
 
 def _heartbeats(coordinator: ScriptedCoordinator, member: str) -> Iterator[str]:

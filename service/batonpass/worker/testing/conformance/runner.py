@@ -65,7 +65,7 @@ def show(result: Result) -> None:
 async def run_case(command: Sequence[str], case: Case) -> Result:
     coordinator, began, faults, printed = ScriptedCoordinator(), time.monotonic(), [], b""
     async with HttpServer(coordinator.answer) as server, client(command, server.url, case.name) as process:
-        reading = asyncio.ensure_future(_read(process))
+        reading = asyncio.ensure_future(process.communicate())
         coordinator.stop_client = process.terminate
         coordinator.client_ended = lambda: process.returncode is not None
         try:
@@ -77,7 +77,7 @@ async def run_case(command: Sequence[str], case: Case) -> Result:
             faults.append(f"the case was not over after {CASE_S_MAX:g} s")
         faults += laws.faults(coordinator)
         _kill(process)
-        printed = await reading
+        printed, _ = await reading
     return Result(
         case=case.name,
         law=case.law,
@@ -127,7 +127,3 @@ async def client(command: Sequence[str], url: str, case: str) -> AsyncIterator[P
 def _kill(process: Process) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-
-
-async def _read(process: Process) -> bytes:
-    return b"" if process.stdout is None else await process.stdout.read()

@@ -200,31 +200,19 @@ class ScriptedCoordinator:
         return [one for one in self.outputs if one.task == task and one.at >= since and token in (None, one.token)]
 
     async def until_runs(self, task: str, *, token: int | None = None) -> None:
-        """Wait until a task writes again.
-
-        Raises:
-            Broken: when it does not.
-        """
+        """Wait until a task writes again."""
         since = time.monotonic()
         wanted = "" if token is None else f" under token {token}"
         await self.until(lambda: self.wrote(task, since=since, token=token), f"task {task} writes{wanted}")
 
     async def confirmed(self, task: str, epoch: int) -> Call:
-        """Wait until a heartbeat confirms that a task was given up; return it.
-
-        Raises:
-            Broken: when none does.
-        """
+        """Wait until a heartbeat confirms that a task was given up; return it."""
         return await self._told(
             lambda role: role not in (None, "active"), task, epoch, f"lists its tasks without {task} as active"
         )
 
     async def reported(self, task: str, role: str, epoch: int = 0) -> Call:
-        """Wait until a heartbeat reports a task in a role; return it.
-
-        Raises:
-            Broken: when none does.
-        """
+        """Wait until a heartbeat reports a task in a role; return it."""
         return await self._told(lambda found: found == role, task, epoch, f"reports {task} as {role}")
 
     async def _told(self, is_right: Callable[[str | None], bool], task: str, epoch: int, what: str) -> Call:
@@ -272,27 +260,20 @@ class ScriptedCoordinator:
 
     async def play(self, call: Call) -> Reply:
         """Answer as the protocol says."""
-        match call.kind:
-            case "join":
-                return self._join(call)
-            case "other":
-                return refusal("not-found", 404)
-            case _:
-                pass
+        if call.kind == "join":
+            return self._join(call)
+        if call.kind == "other":
+            return refusal("not-found", 404)
         run = self.runs.get(call.member)
         if run is None:
             return refusal("unknown-member", 404, action="stop-and-rejoin")
         if run.is_gone:
             return refusal("fenced", 409, action="stop-and-rejoin")
-        match call.kind:
-            case "heartbeat":
-                return self.heartbeat(call, run)
-            case "poll":
-                return await self._poll(call, run)
-            case "leave":
-                run.is_gone = True
-            case _:
-                pass
+        if call.kind == "heartbeat":
+            return self.heartbeat(call, run)
+        if call.kind == "poll":
+            return await self._poll(call, run)
+        run.is_gone = call.kind == "leave"
         return Reply(204)
 
     def _join(self, call: Call) -> Reply:
@@ -311,11 +292,10 @@ class ScriptedCoordinator:
         return self.told(call.member, status=201)
 
     def heartbeat(self, call: Call, run: Run) -> Reply:
-        if call.seq <= run.seq:
-            return self.told(call.member, echoed=call.epoch)
-        if call.epoch < run.echoed:
-            return refusal("stale-member-epoch", 409, answer=self.body(call.member))
-        run.seq, run.echoed = call.seq, call.epoch
+        if call.seq > run.seq:
+            if call.epoch < run.echoed:
+                return refusal("stale-member-epoch", 409, answer=self.body(call.member))
+            run.seq, run.echoed = call.seq, call.epoch
         return self.told(call.member, echoed=call.epoch)
 
     async def _poll(self, call: Call, run: Run) -> Reply:
