@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 
 from sqlalchemy.exc import DBAPIError
 
-from batonpass.cli.exits import Exit, Failure
+from batonpass.cli.exits import Exit, Failure, failing_as
 from batonpass.database_url import DatabaseUrl
 from batonpass.postgres.connect import Remedy, remedy_of
 from batonpass.postgres.schema import Fit, SchemaBusy, Standing, standing_of, upgrade
@@ -62,11 +62,9 @@ def run_on_database(work: Coroutine[Any, Any, T], url: str) -> T:
     Raises:
         Failure: when the database cannot be reached, or refuses, or the URL is invalid.
     """
-    try:
-        with failing_on_database(url):
-            return asyncio.run(work)
-    except ValueError as error:
-        raise Failure(Exit.BAD_INPUT, f"--database-url or BATONPASS_DATABASE_URL: {error}.") from None
+    form = "--database-url or BATONPASS_DATABASE_URL: {}."
+    with failing_as(Exit.BAD_INPUT, ValueError, form=form), failing_on_database(url):
+        return asyncio.run(work)
 
 
 def upgrade_schema(url: str) -> tuple[Standing, Standing]:

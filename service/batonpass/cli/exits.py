@@ -1,7 +1,8 @@
 """Exit codes that scripts can rely on, and the one way in which a command fails."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from enum import IntEnum
 from typing import Any
 
@@ -51,3 +52,12 @@ class Failure(Exception):
         )
         if self.todo:
             say_on_stderr(f"  {self.todo}")
+
+
+@contextmanager
+def failing_as(code: Exit, *errors: type[Exception], todo: str = "", form: str = "{}.") -> Iterator[None]:
+    """Turn these errors within the block into a failure, whose sentence has the error in a form."""
+    try:
+        yield
+    except errors as error:
+        raise Failure(code, form.format(error), todo=todo) from None

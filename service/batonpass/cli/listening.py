@@ -6,7 +6,7 @@ import signal
 import socket
 from typing import Final
 
-from batonpass.cli.exits import Exit, Failure
+from batonpass.cli.exits import Exit, Failure, failing_as
 from batonpass.sockets import TooFewFiles, bind_all, room_for
 
 PORT_ADVICE: Final = "Choose another port with --port N, or any free one with --port 0."
@@ -48,7 +48,5 @@ def require_room(connections: int) -> None:
     Raises:
         Failure: when it does not.
     """
-    try:
+    with failing_as(Exit.REFUSED, TooFewFiles):
         room_for(connections)
-    except TooFewFiles as error:
-        raise Failure(Exit.REFUSED, f"{error}.") from None

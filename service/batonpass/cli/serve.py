@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from batonpass.bootstrap import serve as run_server
 from batonpass.cli.client_context import failing_well
 from batonpass.cli.database import require_fit, without_password
-from batonpass.cli.exits import Exit, Failure
+from batonpass.cli.exits import Exit, Failure, failing_as
 from batonpass.cli.listening import bound, end_in_order, require_room
 from batonpass.http_clients import authorities
 from batonpass.settings import Settings
@@ -51,10 +51,8 @@ def settings_of(given: dict[str, Any]) -> Settings:
     Raises:
         Failure: naming every invalid variable, or the environment's authorities if they cannot be used.
     """
-    try:
+    with failing_as(Exit.BAD_INPUT, ValueError):
         authorities()
-    except ValueError as error:
-        raise Failure(Exit.BAD_INPUT, f"{error}.") from None
     try:
         return Settings(**{name: value for name, value in given.items() if value is not None})
     except ValidationError as error:

@@ -24,7 +24,7 @@ from batonpass.background import Background
 from batonpass.cli.client_context import failing_well, failure_of, trusted
 from batonpass.cli.database import upgrade_schema
 from batonpass.cli.demo_job import MEASURED, DemoJob, NoKafka, Program, SimulatedWorkers
-from batonpass.cli.exits import Exit, Failure
+from batonpass.cli.exits import Exit, Failure, failing_as
 from batonpass.cli.folder import UpFolder, default_folder, folder_named, keep_from_others
 from batonpass.cli.listening import bound, busy, end_in_order, require_room
 from batonpass.cli.serve import listen, settings_of
@@ -91,10 +91,8 @@ def up(
         if demo:
             kind = SimulatedWorkers() if simulated else DemoJob(folder, workers, _tell, hot=hot)
         up_run = _UpRun(folder, kind, workers, dashboard, dashboard_port, audit, as_json)
-        try:
+        with failing_as(Exit.REFUSED, EmbeddedPostgresError, form="{}"):
             up_run.run(port=port, host=host)
-        except EmbeddedPostgresError as error:
-            raise Failure(Exit.REFUSED, str(error)) from None
 
 
 @dataclass
