@@ -21,11 +21,6 @@ AGAIN_S: Final = 1.0
 """How soon a start asks again for a database that is away."""
 
 
-def without_password(url: str) -> str:
-    """Return a URL of a database without what is secret in it."""
-    return DatabaseUrl.read(url).shown
-
-
 @contextmanager
 def failing_on_database(url: str) -> Iterator[None]:
     """Turn errors of a database into a failure that names the database, without its secrets.

@@ -9,9 +9,10 @@ from contextlib import contextmanager
 
 import typer
 
-from batonpass.cli.database import failing_on_database, upgrade_schema, without_password
+from batonpass.cli.database import failing_on_database, upgrade_schema
 from batonpass.cli.exits import Exit, Failure
 from batonpass.cli.progress import progress
+from batonpass.database_url import DatabaseUrl
 from batonpass.days.generate import Drawing, Hear, Wish, Written, generate
 from batonpass.days.plant import OF_DRAWN_DAYS, Fault
 from batonpass.days.writing import GroupsThere
@@ -70,7 +71,7 @@ def fill(url: str, wish: Wish, *, as_json: bool) -> None:
     )
     for one in steps:
         say(f"could not happen: {one}")
-    say(f"audit it with: batonpass audit --day {wish.day} --database-url {without_password(url)}")
+    say(f"audit it with: batonpass audit --day {wish.day} --database-url {DatabaseUrl.read(url).shown}")
 
 
 @contextmanager
@@ -114,7 +115,7 @@ def _write(url: str, wish: Wish, hear: Hear) -> None:
         some = ", ".join(error.groups[:5]) + (f" and {len(error.groups) - 5} more" if len(error.groups) > 5 else "")
         raise Failure(
             Exit.REFUSED,
-            f"{without_password(url)} already has groups with these names: {some}. Nothing was written.",
+            f"{DatabaseUrl.read(url).shown} already has groups with these names: {some}. Nothing was written.",
             todo="Choose other names (--prefix, or `group` in the scenario), or an empty database.",
         ) from None
     except BrokenExecutor:

@@ -11,10 +11,11 @@ import typer
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from batonpass.cli.client_context import failing_well
-from batonpass.cli.database import require_fit, run_on_database, upgrade_schema, without_password
+from batonpass.cli.database import require_fit, run_on_database, upgrade_schema
 from batonpass.cli.exits import Exit, Failure
 from batonpass.cli.tables import table
 from batonpass.core.state.durations import duration
+from batonpass.database_url import DatabaseUrl
 from batonpass.postgres.connect import connect
 from batonpass.postgres.leases import Leases, LiveCoordinator
 from batonpass.postgres.recovery import Recovered, recover
@@ -56,7 +57,7 @@ def status(database: Database = None, as_json: AsJson = False) -> None:
         living, owners = run_on_database(_fleet(url), url) if found.is_fit else ([], {})
         coordinators = [one._asdict() | {"reads": dict(one.reads)} for one in living]
         body = _body(found) | {"coordinators": coordinators, "owners": owners}
-        _tell(f"{without_password(url)}: {found.sentence()}", body, as_json=as_json)
+        _tell(f"{DatabaseUrl.read(url).shown}: {found.sentence()}", body, as_json=as_json)
         if not as_json:
             _show(living, owners)
         if not found.is_fit:

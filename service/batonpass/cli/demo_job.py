@@ -72,10 +72,6 @@ class Program(NamedTuple):
     arguments: list[str]
     env: Mapping[str, str] = {}
 
-    def flat(self) -> list[str]:
-        """Return the words that follow `python -m`."""
-        return [self.module, *self.arguments]
-
 
 class SimulatedWorkers:
     """Workers that speak the protocol and pretend to have state; ``DemoJob`` has the same members."""
@@ -106,6 +102,8 @@ class NoKafka(Exception):
 class DemoJob:
     """The job, its broker, its load and its workers."""
 
+    group = TOTALS
+
     def __init__(self, folder: UpFolder, count: int, say: Callable[[str], None], *, hot: bool = False) -> None:
         """Take the configuration; nothing happens before ``prepare``. ``count`` workers are started at once.
 
@@ -119,10 +117,6 @@ class DemoJob:
         self._say = say
         self._broker: LocalBroker | None = None
         self._job: Job | None = None
-
-    @property
-    def group(self) -> str:
-        return TOTALS
 
     @property
     def words(self) -> str:

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
@@ -9,7 +10,7 @@ from pydantic import ValidationError
 
 from batonpass.bootstrap import serve as run_server
 from batonpass.cli.client_context import failing_well
-from batonpass.cli.database import require_fit, without_password
+from batonpass.cli.database import require_fit
 from batonpass.cli.exits import Exit, Failure, failing_as
 from batonpass.cli.listening import bound, end_in_order, require_room
 from batonpass.http_clients import authorities
@@ -42,7 +43,7 @@ def serve(
         except KeyboardInterrupt:
             return
         listeners = bound(settings.host, settings.port)
-        listen(settings, listening=lambda at: _say(at, without_password(url), as_json=as_json), listeners=listeners)
+        listen(settings, listening=lambda at: _say(at(url), as_json=as_json), listeners=listeners)
 
 
 def settings_of(given: dict[str, Any]) -> Settings:
@@ -72,14 +73,13 @@ def _variables(place: tuple[int | str, ...], said: str) -> str:
     return ", ".join(f"BATONPASS_{name.upper()}" for name in names)
 
 
-def listen(settings: Settings, **more: Any) -> None:
+def listen(settings: Settings, *, listening: Callable[[str], None], **more: Any) -> None:
     """Serve until interrupted or terminated.
 
     Raises:
         Failure: when the coordinator cannot start.
     """
     heard: list[str] = []
-    listening = more.pop("listening")
 
     def note(url: str) -> None:
         heard.append(url)

@@ -26,7 +26,7 @@ from batonpass.cli.database import upgrade_schema
 from batonpass.cli.demo_job import MEASURED, DemoJob, NoKafka, Program, SimulatedWorkers
 from batonpass.cli.exits import Exit, Failure, failing_as
 from batonpass.cli.folder import UpFolder, default_folder, folder_named, keep_from_others
-from batonpass.cli.listening import bound, busy, end_in_order, require_room
+from batonpass.cli.listening import bound, end_in_order, require_room
 from batonpass.cli.serve import listen, settings_of
 from batonpass.cli.worker_processes import Process, admit, declare, kill, start, stop, watch
 from batonpass.client import ApiError, CoordinatorClient
@@ -246,9 +246,7 @@ class _UpRun:
             say(f"  Group       {group}: {words}")
             say(f"  Workers     {listed}")
         say("", "Try next, in another terminal:", "")
-        tries = _tries(_called(), group, workers)
-        if self._job is not None and self._job.change:
-            tries[:0] = _tries_of_load(_called(), group)
+        tries = _tries(_called(), group, workers, is_hot=self._job is not None and bool(self._job.change))
         width = max(len(command) for command, _ in tries)
         for command, what in tries:
             say(f"  {command:<{width}}   {what}")
@@ -314,9 +312,9 @@ def port_for_dashboard(wanted: int | None) -> int:
     """
     port = free_port(DEFAULT_PORT if wanted is None else wanted)
     if wanted and port != wanted:
-        taken = OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
+        said = f"cannot listen on {DEFAULT_HOST}:{wanted}: {os.strerror(errno.EADDRINUSE)}."
         todo = "Choose another port with --dashboard-port N, or leave that out."
-        raise busy(DEFAULT_HOST, wanted, taken, todo)
+        raise Failure(Exit.REFUSED, said, todo=todo)
     if wanted is None and port != DEFAULT_PORT:
         _tell(f"port {DEFAULT_PORT} is taken; the dashboard is on port {port}")
     return port
@@ -362,26 +360,26 @@ def _called() -> str:
     return shlex.quote(str(called) if shown.startswith("..") else shown)
 
 
-def _tries(own: str, group: str, workers: list[tuple[str, int]]) -> list[tuple[str, str]]:
+def _tries(own: str, group: str, workers: list[tuple[str, int]], *, is_hot: bool) -> list[tuple[str, str]]:
+    of_load = [
+        (f"{own} explain {group}", "after some ten seconds: which task is hot"),
+        (f"{own} plan {group}", "after half a minute: what would move for it"),
+        (f"echo '{MEASURED}' | {own} groups declare {group} -", "let it move"),
+    ]
+    shown = of_load if is_hot else []
     if not workers:
         return [
+            *shown,
             (f"{own} groups declare orders FILE", "declare a group; docs/first-handover.md goes on from there"),
             (f"{own} groups", "list the groups"),
         ]
     _, last = workers[-1]
     first, _ = workers[0]
     return [
+        *shown,
         (f"{own} watch {group}", "watch it live"),
         (f"{own} worker", "add a worker: it warms up before it gets anything to run"),
         (f"kill -9 {last}", "kill one: its warm standbys take over"),
         (f"{own} drain {group} {first} --wait", "drain one: it hands over, and goes on until it has"),
         (f"{own} explain {group}", "ask why everything is where it is"),
-    ]
-
-
-def _tries_of_load(own: str, group: str) -> list[tuple[str, str]]:
-    return [
-        (f"{own} explain {group}", "after some ten seconds: which task is hot"),
-        (f"{own} plan {group}", "after half a minute: what would move for it"),
-        (f"echo '{MEASURED}' | {own} groups declare {group} -", "let it move"),
     ]
