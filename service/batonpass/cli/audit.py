@@ -141,8 +141,8 @@ def audit(
             spark=spark,
         )
         if nightly:
-            minutes = timedelta(minutes=after), timedelta(minutes=pause)
-            auditing.every_night(wanted, auditing.Schedule(minutes[0], days, tries, minutes[1]), as_json=as_json)
+            schedule = auditing.Schedule(timedelta(minutes=after), days, tries, timedelta(minutes=pause))
+            auditing.every_night(wanted, schedule, as_json=as_json)
         elif source is not None:
             auditing.audit_export(wanted, source, as_json=as_json)
         else:

@@ -9,7 +9,7 @@ import functools
 import inspect
 import json
 import ssl
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -251,6 +251,11 @@ def listing(app: typer.Typer, command: Callable[..., None]) -> None:
 
     _offer(carry_out, [inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)])
     app.callback(invoke_without_command=True)(carry_out)
+
+
+def tell(sentence: str, body: Mapping[str, Any], *, as_json: bool) -> None:
+    """Print a sentence for people, or a body as a line of JSON for scripts."""
+    say(json.dumps(body) if as_json else sentence)
 
 
 @contextmanager

@@ -1,6 +1,5 @@
 """`batonpass db`: upgrade the database's schema, show its state, or tell coordinators that it lost commits."""
 
-import json
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -10,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from batonpass.cli.client_context import failing_well
+from batonpass.cli.client_context import failing_well, tell
 from batonpass.cli.database import require_fit, run_on_database, upgrade_schema
 from batonpass.cli.exits import Exit, Failure
 from batonpass.cli.tables import table
@@ -20,7 +19,7 @@ from batonpass.postgres.connect import connect
 from batonpass.postgres.leases import Leases, LiveCoordinator
 from batonpass.postgres.recovery import Recovered, recover
 from batonpass.postgres.schema import Standing, standing_of
-from batonpass.terminal import say, screen
+from batonpass.terminal import screen
 from batonpass.variables import variable
 
 GROUPS_SHOWN = 50
@@ -45,7 +44,7 @@ def upgrade(database: Database = None, as_json: AsJson = False) -> None:
         before, after = upgrade_schema(_url(database))
         changed = before.present != after.present
         way = f"Upgraded from {before.present or 'nothing'} to {after.present}." if changed else after.sentence()
-        _tell(way, _body(after) | {"before": before.present}, as_json=as_json)
+        tell(way, _body(after) | {"before": before.present}, as_json=as_json)
 
 
 @app.command()
@@ -57,7 +56,7 @@ def status(database: Database = None, as_json: AsJson = False) -> None:
         living, owners = run_on_database(_fleet(url), url) if found.is_fit else ([], {})
         coordinators = [one._asdict() | {"reads": dict(one.reads)} for one in living]
         body = _body(found) | {"coordinators": coordinators, "owners": owners}
-        _tell(f"{DatabaseUrl.read(url).shown}: {found.sentence()}", body, as_json=as_json)
+        tell(f"{DatabaseUrl.read(url).shown}: {found.sentence()}", body, as_json=as_json)
         if not as_json:
             _show(living, owners)
         if not found.is_fit:
@@ -76,7 +75,7 @@ def commits_lost(database: Database = None, as_json: AsJson = False) -> None:
         url = _url(database)
         require_fit(url)
         done = run_on_database(_recover(url), url)
-        _tell(
+        tell(
             f"{done.groups} groups are marked: commits were lost; {done.coordinators} coordinators lost their leases. "
             f"`batonpass watch GROUP` shows what their members report.",
             done._asdict(),
@@ -131,10 +130,3 @@ def _url(given: str | None) -> str:
 
 def _body(standing: Standing) -> dict[str, Any]:
     return asdict(standing) | {"fit": standing.fit.value, "is_fit": standing.is_fit}
-
-
-def _tell(sentence: str, body: dict[str, Any], *, as_json: bool) -> None:
-    if as_json:
-        say(json.dumps(body))
-    else:
-        screen().say(sentence)

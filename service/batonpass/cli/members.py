@@ -14,6 +14,7 @@ from batonpass.cli.progress import progress
 from batonpass.cli.spans import ago, span_ms
 from batonpass.client import Refused, instant, path
 from batonpass.dashboard.view_models.members import COLUMNS, REPORTED, Columns, filled, state_words
+from batonpass.dashboard.words import SHORT_ID
 from batonpass.group_words import health_of, is_uuid, readable_name
 
 Json = Mapping[str, Any]
@@ -30,8 +31,6 @@ UntilUndone = Annotated[
 ForHowLong = Annotated[
     str | None, typer.Option("--for", metavar="SPAN", help="With --until-undone: no longer than this, as in 2h.")
 ]
-
-SHORT_ID: Final = 8
 
 ALIVE: Final = timedelta(seconds=10)
 """A member that was heard within this time counts as alive."""

@@ -1,6 +1,5 @@
 """`batonpass serve`: a coordinator on a Postgres of one's own. Everything is set by `BATONPASS_` variables."""
 
-import json
 import re
 from collections.abc import Callable
 from typing import Annotated, Any
@@ -9,13 +8,13 @@ import typer
 from pydantic import ValidationError
 
 from batonpass.bootstrap import serve as run_server
-from batonpass.cli.client_context import failing_well
+from batonpass.cli.client_context import failing_well, tell
 from batonpass.cli.database import require_fit
 from batonpass.cli.exits import Exit, Failure, failing_as
 from batonpass.cli.listening import bound, end_in_order, require_room
+from batonpass.database_url import DatabaseUrl
 from batonpass.http_clients import authorities
 from batonpass.settings import Settings
-from batonpass.terminal import say
 
 
 def serve(
@@ -43,7 +42,12 @@ def serve(
         except KeyboardInterrupt:
             return
         listeners = bound(settings.host, settings.port)
-        listen(settings, listening=lambda at: _say(at(url), as_json=as_json), listeners=listeners)
+        shown = DatabaseUrl.read(url).shown
+
+        def said(at: str) -> None:
+            tell(f"Batonpass listens on {at}, on {shown}.", {"url": at, "database": shown}, as_json=as_json)
+
+        listen(settings, listening=said, listeners=listeners)
 
 
 def settings_of(given: dict[str, Any]) -> Settings:
@@ -92,8 +96,3 @@ def listen(settings: Settings, *, listening: Callable[[str], None], **more: Any)
         return
     if not heard:
         raise Failure(Exit.REFUSED, "the coordinator did not start; what it said stands above.")
-
-
-def _say(url: str, database: str, *, as_json: bool) -> None:
-    text = json.dumps({"url": url, "database": database}) if as_json else f"Batonpass listens on {url}, on {database}."
-    say(text)

@@ -99,7 +99,9 @@ class SharedClient:
     async def newest_events(self, group: str, *, limit: int = SEARCHED, before: int | None = None) -> dict[str, Any]:
         """Return a page of a group's events, newest first, and learn what the members in it are called."""
         page = await self._events(group, limit, before)
-        await self.know(group, (one for event in page["events"] for one in (event["member"], _source(event))))
+        await self.know(
+            group, (one for event in page["events"] for one in (event["member"], (event["body"] or {}).get("from")))
+        )
         return page
 
     async def know(self, group: str, ids: Iterable[str | None]) -> None:
@@ -203,9 +205,3 @@ class EventListener:
     def _wake(self) -> None:
         for listener in self._listeners:
             listener.set()
-
-
-def _source(event: Mapping[str, Any]) -> str | None:
-    """Return the member that a task came from, by an event of its move."""
-    source: str | None = (event["body"] or {}).get("from")
-    return source
