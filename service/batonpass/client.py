@@ -12,8 +12,8 @@ import re
 import ssl
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from datetime import datetime
 from http import HTTPStatus
 from typing import Any, Final, NamedTuple, Self
@@ -308,20 +308,12 @@ class CoordinatorClient:
         resumed = {"last-event-id": after} if after else {}
         headers = self._shown(token) | {"accept": "text/event-stream"} | resumed
         timeout = httpx.Timeout(SILENCE_S, connect=CONNECT_TIMEOUT_S)
-        at = self._at
-        try:
-            async with self._clients[at].stream("GET", f"/v1{path}", headers=headers, timeout=timeout) as answer:
+        with self._asking() as client:
+            async with client.stream("GET", f"/v1{path}", headers=headers, timeout=timeout) as answer:
                 if not answer.is_success:
                     await answer.aread()
                     self._read(answer)
                 yield aiter(httpx.EventSource(answer, max_event_size=None))
-        except NO_ANSWER as error:
-            self._leave(at)
-            raise _unreachable(self._places[at], error) from None
-        except ApiError as error:
-            if error.is_passing or isinstance(error, Unreachable):
-                self._leave(at)
-            raise
 
     def _shown(self, token: str | None) -> dict[str, str]:
         shown = self._token if token is None else token
@@ -332,23 +324,27 @@ class CoordinatorClient:
         left = len(self._urls)
         while True:
             left -= 1
-            at = self._at
             try:
-                return await ask(self._clients[at])
+                with self._asking() as client:
+                    return await ask(client)
             except ApiError as error:
-                if isinstance(error, Refused) and not error.is_passing:
+                is_final = isinstance(error, Refused) and not error.is_passing
+                if is_final or not left or not (may_repeat or error.is_absent):
                     raise
-                failure = error
-            except NO_ANSWER as error:
-                failure = _unreachable(self._places[at], error)
-            self._leave(at)
-            if not left or not (may_repeat or failure.is_absent):
-                raise failure from None
 
-    def _leave(self, at: int) -> None:
-        """Ask the next coordinator from now on, unless that was done already."""
-        if self._at == at:
-            self._at = (at + 1) % len(self._urls)
+    @contextmanager
+    def _asking(self) -> Iterator[httpx.AsyncClient]:
+        """Lend the client of the coordinator to ask; if that cannot answer, the next one is asked from then on."""
+        at = self._at
+        try:
+            try:
+                yield self._clients[at]
+            except NO_ANSWER as error:
+                raise _unreachable(self._places[at], error) from None
+        except ApiError as error:
+            if self._at == at and (error.is_passing or isinstance(error, Unreachable)):
+                self._at = (at + 1) % len(self._urls)
+            raise
 
     def _read(self, answer: httpx.Response) -> Any:
         foreign = self._foreign(answer, _NoField)

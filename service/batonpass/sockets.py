@@ -95,12 +95,10 @@ def _bind_each(addresses: Iterable[str], port: int) -> list[socket.socket]:
 
 def _has_ipv6() -> bool:
     """Whether this machine speaks IPv6, which can be turned off in its kernel."""
-    try:
-        with socket.socket(socket.AF_INET6) as probe:
-            probe.bind(("::1", 0))
-    except OSError:
-        return False
-    return True
+    with contextlib.suppress(OSError), socket.socket(socket.AF_INET6) as probe:
+        probe.bind(("::1", 0))
+        return True
+    return False
 
 
 class TooFewFiles(OSError):

@@ -11,7 +11,7 @@ import typer
 
 from batonpass.cli.database import failing_on_database, upgrade_schema
 from batonpass.cli.exits import Exit, Failure
-from batonpass.cli.progress import progress
+from batonpass.cli.tables import progress
 from batonpass.database_url import DatabaseUrl
 from batonpass.days.generate import Drawing, Hear, Wish, Written, generate
 from batonpass.days.plant import OF_DRAWN_DAYS, Fault

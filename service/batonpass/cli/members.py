@@ -10,8 +10,8 @@ import typer
 
 from batonpass.cli.client_context import ClientContext, GroupName, MemberName, Why, client_command
 from batonpass.cli.exits import Exit, Failure
-from batonpass.cli.progress import progress
 from batonpass.cli.spans import ago, span_ms
+from batonpass.cli.tables import progress
 from batonpass.client import Refused, instant, path
 from batonpass.dashboard.view_models.members import COLUMNS, REPORTED, Columns, filled, state_words
 from batonpass.dashboard.words import SHORT_ID

@@ -11,8 +11,8 @@ import typer
 
 from batonpass.cli.client_context import failing_well
 from batonpass.cli.compare import compare
-from batonpass.cli.progress import progress
 from batonpass.cli.spans import day_named
+from batonpass.cli.tables import progress
 from batonpass.simulate.run import Outcome, run_world
 from batonpass.simulate.shrink import Narrowing, replay_command, shrink
 from batonpass.terminal import say

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 
 from batonpass.client import Refused, Unreachable, path
-from batonpass.dashboard.origins import foreign
+from batonpass.dashboard.origins import foreign, place
 from batonpass.dashboard.request_context import TRY_AGAIN, Dashboard, refusal_of
 from batonpass.dashboard.sessions import Session
 from batonpass.dashboard.words import sentence
@@ -126,8 +126,3 @@ def _form(
     given = {"said": said, "refusal": refusal, "wanted": wanted, "bound": group or "", "server": dashboard.client.url}
     text = template.render(given, title="Sign in")
     return HTMLResponse(text, status)
-
-
-def place(wanted: str) -> str:
-    """Return the page that a visitor wanted, if it is one of this dashboard."""
-    return wanted if wanted.startswith("/") and not wanted.startswith(("//", "/\\")) else ""
