@@ -444,18 +444,15 @@ def urls_in(text: str) -> list[str]:
     for number, url in enumerate(urls, 1):
         # It is not told: a password may be in it, or it may be a token in the wrong place.
         which = "what was given" if len(urls) == 1 else f"number {number} of what was given"
-        parsed = url_of(url)
+        parsed, why = url_of(url), ""
         if parsed is None or parsed.scheme not in {"http", "https"}:
-            raise ValueError(f"{which} is not the URL of a coordinator, as http://127.0.0.1:8420 is")
-        if parsed.userinfo:
-            raise ValueError(
-                f"{which} is not the URL of a coordinator: it has a user or a password before its @, and a coordinator "
-                "takes a token (BATONPASS_TOKEN)"
-            )
-        if {"?", "#"} & set(url):
-            raise ValueError(
-                f"{which} is not the URL of a coordinator: it has a ? or # in it, and paths of calls are put behind it"
-            )
+            why = ", as http://127.0.0.1:8420 is"
+        elif parsed.userinfo:
+            why = ": it has a user or a password before its @, and a coordinator takes a token (BATONPASS_TOKEN)"
+        elif {"?", "#"} & set(url):
+            why = ": it has a ? or # in it, and paths of calls are put behind it"
+        if why:
+            raise ValueError(f"{which} is not the URL of a coordinator{why}")
     return urls
 
 

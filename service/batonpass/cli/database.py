@@ -69,14 +69,12 @@ def upgrade_schema(url: str) -> tuple[Standing, Standing]:
         Failure: when that is not possible.
     """
     before = run_on_database(standing_of(url), url)
-    match before.fit:
-        case Fit.CURRENT | Fit.NEWER:
-            return before, before
-        case Fit.TOO_NEW:
-            raise Failure(Exit.REFUSED, before.sentence())
-        case Fit.EMPTY | Fit.TOO_OLD:
-            run_on_database(upgrade(url), url)
-            return before, run_on_database(standing_of(url), url)
+    if before.fit is Fit.TOO_NEW:
+        raise Failure(Exit.REFUSED, before.sentence())
+    if before.is_fit:
+        return before, before
+    run_on_database(upgrade(url), url)
+    return before, run_on_database(standing_of(url), url)
 
 
 def require_fit(url: str, *, wait_s: float = 0) -> Standing:

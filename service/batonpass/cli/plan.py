@@ -139,12 +139,12 @@ def _answer(number: int, text: bytes, *, as_json: bool) -> None:
         faults = error.errors or (("body", error.detail),)
         _refuse("\n".join(f"line {number}, {path}: {reason}" for path, reason in faults))
     begun = perf_counter()
-    found = plan_snapshot(read)
-    decide_ms = (perf_counter() - begun) * 1000
+    planned = plan_snapshot(read)
+    found = write_plan(planned, decide_ms=(perf_counter() - begun) * 1000)
     if as_json:
-        say(json.dumps(write_plan(found, decide_ms=decide_ms), separators=(",", ":")))
+        say(json.dumps(found, separators=(",", ":")))
     else:
-        _show(write_plan(found, decide_ms=decide_ms), Names())
+        _show(found, Names())
 
 
 def _refuse(message: str) -> NoReturn:

@@ -215,7 +215,8 @@ class _UpRun:
         """
         if self.kind is None:
             return
-        await self.kind.ready()
+        if self._job is not None:
+            await self._job.ready()
         async with CoordinatorClient(url, self.token, patience_s=DECLARE_PATIENCE_S, trusted=trusted()) as client:
             await declare(client, self.kind)
             await admit(client, self.folder, self.kind.group)
@@ -224,7 +225,8 @@ class _UpRun:
             place = self.folder.workers / name
             program = self.kind.worker(name, url, place, self.folder.workers_token_file)
             self.workers.append(start(name, program, place, f"`batonpass worker --instance {name}` starts it again"))
-        self._accompany(self.kind.companions())
+        if self._job is not None:
+            self._accompany([self._job.load()])
 
     def _print_greeting(self, url: str, workers: list[tuple[str, int]]) -> None:
         """Print where everything is, and what to try next."""

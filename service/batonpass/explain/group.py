@@ -175,20 +175,12 @@ def _obstacles(view: View) -> Iterator[Obstacle]:
     for member_id in sorted(view.group.members):
         member = view.group.members[member_id]
         if member.away_until_ms is not None:
-            awaited = sum(
-                task.handover.away_owner == member_id
-                for task in map(view.group.tasks.__getitem__, view.group.unsettled)
-            )
+            unsettled = view.group.tasks.pick(view.group.unsettled)
+            awaited = sum(task.handover.away_owner == member_id for task in unsettled)
             yield Obstacle(member_id, "away", awaited, None, member.away_until_ms, "its instance is restarting")
         if member.suspected:
-            yield Obstacle(
-                member_id,
-                "suspected",
-                len(member.assignment),
-                None,
-                view.expires_ms(member),
-                "its long-poll broke, and it has been silent since",
-            )
+            detail = "its long-poll broke, and it has been silent since"
+            yield Obstacle(member_id, "suspected", len(member.assignment), None, view.expires_ms(member), detail)
         elif member.revoking:
             yield _unrevoked(view, member)
         if member_id in view.distrusted:

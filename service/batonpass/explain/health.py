@@ -839,11 +839,9 @@ def _resting(look: _Look) -> Finding:
     table, placed = look.group.table, look.group.tasks.plain()
     stateful = [placed[table.ids[index]] for index in table.stateful_indexes] if wanted else []
     lacking = [task for task in stateful if len(task.target.standbys) < wanted]
-    return (
-        _lacking_spares(look, words, stateful, lacking)
-        if lacking
-        else look.found("at-rest", f"{words}, and {caught_up}.")
-    )
+    if lacking:
+        return _lacking_spares(look, words, stateful, lacking)
+    return look.found("at-rest", f"{words}, and {caught_up}.")
 
 
 def _lacking_spares(look: _Look, words: str, stateful: Sequence[Task], lacking: Sequence[Task]) -> Finding:
