@@ -123,18 +123,13 @@ class _Body(dict[str, Any]):
     def __missing__(self, field: str) -> Any:
         raise self._foreign
 
-    def objects(self, field: str) -> list[dict[str, Any]]:
-        found = self[field]
-        if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+    def page(self, field: str, begin: str) -> tuple[list[dict[str, Any]], str | None]:
+        """Return the entries of the page from ``begin`` on, and where the next one begins; None if it is the last."""
+        found, after = self[field], self.get("next")
+        is_list = isinstance(found, list) and all(isinstance(one, dict) for one in found)
+        if not is_list or (after is not None and (not isinstance(after, str) or after == begin)):
             raise self._foreign
-        return found
-
-    def next_page(self, before: str) -> str | None:
-        """Return where the page after the one from ``before`` on begins; None if that was the last."""
-        found = self.get("next")
-        if found is not None and (not isinstance(found, str) or found == before):
-            raise self._foreign
-        return found
+        return found, after
 
 
 class CoordinatorClient:
@@ -252,8 +247,8 @@ class CoordinatorClient:
         after: Any = ""
         while after is not None:
             page = await (get or self.get)(path, limit=PAGE, after=after)
-            found += page.objects(name)
-            after = page.next_page(after)
+            entries, after = page.page(name, after)
+            found += entries
         return found
 
     async def declare(
@@ -266,8 +261,7 @@ class CoordinatorClient:
         except Refused as refused:
             if refused.kind != "precondition-required":
                 raise
-        etag = (await self.call("GET", place)).headers["etag"]
-        headers = {"if-match": etag}
+        headers = {"if-match": (await self.call("GET", place)).headers["etag"]}
         return await self.call("PUT", place, query=query, body=body, headers=headers, is_repeatable=is_repeatable)
 
     def note(self, method: str, path: str, reply: Reply) -> None:

@@ -146,8 +146,7 @@ def bound_unread(listener: socket.socket, after_s: float) -> None:
 
 def url_of(listener: socket.socket, *, is_tls: bool) -> str:
     """Return the base URL that a bound socket is reached under, from this machine at least."""
-    host, port = listener.getsockname()[:2]
-    return _url(host, port, is_tls=is_tls)
+    return _url(*listener.getsockname()[:2], is_tls=is_tls)
 
 
 def advertised_url_of(listener: socket.socket, *, is_tls: bool) -> str:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from batonpass.cli.client_context import failing_well, running_on
-from batonpass.cli.exits import Exit, Failure
+from batonpass.cli.exits import Exit, Failure, failing_as
 from batonpass.cli.folder import UpFolder
 from batonpass.cli.spans import day_named
 from batonpass.database_url import DatabaseUrl
@@ -158,10 +158,9 @@ def _url(given: str | None) -> str:
             todo="Set BATONPASS_DATABASE_URL (postgresql://user:password@host:port/database), give --database-url, or name in"
             " BATONPASS_DATA the folder of a `batonpass up` that runs here.",
         )
-    try:
+    source = "--database-url" if given else "BATONPASS_DATABASE_URL"
+    with failing_as(Exit.BAD_INPUT, ValueError, form=source + ": {}."):
         read = DatabaseUrl.read(url)
-    except ValueError as error:
-        raise Failure(Exit.BAD_INPUT, f"{'--database-url' if given else 'BATONPASS_DATABASE_URL'}: {error}.") from None
     if given and SUBMITTED in os.environ and read.hide(given) != given:
         said = "Spark keeps the command in its log of events, with the password of --database-url."
         raise Failure(Exit.BAD_INPUT, said, todo="Set BATONPASS_DATABASE_URL instead.")

@@ -46,12 +46,9 @@ class Failure(Exception):
                 body["todo"] = self.todo
             say_on_stderr(json.dumps(body))
             return
-        say_on_stderr(f"batonpass: {self.sentence}")
-        say_on_stderr(
-            *(f"  {fault.get('path', '')}: {fault.get('reason', '')}" for fault in self.problem.get("errors", []))
-        )
-        if self.todo:
-            say_on_stderr(f"  {self.todo}")
+        faults = [f"{fault.get('path', '')}: {fault.get('reason', '')}" for fault in self.problem.get("errors", [])]
+        more = [f"  {line}" for line in (*faults, self.todo) if line]
+        say_on_stderr(f"batonpass: {self.sentence}", *more)
 
 
 @contextmanager

@@ -21,9 +21,9 @@ from batonpass.core.state.policy import BalanceBy
 from batonpass.core.state.reasons import meaning_of
 from batonpass.core.target.load import due_ms
 from batonpass.dry_run.load import TOO_HOT_ALONE, LoadStatus, load_status
-from batonpass.explain.health import Health, count, health_of, refusals, silence_of, was_to_rebalance
+from batonpass.explain.health import STILL, Health, count, health_of, refusals, silence_of, was_to_rebalance
 from batonpass.explain.status import GroupState, GroupStatus, idle_tasks, status_of
-from batonpass.explain.task import NOT_PROCESSED, SILENT_SUFFIX, TaskState, Wait, fenced_by_ms, state_of, waits_of
+from batonpass.explain.task import SILENT_SUFFIX, TaskState, Wait, fenced_by_ms, state_of, waits_of
 
 
 class Budget(NamedTuple):
@@ -87,7 +87,8 @@ def explain_group(view: View, *, limit: int) -> GroupExplanation:
     group, soft, now_ms = view.group, view.soft, view.now_ms
     step = plan_step(view)
     known = [plan for plan in step.task_plans if plan.task.id in group.table.index_of]
-    unsettled = sorted(known, key=lambda plan: state_of(view, plan.task) not in NOT_PROCESSED)
+    not_processed = {*STILL, TaskState.RESTORING}
+    unsettled = sorted(known, key=lambda plan: state_of(view, plan.task) not in not_processed)
     waiting = [_waiting(view, plan) for plan in unsettled[:limit]]
     status = status_of(view, step.held)
     health = health_of(view, status)
