@@ -12,8 +12,8 @@ import re
 import ssl
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from datetime import datetime
 from http import HTTPStatus
 from typing import Any, Final, NamedTuple, Self
@@ -123,18 +123,13 @@ class _Body(dict[str, Any]):
     def __missing__(self, field: str) -> Any:
         raise self._foreign
 
-    def objects(self, field: str) -> list[dict[str, Any]]:
-        found = self[field]
-        if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+    def page(self, field: str, begin: str) -> tuple[list[dict[str, Any]], str | None]:
+        """Return the entries of the page from ``begin`` on, and where the next one begins; None if it is the last."""
+        found, after = self[field], self.get("next")
+        is_list = isinstance(found, list) and all(isinstance(one, dict) for one in found)
+        if not is_list or (after is not None and (not isinstance(after, str) or after == begin)):
             raise self._foreign
-        return found
-
-    def next_page(self, before: str) -> str | None:
-        """Return where the page after the one from ``before`` on begins; None if that was the last."""
-        found = self.get("next")
-        if found is not None and (not isinstance(found, str) or found == before):
-            raise self._foreign
-        return found
+        return found, after
 
 
 class CoordinatorClient:
@@ -252,8 +247,8 @@ class CoordinatorClient:
         after: Any = ""
         while after is not None:
             page = await (get or self.get)(path, limit=PAGE, after=after)
-            found += page.objects(name)
-            after = page.next_page(after)
+            entries, after = page.page(name, after)
+            found += entries
         return found
 
     async def declare(
@@ -266,8 +261,7 @@ class CoordinatorClient:
         except Refused as refused:
             if refused.kind != "precondition-required":
                 raise
-        etag = (await self.call("GET", place)).headers["etag"]
-        headers = {"if-match": etag}
+        headers = {"if-match": (await self.call("GET", place)).headers["etag"]}
         return await self.call("PUT", place, query=query, body=body, headers=headers, is_repeatable=is_repeatable)
 
     def note(self, method: str, path: str, reply: Reply) -> None:
@@ -308,20 +302,12 @@ class CoordinatorClient:
         resumed = {"last-event-id": after} if after else {}
         headers = self._shown(token) | {"accept": "text/event-stream"} | resumed
         timeout = httpx.Timeout(SILENCE_S, connect=CONNECT_TIMEOUT_S)
-        at = self._at
-        try:
-            async with self._clients[at].stream("GET", f"/v1{path}", headers=headers, timeout=timeout) as answer:
+        with self._asking() as client:
+            async with client.stream("GET", f"/v1{path}", headers=headers, timeout=timeout) as answer:
                 if not answer.is_success:
                     await answer.aread()
                     self._read(answer)
                 yield aiter(httpx.EventSource(answer, max_event_size=None))
-        except NO_ANSWER as error:
-            self._leave(at)
-            raise _unreachable(self._places[at], error) from None
-        except ApiError as error:
-            if error.is_passing or isinstance(error, Unreachable):
-                self._leave(at)
-            raise
 
     def _shown(self, token: str | None) -> dict[str, str]:
         shown = self._token if token is None else token
@@ -332,23 +318,27 @@ class CoordinatorClient:
         left = len(self._urls)
         while True:
             left -= 1
-            at = self._at
             try:
-                return await ask(self._clients[at])
+                with self._asking() as client:
+                    return await ask(client)
             except ApiError as error:
-                if isinstance(error, Refused) and not error.is_passing:
+                is_final = isinstance(error, Refused) and not error.is_passing
+                if is_final or not left or not (may_repeat or error.is_absent):
                     raise
-                failure = error
-            except NO_ANSWER as error:
-                failure = _unreachable(self._places[at], error)
-            self._leave(at)
-            if not left or not (may_repeat or failure.is_absent):
-                raise failure from None
 
-    def _leave(self, at: int) -> None:
-        """Ask the next coordinator from now on, unless that was done already."""
-        if self._at == at:
-            self._at = (at + 1) % len(self._urls)
+    @contextmanager
+    def _asking(self) -> Iterator[httpx.AsyncClient]:
+        """Lend the client of the coordinator to ask; if that cannot answer, the next one is asked from then on."""
+        at = self._at
+        try:
+            try:
+                yield self._clients[at]
+            except NO_ANSWER as error:
+                raise _unreachable(self._places[at], error) from None
+        except ApiError as error:
+            if self._at == at and (error.is_passing or isinstance(error, Unreachable)):
+                self._at = (at + 1) % len(self._urls)
+            raise
 
     def _read(self, answer: httpx.Response) -> Any:
         foreign = self._foreign(answer, _NoField)
@@ -448,18 +438,15 @@ def urls_in(text: str) -> list[str]:
     for number, url in enumerate(urls, 1):
         # It is not told: a password may be in it, or it may be a token in the wrong place.
         which = "what was given" if len(urls) == 1 else f"number {number} of what was given"
-        parsed = url_of(url)
+        parsed, why = url_of(url), ""
         if parsed is None or parsed.scheme not in {"http", "https"}:
-            raise ValueError(f"{which} is not the URL of a coordinator, as http://127.0.0.1:8420 is")
-        if parsed.userinfo:
-            raise ValueError(
-                f"{which} is not the URL of a coordinator: it has a user or a password before its @, and a coordinator "
-                "takes a token (BATONPASS_TOKEN)"
-            )
-        if {"?", "#"} & set(url):
-            raise ValueError(
-                f"{which} is not the URL of a coordinator: it has a ? or # in it, and paths of calls are put behind it"
-            )
+            why = ", as http://127.0.0.1:8420 is"
+        elif parsed.userinfo:
+            why = ": it has a user or a password before its @, and a coordinator takes a token (BATONPASS_TOKEN)"
+        elif {"?", "#"} & set(url):
+            why = ": it has a ? or # in it, and paths of calls are put behind it"
+        if why:
+            raise ValueError(f"{which} is not the URL of a coordinator{why}")
     return urls
 
 

@@ -108,13 +108,13 @@ class RenewedContext(ssl.SSLContext):
 
     def keep(self, files: Sequence[Path], take: Callable[[ssl.SSLContext], None]) -> None:
         """Have a context take what is in the files by ``take``, now and whenever they were replaced."""
-        self._files, self._take, self._taken, self._alone = files, take, _stamps(files), threading.Lock()
+        self._files, self._take, self._taken, self._alone = files, take, [*map(_stamp, files)], threading.Lock()
         take(self)
 
     def wrap_bio(self, *given: Any, **named: Any) -> ssl.SSLObject:
         # What every library calls for a new connection: some in the event loop, others in a thread.
         with self._alone:
-            if (found := _stamps(self._files)) != self._taken:
+            if (found := [*map(_stamp, self._files)]) != self._taken:
                 self._taken = found
                 try:
                     self._take(ssl.SSLContext(self.protocol))  # A key of another certificate would spoil this one.
@@ -124,17 +124,12 @@ class RenewedContext(ssl.SSLContext):
             return super().wrap_bio(*given, **named)
 
 
-def _stamps(files: Sequence[Path]) -> Sequence[tuple[int, int] | None]:
-    """Return what differs once one of the files was replaced; None for one that is not there."""
-    found: list[tuple[int, int] | None] = []
-    for file in files:
-        try:
-            at = file.stat()
-        except OSError:
-            found.append(None)
-        else:
-            found.append((at.st_ino, at.st_mtime_ns))
-    return found
+def _stamp(file: Path) -> tuple[int, int] | None:
+    """Return what differs once a file was replaced; None if it is not there."""
+    with contextlib.suppress(OSError):
+        at = file.stat()
+        return at.st_ino, at.st_mtime_ns
+    return None
 
 
 def tls_context(

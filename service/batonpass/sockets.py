@@ -95,12 +95,10 @@ def _bind_each(addresses: Iterable[str], port: int) -> list[socket.socket]:
 
 def _has_ipv6() -> bool:
     """Whether this machine speaks IPv6, which can be turned off in its kernel."""
-    try:
-        with socket.socket(socket.AF_INET6) as probe:
-            probe.bind(("::1", 0))
-    except OSError:
-        return False
-    return True
+    with contextlib.suppress(OSError), socket.socket(socket.AF_INET6) as probe:
+        probe.bind(("::1", 0))
+        return True
+    return False
 
 
 class TooFewFiles(OSError):
@@ -148,8 +146,7 @@ def bound_unread(listener: socket.socket, after_s: float) -> None:
 
 def url_of(listener: socket.socket, *, is_tls: bool) -> str:
     """Return the base URL that a bound socket is reached under, from this machine at least."""
-    host, port = listener.getsockname()[:2]
-    return _url(host, port, is_tls=is_tls)
+    return _url(*listener.getsockname()[:2], is_tls=is_tls)
 
 
 def advertised_url_of(listener: socket.socket, *, is_tls: bool) -> str:

@@ -25,7 +25,7 @@ from batonpass.audit.job import Audit
 from batonpass.audit.nights import Nights, Schedule, keep_nights
 from batonpass.audit.runs import DayTaken, recorded
 from batonpass.cli.audit import app
-from batonpass.cli.nightly import carried_out, options_of
+from batonpass.cli.auditing import carried_out, options_of
 from batonpass.days.writing import make_days
 
 DAY = planted.DAY
@@ -300,7 +300,7 @@ async def test_a_signal_ends_it_at_once_while_it_waits(database_url: str, number
 
 AT_WORK = """
 import os, sys
-from batonpass.cli.nightly import carried_out
+from batonpass.cli.auditing import carried_out
 work = "import os, subprocess, sys, time; child = subprocess.Popen(['sleep', '600']); print(os.getpid(), child.pid, flush=True); time.sleep(600)"
 carried_out([sys.executable, "-c", work], os.environ)
 """

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 from tests.cli.canned import Canned
 
-from batonpass.cli.demo_job import DEMO, HOT_CONFIG, TOTALS, DemoJob, SimulatedWorkers
+from batonpass.cli.demo_job import DEMO, HOT_CONFIG, TOTALS, DemoJob
 from batonpass.cli.folder import UpFolder
 from batonpass.cli.worker import next_name, who_has
-from batonpass.cli.worker_processes import WorkerProcesses, declare
+from batonpass.cli.worker_processes import admit as let_in
+from batonpass.cli.worker_processes import declare
 from batonpass.client import CoordinatorClient
 
 KEPT = "bpt_kept-0123456789-wxyz"
@@ -30,7 +31,7 @@ def admit(server: Canned, folder: UpFolder, *known: dict[str, Any]) -> str:
 
     async def start() -> None:
         async with CoordinatorClient(server.url, "admin") as client:
-            await WorkerProcesses(folder, 0, SimulatedWorkers())._admit(client)
+            await let_in(client, folder, DEMO)
 
     asyncio.run(start())
     return folder.workers_token_file.read_text().strip()

@@ -95,7 +95,7 @@ def test_the_usual_port_is_taken_while_it_is_free() -> None:
     assert port_for_dashboard(0) > 0
     assert port_for_dashboard(None) > 0
     _, program = dashboard_program("http://127.0.0.1:8420", 8_421)
-    assert program.flat()[:4] == ["batonpass", "dashboard", "--server", "http://127.0.0.1:8420"]
+    assert [program.module, *program.arguments][:4] == ["batonpass", "dashboard", "--server", "http://127.0.0.1:8420"]
 
 
 def test_a_port_that_is_asked_for_and_taken_is_refused() -> None:

@@ -119,7 +119,7 @@ async def test_every_work_of_a_coordinator_was_tried(database_url: str, monkeypa
 async def test_nothing_that_up_keeps_ends_unnoticed(
     name: str, function: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = up._UpRun(UpFolder(tmp_path), workers=None, job=None, as_json=True)
+    run = up._UpRun(UpFolder(tmp_path), None, 0, False, None, False, True)
     monkeypatch.setattr(run, "_greet", lambda _url: asyncio.sleep(0))
     is_back = failing_once(monkeypatch, run, function)
     run._begin(URL)

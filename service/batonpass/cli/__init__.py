@@ -133,11 +133,7 @@ def top(
     """Take the options that stand before any subcommand."""
 
 
-def offer(name: str, line: str) -> None:
-    """List a subcommand in the help without importing it."""
-    app.command(name, help=line)(lambda: None)
-
-
+# The help lists a subcommand without importing it.
 for _name, _line in COMMANDS.items():
     if importlib.util.find_spec(module_of(_name)):
-        offer(_name, _line)
+        app.command(_name, help=_line)(lambda: None)

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from batonpass.cli.client_context import failing_well, running_on
-from batonpass.cli.exits import Exit, Failure
+from batonpass.cli.exits import Exit, Failure, failing_as
 from batonpass.cli.folder import UpFolder
 from batonpass.cli.spans import day_named
 from batonpass.database_url import DatabaseUrl
@@ -141,8 +141,8 @@ def audit(
             spark=spark,
         )
         if nightly:
-            minutes = timedelta(minutes=after), timedelta(minutes=pause)
-            auditing.every_night(wanted, auditing.Schedule(minutes[0], days, tries, minutes[1]), as_json=as_json)
+            schedule = auditing.Schedule(timedelta(minutes=after), days, tries, timedelta(minutes=pause))
+            auditing.every_night(wanted, schedule, as_json=as_json)
         elif source is not None:
             auditing.audit_export(wanted, source, as_json=as_json)
         else:
@@ -158,10 +158,9 @@ def _url(given: str | None) -> str:
             todo="Set BATONPASS_DATABASE_URL (postgresql://user:password@host:port/database), give --database-url, or name in"
             " BATONPASS_DATA the folder of a `batonpass up` that runs here.",
         )
-    try:
+    source = "--database-url" if given else "BATONPASS_DATABASE_URL"
+    with failing_as(Exit.BAD_INPUT, ValueError, form=source + ": {}."):
         read = DatabaseUrl.read(url)
-    except ValueError as error:
-        raise Failure(Exit.BAD_INPUT, f"{'--database-url' if given else 'BATONPASS_DATABASE_URL'}: {error}.") from None
     if given and SUBMITTED in os.environ and read.hide(given) != given:
         said = "Spark keeps the command in its log of events, with the password of --database-url."
         raise Failure(Exit.BAD_INPUT, said, todo="Set BATONPASS_DATABASE_URL instead.")

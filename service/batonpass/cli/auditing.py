@@ -4,12 +4,16 @@ import asyncio
 import json
 import os
 import re
+import signal
+import subprocess
 import sys
 import tempfile
+import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, replace
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
@@ -21,14 +25,13 @@ from batonpass.audit.export import NotExported, as_of, reload
 from batonpass.audit.findings import AuditResult, Finding, named, ordered, readable, summary
 from batonpass.audit.job import Audit
 from batonpass.audit.morning import cause_of
-from batonpass.audit.nights import Nights, Schedule
-from batonpass.audit.runs import DayTaken, Stopped, reason_of
+from batonpass.audit.nights import Nights, Schedule, keep_nights
+from batonpass.audit.runs import ENDS, DayTaken, Stopped, reason_of, stoppable
 from batonpass.audit.session import UnfitSpark
 from batonpass.audit_words import amount
-from batonpass.child_environment import is_nameless
+from batonpass.child_environment import child_environment, is_nameless
 from batonpass.cli.audits import FINDING, MEASURES, advice, finding_row, measures_row
 from batonpass.cli.exits import Exit, Failure
-from batonpass.cli.nightly import stay
 from batonpass.cli.tables import table
 from batonpass.terminal import say, say_on_stderr, screen
 
@@ -38,10 +41,61 @@ SHOWN: Final = 20
 """How many causes are shown; --json prints all findings that were kept."""
 
 
+END_PATIENCE_S: Final = 5.0
+"""How long an audit that is told to stop may take to record that in its row."""
+
+
 def every_night(wanted: Audit, schedule: Schedule, *, as_json: bool) -> NoReturn:
-    """Keep running, and have each day audited by a separate process, so that no night leaves anything to the next."""
+    """Have every night audited with the options of ``wanted``, except its day, until a signal ends this process.
+
+    Each day is audited by a separate process, so that no night leaves anything to the next.
+    """
     _try_out(wanted.out)
-    stay(Nights(wanted.database_url, schedule), wanted, as_json=as_json)
+    # Between audits nothing has to be cleaned up: the system ends this process at once, wherever it waits.
+    for one in ENDS if os.getpid() != 1 else ():
+        signal.signal(one, signal.SIG_DFL)
+    env = child_environment(BATONPASS_DATABASE_URL=wanted.database_url)
+    options = options_of(wanted, as_json=as_json)
+
+    def audit(day: date) -> int:
+        command = [sys.executable, "-m", "batonpass", "audit", "--day", str(day), "--unless-done", *options]
+        return carried_out(command, env)
+
+    keep_nights(Nights(wanted.database_url, schedule), audit, wait=time.sleep, tell=tell, url=wanted.database_url)
+    raise AssertionError  # it goes on until something is raised
+
+
+def options_of(wanted: Audit, *, as_json: bool) -> list[str]:
+    """Return the options of `batonpass audit` for an audit like ``wanted``, except the day and the database."""
+    given = {"--out": wanted.out, "--objective": wanted.objective}
+    options = [word for name, value in given.items() if value is not None for word in (name, str(value))]
+    options += [word for name, value in wanted.spark.items() for word in ("--conf", f"{name}={value}")]
+    left_out = {"--no-what-if": wanted.what_if, "--no-replay": wanted.replay, "--no-export": wanted.export}
+    options += [name for name, is_wanted in left_out.items() if not is_wanted]
+    options += ["--what-if-seconds", f"{wanted.what_if_s:g}"]
+    return [*options, *(["--json"] if as_json else [])]
+
+
+def carried_out(command: Sequence[str], env: Mapping[str, str]) -> int:
+    """Run an audit and return its exit code; a signal that ends this process ends the audit first."""
+    with stoppable():
+        # In its own session: Ctrl-C reaches only this process, and all processes of the audit can be ended together.
+        process = subprocess.Popen(command, env=env, start_new_session=True)  # noqa: S603 - our own program
+        try:
+            return process.wait()
+        finally:
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(END_PATIENCE_S)
+            # This also ends Spark's own processes.
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def tell(sentence: str) -> None:
+    say_on_stderr(f"batonpass: {datetime.now(UTC):%Y-%m-%d %H:%M:%S} {sentence}")
 
 
 def audit_day(wanted: Audit, *, as_json: bool) -> None:

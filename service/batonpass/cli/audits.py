@@ -37,9 +37,7 @@ async def audits(
     if day is not None:
         await show(context, day, limit)
         return
-    body = await context.client.get(path("audits"), limit=limit)
-    if context.answered(body):
-        return
+    body = await context.get(path("audits"), limit=limit)
     if not body["audits"]:
         context.say(NO_AUDIT)
         return
@@ -49,9 +47,7 @@ async def audits(
 
 
 async def show(context: ClientContext, day: str, limit: int) -> None:
-    body = await context.client.get(path("audits", day), limit=limit)
-    if context.answered(body):
-        return
+    body = await context.get(path("audits", day), limit=limit)
     for line in standing(body):
         context.say(line)
     findings = [finding_row(one, one["evidence"]["sequences"]) for one in body["findings"]]

@@ -9,7 +9,7 @@ import functools
 import inspect
 import json
 import ssl
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +17,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from batonpass.cli.exits import Exit, Failure
+from batonpass.cli.exits import Exit, Failure, failing_as
 from batonpass.cli.folder import Running, UpFolder, folder_named, running_here
 from batonpass.cli.spans import CLOCK, span_ms
 from batonpass.cli.tables import table
@@ -138,6 +138,13 @@ class ClientContext:
             self.answer(body)
         return self.as_json
 
+    async def get(self, place: str, **query: Any) -> Any:
+        """Return the answer to a GET, for people; with --json it is printed, and the command is over."""
+        body = await self.client.get(place, **query)
+        if self.answered(body):
+            raise typer.Exit
+        return body
+
     def say(self, sentence: str) -> None:
         """Print a sentence for people, unchanged."""
         self.console.say(sentence)
@@ -156,8 +163,10 @@ class ClientContext:
     def table(self, *columns: str, rows: Iterable[Sequence[Any]], title: str | None = None) -> None:
         self.console.print(table(*columns, rows=rows, title=title))
 
-    async def member_of(self, group: str, name: str) -> str:
+    async def member_of(self, group: str, name: str, *, may_be_gone: bool = False) -> str:
         """Return the id of a member that is named by its id, its instance id, or the beginning of its id.
+
+        With ``may_be_gone`` it is the name itself where there is none: the coordinator knows it.
 
         Raises:
             Failure: when no member or more than one has this name.
@@ -172,6 +181,8 @@ class ClientContext:
             return found[0]
         if found:
             raise Failure(Exit.BAD_INPUT, f"{name} may mean any of {', '.join(sorted(found))}.", todo="Say more of it.")
+        if may_be_gone:
+            return name
         known = ", ".join(sorted(map(name_of, members))[:NAMED_MAX])
         known += f" and {len(members) - NAMED_MAX} more" if len(members) > NAMED_MAX else ""
         raise Failure(
@@ -242,6 +253,11 @@ def listing(app: typer.Typer, command: Callable[..., None]) -> None:
     app.callback(invoke_without_command=True)(carry_out)
 
 
+def tell(sentence: str, body: Mapping[str, Any], *, as_json: bool) -> None:
+    """Print a sentence for people, or a body as a line of JSON for scripts."""
+    say(json.dumps(body) if as_json else sentence)
+
+
 @contextmanager
 def failing_well(*, as_json: bool) -> Iterator[None]:
     """Turn failures within the block into their sentence and exit code."""
@@ -249,22 +265,21 @@ def failing_well(*, as_json: bool) -> Iterator[None]:
         yield
     except ApiError as error:
         failure = failure_of(error)
-        failure.show(as_json=as_json)
-        raise typer.Exit(failure.code) from None
-    except Failure as failure:
-        failure.show(as_json=as_json)
-        raise typer.Exit(failure.code) from None
+    except Failure as error:
+        failure = error
     except UnicodeEncodeError:
         # The shell's bytes that are no UTF-8 come as lone surrogates, which nothing can be sent with.
-        Failure(Exit.BAD_INPUT, "a name or a text that was given is not UTF-8.").show(as_json=as_json)
-        raise typer.Exit(Exit.BAD_INPUT) from None
+        failure = Failure(Exit.BAD_INPUT, "a name or a text that was given is not UTF-8.")
     except OSError as error:
         if error.filename is None:
             raise
-        Failure(Exit.BAD_INPUT, f"{error.filename}: {error.strerror}.").show(as_json=as_json)
-        raise typer.Exit(Exit.BAD_INPUT) from None
+        failure = Failure(Exit.BAD_INPUT, f"{error.filename}: {error.strerror}.")
     except KeyboardInterrupt:
         raise typer.Exit(Exit.INTERRUPTED) from None
+    else:
+        return
+    failure.show(as_json=as_json)
+    raise typer.Exit(failure.code)
 
 
 def failure_of(error: ApiError) -> Failure:
@@ -291,10 +306,8 @@ def trusted() -> ssl.SSLContext:
     Raises:
         Failure: when one of these files cannot be used.
     """
-    try:
+    with failing_as(Exit.BAD_INPUT, ValueError):
         return trusted_by_environment()
-    except ValueError as error:
-        raise Failure(Exit.BAD_INPUT, f"{error}.") from None
 
 
 def find(url: str | None, token: str | None, folder: Path | None) -> tuple[str, str | None]:
@@ -340,23 +353,17 @@ def check_token(token: str) -> None:
     Raises:
         Failure: which does not tell it.
     """
-    try:
+    with failing_as(Exit.BAD_INPUT, ValueError, todo="Copy it again, whole and alone."):
         sendable(token)
-    except ValueError as error:
-        raise Failure(Exit.BAD_INPUT, f"{error}.", todo="Copy it again, whole and alone.") from None
 
 
 def _check_urls(text: str) -> None:
-    try:
+    todo = f"It looks like {DEFAULT_URL}; several stand with commas between them."
+    with failing_as(Exit.BAD_INPUT, ValueError, todo=todo):
         urls = urls_in(text)
-    except ValueError as error:
-        todo = f"It looks like {DEFAULT_URL}; several stand with commas between them."
-        raise Failure(Exit.BAD_INPUT, f"{error}.", todo=todo) from None
-    try:
+    with failing_as(Exit.BAD_INPUT, ValueError):
         for url in urls:
             proxy_for(url)
-    except ValueError as error:
-        raise Failure(Exit.BAD_INPUT, f"{error}.") from None
 
 
 def running_on(folder: Path | None = None) -> list[Running]:

@@ -9,8 +9,7 @@ import typer
 from rich.filesize import decimal
 from rich.text import Text
 
-from batonpass.cli.progress import progress
-from batonpass.cli.tables import table
+from batonpass.cli.tables import progress, table
 from batonpass.core.state.durations import duration
 from batonpass.simulate.compare import (
     RECORD_BYTES,

@@ -1,6 +1,5 @@
 """`batonpass dashboard`: pages for operators, in a process of its own, on the public REST API alone."""
 
-import json
 import re
 import ssl
 from pathlib import Path
@@ -8,14 +7,13 @@ from typing import Annotated, Any
 
 import typer
 
-from batonpass.cli.client_context import Folder, check_token, failing_well, find, trusted
+from batonpass.cli.client_context import Folder, check_token, failing_well, find, tell, trusted
 from batonpass.cli.exits import Exit, Failure
 from batonpass.cli.listening import bound, end_in_order, require_room
 from batonpass.dashboard.config import DEFAULT_HOST, DEFAULT_PORT, Config
 from batonpass.dashboard.serve import CONNECTIONS_MAX
 from batonpass.dashboard.serve import serve as run_server
 from batonpass.http_clients import tls_context
-from batonpass.terminal import say
 
 ENV = "BATONPASS_DASHBOARD_"
 SERVER = "Where the coordinators are, with commas (BATONPASS_URL); left out, the `up` that runs on this machine."
@@ -101,8 +99,13 @@ def dashboard(
             port=listeners[0].getsockname()[1],
         )
         end_in_order()
+
+        def said(at: str) -> None:
+            words = f"Dashboard at {at} (coordinator {url}). Ctrl-C stops it."
+            tell(words, {"url": at, "server": url}, as_json=as_json)
+
         try:
-            run_server(config, listeners, tls=tls, listening=lambda at: _say(at, url, as_json=as_json))
+            run_server(config, listeners, tls=tls, listening=said)
         except KeyboardInterrupt:
             return
 
@@ -137,8 +140,3 @@ def _tls(cert: Path | None, key: Path | None) -> ssl.SSLContext | None:
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
         raise Failure(Exit.BAD_INPUT, f"the certificate or its key cannot be used: {why}.") from None
-
-
-def _say(at: str, url: str, *, as_json: bool) -> None:
-    words = f"Dashboard at {at} (coordinator {url}). Ctrl-C stops it."
-    say(json.dumps({"url": at, "server": url}) if as_json else words)

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 
 from sqlalchemy.exc import DBAPIError
 
-from batonpass.cli.exits import Exit, Failure
+from batonpass.cli.exits import Exit, Failure, failing_as
 from batonpass.database_url import DatabaseUrl
 from batonpass.postgres.connect import Remedy, remedy_of
 from batonpass.postgres.schema import Fit, SchemaBusy, Standing, standing_of, upgrade
@@ -19,11 +19,6 @@ T = TypeVar("T")
 
 AGAIN_S: Final = 1.0
 """How soon a start asks again for a database that is away."""
-
-
-def without_password(url: str) -> str:
-    """Return a URL of a database without what is secret in it."""
-    return DatabaseUrl.read(url).shown
 
 
 @contextmanager
@@ -62,11 +57,9 @@ def run_on_database(work: Coroutine[Any, Any, T], url: str) -> T:
     Raises:
         Failure: when the database cannot be reached, or refuses, or the URL is invalid.
     """
-    try:
-        with failing_on_database(url):
-            return asyncio.run(work)
-    except ValueError as error:
-        raise Failure(Exit.BAD_INPUT, f"--database-url or BATONPASS_DATABASE_URL: {error}.") from None
+    form = "--database-url or BATONPASS_DATABASE_URL: {}."
+    with failing_as(Exit.BAD_INPUT, ValueError, form=form), failing_on_database(url):
+        return asyncio.run(work)
 
 
 def upgrade_schema(url: str) -> tuple[Standing, Standing]:
@@ -76,14 +69,12 @@ def upgrade_schema(url: str) -> tuple[Standing, Standing]:
         Failure: when that is not possible.
     """
     before = run_on_database(standing_of(url), url)
-    match before.fit:
-        case Fit.CURRENT | Fit.NEWER:
-            return before, before
-        case Fit.TOO_NEW:
-            raise Failure(Exit.REFUSED, before.sentence())
-        case Fit.EMPTY | Fit.TOO_OLD:
-            run_on_database(upgrade(url), url)
-            return before, run_on_database(standing_of(url), url)
+    if before.fit is Fit.TOO_NEW:
+        raise Failure(Exit.REFUSED, before.sentence())
+    if before.is_fit:
+        return before, before
+    run_on_database(upgrade(url), url)
+    return before, run_on_database(standing_of(url), url)
 
 
 def require_fit(url: str, *, wait_s: float = 0) -> Standing:

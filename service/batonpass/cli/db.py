@@ -1,28 +1,28 @@
 """`batonpass db`: upgrade the database's schema, show its state, or tell coordinators that it lost commits."""
 
-import json
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from batonpass.cli.client_context import failing_well
-from batonpass.cli.database import require_fit, run_on_database, upgrade_schema, without_password
+from batonpass.cli.client_context import failing_well, tell
+from batonpass.cli.database import require_fit, run_on_database, upgrade_schema
 from batonpass.cli.exits import Exit, Failure
 from batonpass.cli.tables import table
 from batonpass.core.state.durations import duration
+from batonpass.database_url import DatabaseUrl
 from batonpass.postgres.connect import connect
 from batonpass.postgres.leases import Leases, LiveCoordinator
-from batonpass.postgres.recovery import Recovered, recover
+from batonpass.postgres.recovery import recover
 from batonpass.postgres.schema import Standing, standing_of
-from batonpass.terminal import say, screen
+from batonpass.terminal import screen
 from batonpass.variables import variable
 
 GROUPS_SHOWN = 50
+T = TypeVar("T")
 
 app = typer.Typer(add_completion=False, help="Upgrade the database, show its state, or report that it lost commits.")
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -44,7 +44,7 @@ def upgrade(database: Database = None, as_json: AsJson = False) -> None:
         before, after = upgrade_schema(_url(database))
         changed = before.present != after.present
         way = f"Upgraded from {before.present or 'nothing'} to {after.present}." if changed else after.sentence()
-        _tell(way, _body(after) | {"before": before.present}, as_json=as_json)
+        tell(way, _body(after) | {"before": before.present}, as_json=as_json)
 
 
 @app.command()
@@ -53,10 +53,10 @@ def status(database: Database = None, as_json: AsJson = False) -> None:
     with failing_well(as_json=as_json):
         url = _url(database)
         found = run_on_database(standing_of(url), url)
-        living, owners = run_on_database(_fleet(url), url) if found.is_fit else ([], {})
+        living, owners = run_on_database(_asked(url, _fleet), url) if found.is_fit else ([], {})
         coordinators = [one._asdict() | {"reads": dict(one.reads)} for one in living]
         body = _body(found) | {"coordinators": coordinators, "owners": owners}
-        _tell(f"{without_password(url)}: {found.sentence()}", body, as_json=as_json)
+        tell(f"{DatabaseUrl.read(url).shown}: {found.sentence()}", body, as_json=as_json)
         if not as_json:
             _show(living, owners)
         if not found.is_fit:
@@ -74,8 +74,8 @@ def commits_lost(database: Database = None, as_json: AsJson = False) -> None:
     with failing_well(as_json=as_json):
         url = _url(database)
         require_fit(url)
-        done = run_on_database(_recover(url), url)
-        _tell(
+        done = run_on_database(_asked(url, recover), url)
+        tell(
             f"{done.groups} groups are marked: commits were lost; {done.coordinators} coordinators lost their leases. "
             f"`batonpass watch GROUP` shows what their members report.",
             done._asdict(),
@@ -97,22 +97,15 @@ def _show(living: Sequence[LiveCoordinator], owners: Mapping[str, str | None]) -
             screen().print(f"... and {len(shown_of) - GROUPS_SHOWN} more groups; --json shows all.")
 
 
-async def _fleet(url: str) -> tuple[Sequence[LiveCoordinator], Mapping[str, str | None]]:
-    async with _engine(url) as engine:
-        leases = Leases(engine, lease_ms=0)
-        return await leases.coordinators(), await leases.owners()
+async def _fleet(engine: AsyncEngine) -> tuple[Sequence[LiveCoordinator], Mapping[str, str | None]]:
+    leases = Leases(engine, lease_ms=0)
+    return await leases.coordinators(), await leases.owners()
 
 
-async def _recover(url: str) -> Recovered:
-    async with _engine(url) as engine:
-        return await recover(engine)
-
-
-@asynccontextmanager
-async def _engine(url: str) -> AsyncIterator[AsyncEngine]:
+async def _asked(url: str, work: Callable[[AsyncEngine], Awaitable[T]]) -> T:
     engine = connect(url, connections_max=1)
     try:
-        yield engine
+        return await work(engine)
     finally:
         await engine.dispose()
 
@@ -130,10 +123,3 @@ def _url(given: str | None) -> str:
 
 def _body(standing: Standing) -> dict[str, Any]:
     return asdict(standing) | {"fit": standing.fit.value, "is_fit": standing.is_fit}
-
-
-def _tell(sentence: str, body: dict[str, Any], *, as_json: bool) -> None:
-    if as_json:
-        say(json.dumps(body))
-    else:
-        screen().say(sentence)

@@ -5,7 +5,7 @@ If no broker is available, simulated workers only pretend to have state.
 
 import importlib.util
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -72,10 +72,6 @@ class Program(NamedTuple):
     arguments: list[str]
     env: Mapping[str, str] = {}
 
-    def flat(self) -> list[str]:
-        """Return the words that follow `python -m`."""
-        return [self.module, *self.arguments]
-
 
 class SimulatedWorkers:
     """Workers that speak the protocol and pretend to have state; ``DemoJob`` has the same members."""
@@ -86,13 +82,6 @@ class SimulatedWorkers:
 
     def declaration(self) -> Mapping[str, Any]:
         return DECLARATION
-
-    async def ready(self) -> None:
-        """Do nothing: nothing has to be prepared."""
-
-    def companions(self) -> Iterable[tuple[str, Program]]:
-        """Return nothing: no other program runs beside them."""
-        return ()
 
     def worker(self, name: str, url: str, folder: Path, token_file: Path) -> Program:
         given = arguments(url=url, group=DEMO, instance=name, folder=folder)
@@ -105,6 +94,8 @@ class NoKafka(Exception):
 
 class DemoJob:
     """The job, its broker, its load and its workers."""
+
+    group = TOTALS
 
     def __init__(self, folder: UpFolder, count: int, say: Callable[[str], None], *, hot: bool = False) -> None:
         """Take the configuration; nothing happens before ``prepare``. ``count`` workers are started at once.
@@ -119,10 +110,6 @@ class DemoJob:
         self._say = say
         self._broker: LocalBroker | None = None
         self._job: Job | None = None
-
-    @property
-    def group(self) -> str:
-        return TOTALS
 
     @property
     def words(self) -> str:
@@ -203,8 +190,8 @@ class DemoJob:
             ) from None
         self._folder.keep(self._folder.job_file, self.job.words())
 
-    def companions(self) -> Iterable[tuple[str, Program]]:
-        return [("load", Program("batonpass.demo.load", [self.job.words()]))]
+    def load(self) -> tuple[str, Program]:
+        return "load", Program("batonpass.demo.load", [self.job.words()])
 
     def worker(self, name: str, url: str, folder: Path, token_file: Path) -> Program:
         return real_worker(self.job.words(), name, url=url, folder=folder, token_file=token_file)

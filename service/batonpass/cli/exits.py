@@ -1,7 +1,8 @@
 """Exit codes that scripts can rely on, and the one way in which a command fails."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from enum import IntEnum
 from typing import Any
 
@@ -45,9 +46,15 @@ class Failure(Exception):
                 body["todo"] = self.todo
             say_on_stderr(json.dumps(body))
             return
-        say_on_stderr(f"batonpass: {self.sentence}")
-        say_on_stderr(
-            *(f"  {fault.get('path', '')}: {fault.get('reason', '')}" for fault in self.problem.get("errors", []))
-        )
-        if self.todo:
-            say_on_stderr(f"  {self.todo}")
+        faults = [f"{fault.get('path', '')}: {fault.get('reason', '')}" for fault in self.problem.get("errors", [])]
+        more = [f"  {line}" for line in (*faults, self.todo) if line]
+        say_on_stderr(f"batonpass: {self.sentence}", *more)
+
+
+@contextmanager
+def failing_as(code: Exit, *errors: type[Exception], todo: str = "", form: str = "{}.") -> Iterator[None]:
+    """Turn these errors within the block into a failure, whose sentence has the error in a form."""
+    try:
+        yield
+    except errors as error:
+        raise Failure(code, form.format(error), todo=todo) from None

@@ -25,13 +25,11 @@ async def explain(
 ) -> None:
     """Say why a task is where it is and what it waits for; without a task, what the group waits for."""
     if task is None:
-        body = await context.client.get(path("groups", group, "explain"))
-        if not context.answered(body):
-            explain_group(context, body, await names_of(context, group))
+        body = await context.get(path("groups", group, "explain"))
+        explain_group(context, body, await names_of(context, group))
         return
-    body = await context.client.get(path("groups", group, "tasks", task))
-    if not context.answered(body):
-        explain_task(context, body, await names_of(context, group))
+    body = await context.get(path("groups", group, "tasks", task))
+    explain_task(context, body, await names_of(context, group))
 
 
 async def names_of(context: ClientContext, group: str) -> Names:

@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, NamedTuple
 
 import typer
 
@@ -131,12 +131,11 @@ class UpFolder:
             lock.close()
             raise self._held()
         self._lock = lock
-        self._note(lock, {"pid": os.getpid(), "url": ""})
+        self._note("")
 
     def announce(self, url: str) -> None:
         """Let commands on this machine find the coordinator that now listens."""
-        if self._lock is not None:
-            self._note(self._lock, {"pid": os.getpid(), "url": url})
+        self._note(url)
         # For convenience only: commands also take the folder as an option.
         with suppress(OSError, Failure):
             pointers = _pointers()
@@ -198,16 +197,13 @@ class UpFolder:
         Raises:
             Failure: when somebody else may have written who holds it.
         """
-        try:
-            with (self.path / "lock").open() as lock:
-                try:
-                    fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-                except OSError:
-                    for file in (self.path, self.path / "lock"):
-                        self._require_own(file)
-                    return _noted(lock, self.path)
-        except OSError:
-            pass
+        with suppress(OSError), (self.path / "lock").open() as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except OSError:
+                for file in (self.path, self.path / "lock"):
+                    self._require_own(file)
+                return _noted(lock, self.path)
         return None
 
     def _require_own(self, file: Path) -> None:
@@ -291,12 +287,12 @@ class UpFolder:
             todo="Name a folder that you can write to with --data.",
         )
 
-    @staticmethod
-    def _note(lock: IO[str], noted: dict[str, Any]) -> None:
-        lock.seek(0)
-        lock.truncate()
-        lock.write(json.dumps(noted) + "\n")
-        lock.flush()
+    def _note(self, url: str) -> None:
+        if self._lock is not None:
+            self._lock.seek(0)
+            self._lock.truncate()
+            self._lock.write(json.dumps({"pid": os.getpid(), "url": url}) + "\n")
+            self._lock.flush()
 
 
 def _is_root() -> bool:

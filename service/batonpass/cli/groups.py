@@ -74,9 +74,7 @@ listing(app, list_groups)
 @client_command
 async def show(context: ClientContext, group: GroupName) -> None:
     """Show a group: where it stands, what it waits for, and how it is declared."""
-    body = await context.client.get(path("groups", group))
-    if context.answered(body):
-        return
+    body = await context.get(path("groups", group))
     for line in standing(body):
         context.say(line)
     fields = ("id", "partitions", "stateful", "weight", "source_topics", "changelog_topics", "task_weights")

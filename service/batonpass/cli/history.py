@@ -21,16 +21,12 @@ async def generations(
 ) -> None:
     """List the generations of a group, newest first, or show one: why it was made, and what it moved."""
     if number is None:
-        body = await context.client.get(path("groups", group, "generations"), limit=limit)
-        if context.answered(body):
-            return
+        body = await context.get(path("groups", group, "generations"), limit=limit)
         columns = ("generation", "made", "because", "members", "tasks", "moves", "at least", "imbalance", "decided in")
         context.table(*columns, rows=[_row(one) for one in body["generations"]])
         _more(context, body)
         return
-    body = await context.client.get(path("groups", group, "generations", str(number)))
-    if context.answered(body):
-        return
+    body = await context.get(path("groups", group, "generations", str(number)))
     context.say(
         f"Generation {number} of {group}, {ago(body['at'])}, because of {', '.join(body['triggers']) or 'nothing'}."
     )
@@ -56,9 +52,7 @@ async def commands(
 ) -> None:
     """Show the audit trail, newest first: who asked for what, when, and why."""
     place = path("commands") if group is None else path("groups", group, "commands")
-    body = await context.client.get(place, limit=limit)
-    if context.answered(body):
-        return
+    body = await context.get(place, limit=limit)
     of_all = [] if group else ["group"]
     fields = (*of_all, "command", "subject", "who", "reason", "cause")
     rows = [[ago(one["at"]), *(one[name] for name in fields)] for one in body["commands"]]

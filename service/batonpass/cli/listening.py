@@ -4,13 +4,9 @@ import errno
 import os
 import signal
 import socket
-from typing import Final
 
-from batonpass.cli.exits import Exit, Failure
+from batonpass.cli.exits import Exit, Failure, failing_as
 from batonpass.sockets import TooFewFiles, bind_all, room_for
-
-PORT_ADVICE: Final = "Choose another port with --port N, or any free one with --port 0."
-HOST_ADVICE: Final = "Choose another address with --host; :: is every address of this machine."
 
 
 def bound(host: str, port: int) -> list[socket.socket]:
@@ -22,7 +18,14 @@ def bound(host: str, port: int) -> list[socket.socket]:
     try:
         return bind_all(host, port)
     except OSError as error:
-        raise busy(host, port, error) from None
+        is_of_port = error.errno in {errno.EADDRINUSE, errno.EACCES, errno.EPERM}
+        raise Failure(
+            Exit.REFUSED,
+            f"cannot listen on {host}:{port}: {error.strerror or error}.",
+            todo="Choose another port with --port N, or any free one with --port 0."
+            if is_of_port
+            else "Choose another address with --host; :: is every address of this machine.",
+        ) from None
 
 
 def end_in_order() -> None:
@@ -32,23 +35,11 @@ def end_in_order() -> None:
         signal.signal(signal.SIGHUP, lambda *_: os.kill(os.getpid(), signal.SIGTERM))
 
 
-def busy(host: str, port: int, error: OSError, todo: str = PORT_ADVICE) -> Failure:
-    """Return the failure for an address that is not available. ``todo`` is what to do where its port is taken."""
-    is_of_port = error.errno in {errno.EADDRINUSE, errno.EACCES, errno.EPERM}
-    return Failure(
-        Exit.REFUSED,
-        f"cannot listen on {host}:{port}: {error.strerror or error}.",
-        todo=todo if is_of_port else HOST_ADVICE,
-    )
-
-
 def require_room(connections: int) -> None:
     """Check that the system's limit on open files leaves room for connections, before anything is started.
 
     Raises:
         Failure: when it does not.
     """
-    try:
+    with failing_as(Exit.REFUSED, TooFewFiles):
         room_for(connections)
-    except TooFewFiles as error:
-        raise Failure(Exit.REFUSED, f"{error}.") from None

@@ -10,10 +10,11 @@ import typer
 
 from batonpass.cli.client_context import ClientContext, GroupName, MemberName, Why, client_command
 from batonpass.cli.exits import Exit, Failure
-from batonpass.cli.progress import progress
 from batonpass.cli.spans import ago, span_ms
+from batonpass.cli.tables import progress
 from batonpass.client import Refused, instant, path
 from batonpass.dashboard.view_models.members import COLUMNS, REPORTED, Columns, filled, state_words
+from batonpass.dashboard.words import SHORT_ID
 from batonpass.group_words import health_of, is_uuid, readable_name
 
 Json = Mapping[str, Any]
@@ -30,8 +31,6 @@ UntilUndone = Annotated[
 ForHowLong = Annotated[
     str | None, typer.Option("--for", metavar="SPAN", help="With --until-undone: no longer than this, as in 2h.")
 ]
-
-SHORT_ID: Final = 8
 
 ALIVE: Final = timedelta(seconds=10)
 """A member that was heard within this time counts as alive."""
@@ -70,9 +69,7 @@ async def members(
             columns = filled(LISTED, found)
             context.table(*columns, rows=[[cell(one) for cell in columns.values()] for one in found])
         return
-    body = await context.client.get(path("groups", group, "members", await context.member_of(group, member)))
-    if context.answered(body):
-        return
+    body = await context.get(path("groups", group, "members", await context.member_of(group, member)))
     context.table("field", "value", rows=[(name, body[name]) for name in body if name not in {"assignment", "reports"}])
     context.table("task", "role", "token", "reported", "state", *REPORTED, "at", rows=_tasks(body))
 
@@ -110,7 +107,7 @@ async def drain(
     """Have a member hand over all its tasks while it goes on processing them; `batonpass undrain` takes it back."""
     deadline_ms = None if deadline is None else span_ms(deadline)
     ends_at = time.monotonic() + (math.inf if longest is None else span_ms(longest) / 1_000)
-    member_id = await _member_or_instance(context, group, member, may_be_gone=until_undone)
+    member_id = await context.member_of(group, member, may_be_gone=until_undone)
     call = path("groups", group, "members", member_id, "drain")
     query = {"deadline_ms": deadline_ms, "reason": reason, **_holding(until_undone, for_how_long)}
     body = (await context.client.call("POST", call, query=query)).body
@@ -167,7 +164,7 @@ def _tell_drain(context: ClientContext, member: str, body: dict[str, Any]) -> No
 @client_command
 async def undrain(context: ClientContext, group: GroupName, member: MemberName, reason: Why = "") -> None:
     """Let a draining member stay, and its instance have tasks again if it is kept out: then its name is enough."""
-    member_id = await _member_or_instance(context, group, member, may_be_gone=True)
+    member_id = await context.member_of(group, member, may_be_gone=True)
     await context.client.call("DELETE", path("groups", group, "members", member_id, "drain"), query={"reason": reason})
     context.done(f"{member} stays.", group=group, member_id=member_id)
 
@@ -188,7 +185,7 @@ async def evict(
 
     One that is gone already may still keep tasks from others: name it by its whole id, with --dead.
     """
-    member_id = await _member_or_instance(context, group, member, may_be_gone=dead or until_undone)
+    member_id = await context.member_of(group, member, may_be_gone=dead or until_undone)
     if dead and member_id != member:
         await _refuse_if_alive(context, group, member, member_id)
     call = path("groups", group, "members", member_id, "evict")
@@ -197,16 +194,6 @@ async def evict(
     when = "at once" if dead else "when its lease is over"
     said = f"{member} is evicted; its tasks are free {when}. {_how_long(until_undone, for_how_long)}"
     context.done(said, group=group, member_id=member_id)
-
-
-async def _member_or_instance(context: ClientContext, group: str, name: str, *, may_be_gone: bool) -> str:
-    """Return the id of a member; with ``may_be_gone`` the name itself where there is none: the coordinator knows it."""
-    try:
-        return await context.member_of(group, name)
-    except Failure as failure:
-        if not may_be_gone or failure.code is not Exit.NOT_THERE:
-            raise
-        return name
 
 
 def _holding(until_undone: bool, for_how_long: str | None) -> dict[str, Any]:
@@ -227,7 +214,7 @@ def _how_long(until_undone: bool, for_how_long: str | None) -> str:
 @client_command
 async def trust(context: ClientContext, group: GroupName, member: MemberName, reason: Why = "") -> None:
     """Forget what is held against a member on which tasks failed: it, or its instance's next run, gets tasks again."""
-    member_id = await _member_or_instance(context, group, member, may_be_gone=True)
+    member_id = await context.member_of(group, member, may_be_gone=True)
     await context.client.call("POST", path("groups", group, "members", member_id, "trust"), query={"reason": reason})
     context.done(f"{member} is trusted again.", group=group, member_id=member_id)
 
@@ -255,12 +242,11 @@ async def safe_to_stop(context: ClientContext, group: GroupName, member: MemberN
     """Ask whether a member can be stopped now without interrupting a task: exit code 0, or 1 with the reasons."""
     member_id = await context.member_of(group, member)
     try:
-        body = await context.client.get(path("groups", group, "members", member_id, "safe-to-stop"))
+        await context.get(path("groups", group, "members", member_id, "safe-to-stop"))
     except Refused as refused:
         if context.as_json and refused.kind == "not-safe-to-stop":
             reasons = refused.problem.get("errors", [])
             context.answer({"member_id": member_id, "safe_to_stop": False, "reasons": reasons})
             raise typer.Exit(Exit.REFUSED) from None
         raise
-    if not context.answered(body):
-        context.say(f"{member} can be stopped now.")
+    context.say(f"{member} can be stopped now.")

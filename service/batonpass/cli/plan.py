@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from time import perf_counter
 from typing import Annotated, Any, NoReturn
@@ -19,8 +20,6 @@ from batonpass.core.state.errors import ProtocolError
 from batonpass.dashboard.words import Names
 from batonpass.dry_run.plan import plan_snapshot
 from batonpass.terminal import say, say_on_stderr, screen
-
-_Line = tuple[int, bytes]
 
 
 @client_command
@@ -108,25 +107,18 @@ def _setting(text: str) -> tuple[str, Any]:
         return name, rest
 
 
-def _snapshots(name: str) -> Iterator[_Line]:
+def _snapshots(name: str) -> Iterator[tuple[int, bytes]]:
     """Yield each snapshot with the line that it begins on: one a line, or one that fills the whole file."""
-    if name == "-":
-        yield from _split(iter(sys.stdin.buffer))
-    else:
-        with Path(name).open("rb") as lines:
-            yield from _split(iter(lines))
-
-
-def _split(lines: Iterator[bytes]) -> Iterator[_Line]:
     found = False
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        if not found and not _is_whole(line):
-            yield number, line + b"".join(lines)
-            return
-        found = True
-        yield number, line
+    with nullcontext(sys.stdin.buffer) if name == "-" else Path(name).open("rb") as lines:
+        for number, line in enumerate(lines, start=1):
+            if not line.strip():
+                continue
+            if not found and not _is_whole(line):
+                yield number, line + lines.read()
+                return
+            found = True
+            yield number, line
     if not found:
         _refuse("line 1, body: there is no snapshot; one JSON object per line is expected")
 
@@ -147,12 +139,12 @@ def _answer(number: int, text: bytes, *, as_json: bool) -> None:
         faults = error.errors or (("body", error.detail),)
         _refuse("\n".join(f"line {number}, {path}: {reason}" for path, reason in faults))
     begun = perf_counter()
-    found = plan_snapshot(read)
-    decide_ms = (perf_counter() - begun) * 1000
+    planned = plan_snapshot(read)
+    found = write_plan(planned, decide_ms=(perf_counter() - begun) * 1000)
     if as_json:
-        say(json.dumps(write_plan(found, decide_ms=decide_ms), separators=(",", ":")))
+        say(json.dumps(found, separators=(",", ":")))
     else:
-        _show(write_plan(found, decide_ms=decide_ms), Names())
+        _show(found, Names())
 
 
 def _refuse(message: str) -> NoReturn:

@@ -8,8 +8,7 @@ from typing import Final
 from rich.filesize import decimal
 
 from batonpass.cli.exits import Exit, Failure
-from batonpass.cli.progress import progress
-from batonpass.cli.tables import table
+from batonpass.cli.tables import progress, table
 from batonpass.core.state.durations import duration
 from batonpass.core.state.ids import GroupId
 from batonpass.core.state.model import Group

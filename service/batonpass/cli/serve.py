@@ -1,20 +1,20 @@
 """`batonpass serve`: a coordinator on a Postgres of one's own. Everything is set by `BATONPASS_` variables."""
 
-import json
 import re
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
 from pydantic import ValidationError
 
 from batonpass.bootstrap import serve as run_server
-from batonpass.cli.client_context import failing_well
-from batonpass.cli.database import require_fit, without_password
-from batonpass.cli.exits import Exit, Failure
+from batonpass.cli.client_context import failing_well, tell
+from batonpass.cli.database import require_fit
+from batonpass.cli.exits import Exit, Failure, failing_as
 from batonpass.cli.listening import bound, end_in_order, require_room
+from batonpass.database_url import DatabaseUrl
 from batonpass.http_clients import authorities
 from batonpass.settings import Settings
-from batonpass.terminal import say
 
 
 def serve(
@@ -42,7 +42,12 @@ def serve(
         except KeyboardInterrupt:
             return
         listeners = bound(settings.host, settings.port)
-        listen(settings, listening=lambda at: _say(at, without_password(url), as_json=as_json), listeners=listeners)
+        shown = DatabaseUrl.read(url).shown
+
+        def said(at: str) -> None:
+            tell(f"Batonpass listens on {at}, on {shown}.", {"url": at, "database": shown}, as_json=as_json)
+
+        listen(settings, listening=said, listeners=listeners)
 
 
 def settings_of(given: dict[str, Any]) -> Settings:
@@ -51,10 +56,8 @@ def settings_of(given: dict[str, Any]) -> Settings:
     Raises:
         Failure: naming every invalid variable, or the environment's authorities if they cannot be used.
     """
-    try:
+    with failing_as(Exit.BAD_INPUT, ValueError):
         authorities()
-    except ValueError as error:
-        raise Failure(Exit.BAD_INPUT, f"{error}.") from None
     try:
         return Settings(**{name: value for name, value in given.items() if value is not None})
     except ValidationError as error:
@@ -74,14 +77,13 @@ def _variables(place: tuple[int | str, ...], said: str) -> str:
     return ", ".join(f"BATONPASS_{name.upper()}" for name in names)
 
 
-def listen(settings: Settings, **more: Any) -> None:
+def listen(settings: Settings, *, listening: Callable[[str], None], **more: Any) -> None:
     """Serve until interrupted or terminated.
 
     Raises:
         Failure: when the coordinator cannot start.
     """
     heard: list[str] = []
-    listening = more.pop("listening")
 
     def note(url: str) -> None:
         heard.append(url)
@@ -94,8 +96,3 @@ def listen(settings: Settings, **more: Any) -> None:
         return
     if not heard:
         raise Failure(Exit.REFUSED, "the coordinator did not start; what it said stands above.")
-
-
-def _say(url: str, database: str, *, as_json: bool) -> None:
-    text = json.dumps({"url": url, "database": database}) if as_json else f"Batonpass listens on {url}, on {database}."
-    say(text)

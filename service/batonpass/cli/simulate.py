@@ -11,8 +11,8 @@ import typer
 
 from batonpass.cli.client_context import failing_well
 from batonpass.cli.compare import compare
-from batonpass.cli.progress import progress
 from batonpass.cli.spans import day_named
+from batonpass.cli.tables import progress
 from batonpass.simulate.run import Outcome, run_world
 from batonpass.simulate.shrink import Narrowing, replay_command, shrink
 from batonpass.terminal import say
@@ -21,16 +21,6 @@ app = typer.Typer(add_completion=False)
 app.command()(compare)
 
 DEFAULT_STEPS = 100_000
-
-
-Tally = Counter[str]
-"""What has been seen so far, by name."""
-
-
-def _seen(outcome: Outcome) -> dict[str, int]:
-    """Return what one world adds."""
-    told = ("steps", "decisions", "moves", "handovers")
-    return {"worlds": 1, **{name: getattr(outcome, name) for name in told}, "simulated_ms": outcome.lived_ms}
 
 
 def parse_only(text: str | None) -> tuple[int, ...] | None:
@@ -134,7 +124,7 @@ def simulate(
     if into is not None:
         wanted = {"seed": seed or 0, "groups": groups, "prefix": prefix, "sample_every": sample_every}
         with failing_well(as_json=json_output):
-            _fill(into, scenario, (day, events, plant or []), wanted, json_output=json_output)
+            _fill(into, scenario, wanted, day=day, events=events, plant=plant or [], as_json=json_output)
         return
     if scenario is not None:
         from batonpass.cli.scenario import show  # noqa: PLC0415 - the worlds need nothing of it
@@ -145,7 +135,13 @@ def simulate(
     narrowing = Narrowing(parse_only(only), members, partitions, whole_wire)
     if steps is None and worlds is None:
         steps, worlds = (DEFAULT_STEPS, None) if seed is None else (None, 1)
-    _worlds(seed or 0, narrowing, limits=(steps, worlds), trace=trace, show=(shrinking, json_output))
+    tally, started = Counter[str](), time.monotonic()
+    failed = _run(seed or 0, tally, narrowing, steps=steps, worlds=worlds, trace=trace)
+    report: dict[str, object] = {**tally, "seconds": round(time.monotonic() - started, 1), "failed": None}
+    if failed is not None:
+        report["failed"] = _failure(failed, narrowing, shrinking=shrinking and narrowing == Narrowing())
+    _show(report, json_output=json_output)
+    raise typer.Exit(1 if failed is not None else 0)
 
 
 def _refuse_mixed(context: typer.Context, *, is_scenario: bool, is_days: bool) -> None:
@@ -186,48 +182,41 @@ def _refuse_mixed(context: typer.Context, *, is_scenario: bool, is_days: bool) -
 def _fill(
     url: str,
     path: Path | None,
-    said: tuple[str | None, int | None, list[str]],
     wanted: dict[str, Any],
     *,
-    json_output: bool,
+    day: str | None,
+    events: int | None,
+    plant: list[str],
+    as_json: bool,
 ) -> None:
-    """Write days into a database; ``said`` has the day, the number of events and the faults as they were typed."""
+    """Write days into a database."""
     # Only this needs the database's libraries.
     from batonpass.cli import days  # noqa: PLC0415
     from batonpass.cli.scenario import read  # noqa: PLC0415
 
-    day, events, plant = said
     events = events or days.EVENTS_OF_A_DAY * (wanted["groups"] or 1)
     faults = days.parse_faults(plant, is_drawn=path is None)
     played = None if path is None else read(path)
     wish = days.Wish(day=day_named(day), events=events, faults=faults, scenario=played, **wanted)
-    days.fill(url, wish, as_json=json_output)
-
-
-def _worlds(
-    first: int, narrowing: Narrowing, *, limits: tuple[int | None, int | None], trace: bool, show: tuple[bool, bool]
-) -> None:
-    """Run worlds from a seed on, and print a summary; ``show``: whether to shrink, and whether to print JSON."""
-    shrinking, json_output = show
-    tally, started = Tally(), time.monotonic()
-    failed = _run(first, tally, narrowing, limits=limits, trace=trace)
-    report: dict[str, object] = {**tally, "seconds": round(time.monotonic() - started, 1), "failed": None}
-    if failed is not None:
-        report["failed"] = _failure(failed, narrowing, shrinking=shrinking and narrowing == Narrowing())
-    _show(report, json_output=json_output)
-    raise typer.Exit(1 if failed is not None else 0)
+    days.fill(url, wish, as_json=as_json)
 
 
 def _run(
-    first: int, tally: Tally, narrowing: Narrowing, *, limits: tuple[int | None, int | None], trace: bool
+    first: int, tally: Counter[str], narrowing: Narrowing, *, steps: int | None, worlds: int | None, trace: bool
 ) -> Outcome | None:
-    """Run world after world; return the first that breaks a law, if one does."""
-    steps, worlds = limits
+    """Run world after world and count what is seen; return the first that breaks a law, if one does."""
     with progress("{task.completed:,} steps", "seed {task.fields[seed]}", wanted=not trace) as bar:
         line = bar.add_task("worlds", total=steps, seed=first)
         for seed in itertools.count(first):
             outcome = run_world(narrowing.of(seed), trace=say if trace else None)
-            tally.update(_seen(outcome))
+            tally.update(
+                worlds=1,
+                steps=outcome.steps,
+                decisions=outcome.decisions,
+                moves=outcome.moves,
+                handovers=outcome.handovers,
+                simulated_ms=outcome.lived_ms,
+            )
             bar.update(line, completed=tally["steps"], seed=seed)
             if outcome.failed:
                 return outcome

@@ -1,4 +1,4 @@
-"""Tables on a terminal, as wide as it is."""
+"""Tables on a terminal, as wide as it is, and how far something is that takes a while."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -7,10 +7,11 @@ from typing import Any, Final
 from rich import box
 from rich.cells import cell_len
 from rich.console import ConsoleOptions, RenderResult
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
-from batonpass.terminal import Renderer, shown
+from batonpass.terminal import Renderer, screen, shown
 
 GAP: Final = 2
 """The columns between two cells of a table."""
@@ -91,3 +92,14 @@ def _words(cell: Any) -> str:
             return ", ".join(f"{name}={value}" for name, value in cell.items()) or "-"
         case _:
             return str(cell)
+
+
+def progress(left: str, right: str = "", *, wanted: bool = True) -> Progress:
+    """Return a display of how far something is, on a terminal's standard error; it is gone at the end.
+
+    ``left`` and ``right`` of the bar are formats of rich's fields of a task.
+    """
+    console = screen(stderr=True)
+    texts = [TextColumn(text, markup=False) for text in (left, right)]
+    columns = (texts[0], BarColumn(), texts[1], TimeElapsedColumn())
+    return Progress(*columns, console=console, transient=True, disable=not (wanted and console.is_terminal))

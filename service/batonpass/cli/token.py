@@ -29,10 +29,8 @@ class Role(StrEnum):
 @client_command
 async def list_tokens(context: ClientContext) -> None:
     """List the tokens, including revoked and expired ones. Only `create` shows the secret of a token."""
-    body = await context.client.get("/tokens")
-    if context.as_json:
-        context.answer(body)
-    elif not body["tokens"]:
+    body = await context.get("/tokens")
+    if not body["tokens"]:
         context.say("There are no tokens except the one that the coordinator was started with.")
     else:
         context.table(*COLUMNS, rows=[_row(one) for one in body["tokens"]])

@@ -16,7 +16,7 @@ from rich.segment import Segment
 from rich.text import Text
 
 from batonpass.cli.client_context import ClientContext, GroupName, client_command, failure_of
-from batonpass.cli.exits import Exit, Failure
+from batonpass.cli.exits import Exit, failing_as
 from batonpass.cli.explain import names_of
 from batonpass.cli.groups import standing
 from batonpass.cli.spans import ago, span_ms
@@ -77,10 +77,8 @@ async def watch(
     says so, waits for one, and goes on where it was; at the start it waits as long as --patience says.
     """
     pause_s = max(span_ms(every) / 1_000, 0.1)
-    try:
+    with failing_as(Exit.BAD_INPUT, ValueError, form="--zone: {}."):
         chosen = zone_named(zone.strip())
-    except ValueError as error:
-        raise Failure(Exit.BAD_INPUT, f"--zone: {error}.") from None
     lasting_s = None if lasting is None else span_ms(lasting) / 1_000
     # A timeout and Ctrl-C are how watching ends.
     with suppress(TimeoutError, asyncio.CancelledError):

@@ -43,7 +43,8 @@ def worker(
         # Until the worker takes the place of this process: the coordinator is asked before that.
         end_in_order()
         at, secret = find(url, token, folder)
-        up = _up_at(at)
+        # The `up` on this machine that listens there; its folder may belong to another user.
+        up = next((UpFolder(one.folder) for one in running_here() if one.url == at), None)
         job = up.job_file.read_text() if up and os.access(up.job_file, os.R_OK) else None
         own = DEMO if job is None else str(json.loads(job)["group"])
         group = group or own
@@ -68,7 +69,7 @@ def worker(
         say(f"Worker {name} joins group {group}; its state is in {place}. Ctrl-C stops it.")
         if advice := who_has(name, members):
             say(advice)
-        command = [sys.executable, "-m", *program.flat()]
+        command = [sys.executable, "-m", program.module, *program.arguments]
         os.execve(sys.executable, command, child_environment())  # noqa: S606 - this very program
 
 
@@ -91,11 +92,6 @@ def next_name(group: str, taken: Iterable[str]) -> str:
     """Return `{group}-{n}` with the number after the highest one in use."""
     numbers = [int(found[1]) for name in taken if (found := re.fullmatch(rf"{re.escape(group)}-(\d+)", name))]
     return f"{group}-{max(numbers, default=0) + 1}"
-
-
-def _up_at(url: str) -> UpFolder | None:
-    """Return the folder of the `up` on this machine that listens there; the folder may belong to another user."""
-    return next((UpFolder(one.folder) for one in running_here() if one.url == url), None)
 
 
 def _kept(up: UpFolder | None) -> Path:

@@ -4,12 +4,11 @@ import asyncio
 import signal
 import subprocess
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from batonpass.child_environment import child_environment
-from batonpass.cli.client_context import trusted
 from batonpass.cli.demo_job import DemoJob, Program, SimulatedWorkers
 from batonpass.cli.folder import UpFolder
 from batonpass.client import CoordinatorClient, Refused, path
@@ -17,7 +16,6 @@ from batonpass.tethered import tethered_command
 
 STOP_PATIENCE_S: Final = 8.0
 LOOK_EVERY_S: Final = 0.5
-DECLARE_PATIENCE_S: Final = 60.0
 
 
 @dataclass(slots=True)
@@ -31,55 +29,15 @@ class Process:
     missed: bool = False
 
 
-@dataclass(slots=True)
-class WorkerProcesses:
-    """The workers of one `up`, and the programs beside them."""
-
-    folder: UpFolder
-    count: int
-    kind: DemoJob | SimulatedWorkers
-    workers: list[Process] = field(default_factory=list)
-    companions: list[Process] = field(default_factory=list)
-
-    async def start(self, url: str, token: str) -> None:
-        """Declare the group unless it exists, and start the workers.
-
-        Raises:
-            ApiError: when the group cannot be declared.
-            Failure: when something that the workers need is not available.
-        """
-        await self.kind.ready()
-        async with CoordinatorClient(url, token, patience_s=DECLARE_PATIENCE_S, trusted=trusted()) as client:
-            await declare(client, self.kind)
-            await self._admit(client)
-        for number in range(1, self.count + 1):
-            name = f"{self.kind.group}-{number}"
-            place = self.folder.workers / name
-            program = self.kind.worker(name, url, place, self.folder.workers_token_file)
-            again = f"`batonpass worker --instance {name}` starts it again"
-            self.workers.append(start(name, program, place, again))
-        for name, program in self.kind.companions():
-            again = "the next `batonpass up` starts it again"
-            self.companions.append(start(name, program, self.folder.workers / name, again))
-
-    async def stop(self) -> None:
-        """Stop all in good order, their places kept, and wait for that; kill those that do not stop."""
-        await stop([*self.companions, *self.workers])
-        self.kill()
-
-    def kill(self) -> None:
-        kill(self.companions)
-        kill(self.workers)
-
-    async def _admit(self, client: CoordinatorClient) -> None:
-        """Make or reuse a token that opens the workers' group to them, and nothing else."""
-        file, group = self.folder.workers_token_file, self.kind.group
-        kept = self.folder.kept(file)
-        # Trying the token itself would be refused, with a warning, if it is for the workers of another group.
-        known = (await client.get("/tokens"))["tokens"]
-        if kept is None or not any(_opens(one, kept, group) for one in known):
-            wish = {"name": f"{group}-workers", "role": "worker", "group": group}
-            self.folder.keep(file, (await client.call("POST", "/tokens", body=wish)).body["secret"])
+async def admit(client: CoordinatorClient, folder: UpFolder, group: str) -> None:
+    """Make or reuse a token that opens the workers' group to them, and nothing else."""
+    file = folder.workers_token_file
+    kept = folder.kept(file)
+    # Trying the token itself would be refused, with a warning, if it is for the workers of another group.
+    known = (await client.get("/tokens"))["tokens"]
+    if kept is None or not any(_opens(one, kept, group) for one in known):
+        wish = {"name": f"{group}-workers", "role": "worker", "group": group}
+        folder.keep(file, (await client.call("POST", "/tokens", body=wish)).body["secret"])
 
 
 def _opens(known: Mapping[str, Any], secret: str, group: str) -> bool:
@@ -107,23 +65,23 @@ def start(name: str, program: Program, place: Path, again: str) -> Process:
 
 
 async def stop(processes: Sequence[Process]) -> None:
-    """Stop processes in good order, all at once, and wait for that for a while."""
+    """Stop processes in good order, all at once, and wait for that for a while; kill those that do not stop."""
     for one in processes:
         if one.process.poll() is None:
             one.process.send_signal(signal.SIGTERM)
     ends = (asyncio.to_thread(one.process.wait, STOP_PATIENCE_S) for one in processes)
     await asyncio.gather(*ends, return_exceptions=True)
+    kill(processes)
 
 
-def kill(processes: list[Process]) -> None:
-    """Kill the processes that still run, and forget all of them."""
+def kill(processes: Sequence[Process]) -> None:
+    """Kill the processes that still run."""
     for one in processes:
         if one.process.poll() is None:
             one.process.kill()
         one.process.wait()
         if one.process.stdin is not None:
             one.process.stdin.close()
-    processes.clear()
 
 
 async def watch(processes: Callable[[], Iterable[Process]], tell: Callable[[str], None]) -> None:

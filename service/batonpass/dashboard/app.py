@@ -22,9 +22,8 @@ from batonpass.dashboard.config import Config
 from batonpass.dashboard.live import live
 from batonpass.dashboard.origins import is_served
 from batonpass.dashboard.pages import PAGES
-from batonpass.dashboard.request_context import Dashboard, RequestContext, guarded
+from batonpass.dashboard.request_context import Dashboard, RequestContext, choose_zone, guarded
 from batonpass.dashboard.runbooks import show_runbook
-from batonpass.dashboard.zone import choose_zone
 
 HEADERS: Final = [
     (

@@ -173,12 +173,10 @@ def request_of(name: str, given: Mapping[str, str]) -> tuple[dict[str, Any], dic
     """
     match name:
         case "pause":
-            minutes = _minutes(given.get("for", ""), "The pause")
-            body: dict[str, Any] = {"scope": "all" if given.get("scope") == "all" else "balance"}
-            return {}, body | ({"for_ms": round(minutes * 60_000)} if minutes else {})
+            scope = "all" if given.get("scope") == "all" else "balance"
+            return {}, {"scope": scope, **_span("for_ms", given.get("for"), "The pause")}
         case "drain":
-            minutes = _minutes(given.get("deadline", ""), "The deadline")
-            return ({"deadline_ms": round(minutes * 60_000)} if minutes else {}) | _holding(given), None
+            return _span("deadline_ms", given.get("deadline"), "The deadline") | _holding(given), None
         case "evict":
             return ({"dead": "true"} if given.get("dead") == "yes" else {}) | _holding(given), None
         case "pin":
@@ -197,20 +195,20 @@ def _holding(given: Mapping[str, str]) -> dict[str, Any]:
     """
     if given.get("until-undone") != "yes":
         return {}
-    minutes = _minutes(given.get("kept-out-for", ""), "The time to keep it out")
-    return {"until_undone": "true"} | ({"for_ms": round(minutes * 60_000)} if minutes else {})
+    return {"until_undone": "true", **_span("for_ms", given.get("kept-out-for"), "The time to keep it out")}
 
 
-def _minutes(text: str, whose: str) -> float:
+def _span(name: str, text: str | None, whose: str) -> dict[str, Any]:
+    """Return a span of minutes, in milliseconds and under its name; nothing if it was left empty."""
     if not text:
-        return 0.0
+        return {}
     try:
         minutes = float(text)
     except ValueError:
         minutes = -1.0
     if not 0 < minutes <= 30 * 24 * 60:
         raise ValueError(f"{whose} is a number of minutes, as in 30; leave it empty for none.")
-    return minutes
+    return {name: round(minutes * 60_000)}
 
 
 def _named(context: RequestContext) -> tuple[str, Command | None, str]:

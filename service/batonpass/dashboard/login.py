@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 
 from batonpass.client import Refused, Unreachable, path
-from batonpass.dashboard.origins import foreign
+from batonpass.dashboard.origins import foreign, place
 from batonpass.dashboard.request_context import TRY_AGAIN, Dashboard, refusal_of
 from batonpass.dashboard.sessions import Session
 from batonpass.dashboard.words import sentence
@@ -49,16 +49,15 @@ async def sign_in(request: Request) -> Response:
         )
     try:
         session = await admitted(dashboard, token, group)
-    except Unreachable as error:
-        return _form(dashboard, wanted, said=sentence(error), refusal=refusal_of(error), group=group, status=503)
-    except Refused as refused:
-        if refused.status >= TRY_AGAIN:
-            said = sentence(refused)
-            return _form(dashboard, wanted, said=said, refusal=refusal_of(refused), group=group, status=refused.status)
+    except (Refused, Unreachable) as error:
+        status = getattr(error, "status", 503)
+        if status >= TRY_AGAIN:
+            said = sentence(error)
+            return _form(dashboard, wanted, said=said, refusal=refusal_of(error), group=group, status=status)
         await asyncio.sleep(WRONG_S)
-        bound = "may make this call on group" in str(refused) and not group
+        bound = "may make this call on group" in str(error) and not group
         more = " Name that group below." if bound else ""
-        return _form(dashboard, wanted, said=f"{refused}{more}", group=group, status=401)
+        return _form(dashboard, wanted, said=f"{error}{more}", group=group, status=401)
     return _let_in(dashboard, request, session, wanted)
 
 
@@ -126,8 +125,3 @@ def _form(
     given = {"said": said, "refusal": refusal, "wanted": wanted, "bound": group or "", "server": dashboard.client.url}
     text = template.render(given, title="Sign in")
     return HTMLResponse(text, status)
-
-
-def place(wanted: str) -> str:
-    """Return the page that a visitor wanted, if it is one of this dashboard."""
-    return wanted if wanted.startswith("/") and not wanted.startswith(("//", "/\\")) else ""

@@ -1,7 +1,8 @@
-"""Which requests of browsers are taken: to names of this dashboard, and forms from its own pages."""
+"""What browsers are served and sent to: names and pages of this dashboard alone, and forms from its own pages."""
 
 import ipaddress
 from collections.abc import Collection
+from contextlib import suppress
 from urllib.parse import urlsplit
 
 from starlette.requests import Request
@@ -37,16 +38,19 @@ def foreign(request: Request) -> str:
     )
 
 
+def place(wanted: str) -> str:
+    """Return the page that a visitor wanted, if it is one of this dashboard."""
+    return wanted if wanted.startswith("/") and not wanted.startswith(("//", "/\\")) else ""
+
+
 def _name_in(url: str) -> str:
-    try:
+    with suppress(ValueError):
         return (urlsplit(url).hostname or "").rstrip(".")
-    except ValueError:
-        return ""
+    return ""
 
 
 def _is_address(name: str) -> bool:
-    try:
+    with suppress(ValueError):
         ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True
+        return True
+    return False

@@ -19,6 +19,7 @@ from batonpass import __version__
 from batonpass.client import UNREADABLE, CoordinatorClient, Refused, Unreachable, path
 from batonpass.dashboard import words
 from batonpass.dashboard.config import Config
+from batonpass.dashboard.origins import place
 from batonpass.dashboard.sessions import Session, Sessions
 from batonpass.dashboard.shared_client import SharedClient
 from batonpass.dashboard.view_models import audits
@@ -31,6 +32,9 @@ from batonpass.group_words import STANDING_STILL, also, is_other_than
 from batonpass.zones import UTC_ZONE, Zone, zone_named
 
 ZONE_COOKIE: Final = "batonpass_zone"
+ZONE_KEPT_S: Final = 365 * 86_400
+"""How long a browser keeps the zone that its reader chose."""
+
 PART: Final = "x-part"
 """The header by which the script of a page asks only for the part in its middle."""
 
@@ -239,6 +243,18 @@ def guarded(page: Page, *, is_open: bool = False) -> Callable[[Request], Awaitab
             return _error_page(context, 502, words.sentence(unread), todo)
 
     return endpoint
+
+
+async def choose_zone(context: RequestContext) -> Response:
+    """Have this browser keep the name of a zone, and go back to the page where it was chosen."""
+    root = context.dashboard.config.root_path
+    try:
+        zone = zone_named(context.asked("zone"))
+    except ValueError as error:
+        raise Refused(422, {"detail": str(error)}) from None
+    answer = RedirectResponse(root + (place(context.asked("next")) or "/"), 303)
+    answer.set_cookie(ZONE_COOKIE, zone.name, max_age=ZONE_KEPT_S, path=root or "/", samesite="lax", httponly=True)
+    return answer
 
 
 def refusal_of(error: Unreachable | Refused) -> Refusal:

@@ -21,15 +21,11 @@ STOP_S: Final = 3
 class _Server(BoundedServer):
     """A server that ends the streams of open pages when it is told to stop, instead of waiting for them."""
 
-    def __init__(self, config: Config, tls: ssl.SSLContext | None, listening: Callable[[], None]) -> None:
-        app = make_app(config)
-        limits = ConnectionLimits(open=room_for(CONNECTIONS_MAX))
-        super().__init__(app, bounded(limits), listening, stop_s=STOP_S, tls=tls)
-        self._dashboard: Dashboard = app.state.dashboard
+    dashboard: Dashboard
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop accepting requests, and end those that have no end of their own."""
-        self._dashboard.closing.set()
+        self.dashboard.closing.set()
         await super().shutdown(sockets)
 
 
@@ -47,7 +43,9 @@ def serve(
     """
     log_to_stderr("WARNING", "%(levelname)s %(message)s")
     base = url_of(listeners[0], is_tls=tls is not None) + config.root_path
-    server = _Server(config, tls, lambda: listening(base))
     # It warns of requests that are none, which any caller can send over and over.
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
+    app, limits = make_app(config), ConnectionLimits(open=room_for(CONNECTIONS_MAX))
+    server = _Server(app, bounded(limits), lambda: listening(base), stop_s=STOP_S, tls=tls)
+    server.dashboard = app.state.dashboard
     asyncio.run(server.serve(sockets=listeners))

@@ -63,7 +63,10 @@ class SharedClient:
             # The caller may be gone when the call fails, and asyncio logs an error that is never retrieved.
             asked.add_done_callback(self._note_time)
             known = (time.monotonic(), asked)
-            self._keep(key, known)
+            if len(self._answers) >= ANSWERS_MAX:
+                kept = self._answers.items()
+                self._answers = {one: answer for one, answer in kept if known[0] - answer[0] <= FRESH_S}
+            self._answers[key] = known
         return await asyncio.shield(known[1])
 
     def _note_time(self, done: asyncio.Task[Any]) -> None:
@@ -99,7 +102,9 @@ class SharedClient:
     async def newest_events(self, group: str, *, limit: int = SEARCHED, before: int | None = None) -> dict[str, Any]:
         """Return a page of a group's events, newest first, and learn what the members in it are called."""
         page = await self._events(group, limit, before)
-        await self.know(group, (one for event in page["events"] for one in (event["member"], _source(event))))
+        await self.know(
+            group, (one for event in page["events"] for one in (event["member"], (event["body"] or {}).get("from")))
+        )
         return page
 
     async def know(self, group: str, ids: Iterable[str | None]) -> None:
@@ -124,12 +129,6 @@ class SharedClient:
         for event in page["events"]:
             self.names.learn_from(event)
         return page
-
-    def _keep(self, key: str, answer: tuple[float, asyncio.Task[Any]]) -> None:
-        if len(self._answers) >= ANSWERS_MAX:
-            now = time.monotonic()
-            self._answers = {one: kept for one, kept in self._answers.items() if now - kept[0] <= FRESH_S}
-        self._answers[key] = answer
 
 
 class EventListener:
@@ -203,9 +202,3 @@ class EventListener:
     def _wake(self) -> None:
         for listener in self._listeners:
             listener.set()
-
-
-def _source(event: Mapping[str, Any]) -> str | None:
-    """Return the member that a task came from, by an event of its move."""
-    source: str | None = (event["body"] or {}).get("from")
-    return source

@@ -21,9 +21,9 @@ from batonpass.core.state.policy import BalanceBy
 from batonpass.core.state.reasons import meaning_of
 from batonpass.core.target.load import due_ms
 from batonpass.dry_run.load import TOO_HOT_ALONE, LoadStatus, load_status
-from batonpass.explain.health import Health, count, health_of, refusals, silence_of, was_to_rebalance
+from batonpass.explain.health import STILL, Health, count, health_of, refusals, silence_of, was_to_rebalance
 from batonpass.explain.status import GroupState, GroupStatus, idle_tasks, status_of
-from batonpass.explain.task import NOT_PROCESSED, SILENT_SUFFIX, TaskState, Wait, fenced_by_ms, state_of, waits_of
+from batonpass.explain.task import SILENT_SUFFIX, TaskState, Wait, fenced_by_ms, state_of, waits_of
 
 
 class Budget(NamedTuple):
@@ -87,7 +87,8 @@ def explain_group(view: View, *, limit: int) -> GroupExplanation:
     group, soft, now_ms = view.group, view.soft, view.now_ms
     step = plan_step(view)
     known = [plan for plan in step.task_plans if plan.task.id in group.table.index_of]
-    unsettled = sorted(known, key=lambda plan: state_of(view, plan.task) not in NOT_PROCESSED)
+    not_processed = {*STILL, TaskState.RESTORING}
+    unsettled = sorted(known, key=lambda plan: state_of(view, plan.task) not in not_processed)
     waiting = [_waiting(view, plan) for plan in unsettled[:limit]]
     status = status_of(view, step.held)
     health = health_of(view, status)
@@ -175,20 +176,12 @@ def _obstacles(view: View) -> Iterator[Obstacle]:
     for member_id in sorted(view.group.members):
         member = view.group.members[member_id]
         if member.away_until_ms is not None:
-            awaited = sum(
-                task.handover.away_owner == member_id
-                for task in map(view.group.tasks.__getitem__, view.group.unsettled)
-            )
+            unsettled = view.group.tasks.pick(view.group.unsettled)
+            awaited = sum(task.handover.away_owner == member_id for task in unsettled)
             yield Obstacle(member_id, "away", awaited, None, member.away_until_ms, "its instance is restarting")
         if member.suspected:
-            yield Obstacle(
-                member_id,
-                "suspected",
-                len(member.assignment),
-                None,
-                view.expires_ms(member),
-                "its long-poll broke, and it has been silent since",
-            )
+            detail = "its long-poll broke, and it has been silent since"
+            yield Obstacle(member_id, "suspected", len(member.assignment), None, view.expires_ms(member), detail)
         elif member.revoking:
             yield _unrevoked(view, member)
         if member_id in view.distrusted:

@@ -24,7 +24,6 @@ from batonpass.core.state.model import (
     ActiveState,
     Cause,
     Failure,
-    GoneMember,
     Member,
     Outcome,
     Pause,
@@ -230,6 +229,7 @@ class _Look:
         self.unheard = [] if view.config.kafka_streams else unheard
         self.silent = [one for one in here if is_silent(view, one)]
         self.heard = [one for one in here if one.id in view.soft.members and one not in self.silent]
+        self.here = len(self.unheard) + len(self.silent) + len(self.heard)
         self.drained = [member for member in here if member.drain is not None]
         self.by_state: dict[TaskState, list[Task]] = {state: [] for state in TaskState}
         unsettled = [task_id for task_id in self.group.unsettled if task_id in self.group.table.index_of]
@@ -564,11 +564,10 @@ def _of_group(look: _Look) -> Iterator[Finding]:
         words = f"{_vanished(look).detail}: moves for balance and cold takeovers wait."
         yield look.found("storm", words, since_ms=group.storm_since_ms, until_ms=storm_over_ms, until=storm_until)
     if look.unheard:
-        here = len(look.unheard) + len(look.silent) + len(look.heard)
         until_ms = max(look.view.expires_ms(member) for member in look.unheard)
         yield look.found(
             "unheard",
-            f"{here - len(look.unheard):,} of {count(here, 'member')} heard since the coordinator started: "
+            f"{look.here - len(look.unheard):,} of {count(look.here, 'member')} heard since the coordinator started: "
             f"nobody can say whether {count(look.unknown, 'task')} run{'s' if look.unknown == 1 else ''}.",
             since_ms=look.view.soft.started_ms or None,
             until_ms=until_ms,
@@ -625,18 +624,18 @@ def _kept_out(look: _Look) -> Finding:
 
 def _of_members(look: _Look) -> Iterator[Finding]:
     """Yield what is wrong with members; of several with whom the same is wrong, one finding tells."""
-    silent, drains = defaultdict[str, list[Member]](list), defaultdict[tuple[str, str], list[Member]](list)
+    busy, idle = list[Member](), list[Member]()
     for member in look.silent:
-        row = "silent-idle" if not _awaited(look, member) else "silent" if look.heard else "silent-alone"
-        silent[row].append(member)
+        (busy if _awaited(look, member) else idle).append(member)
+    for row, members in (("silent" if look.heard else "silent-alone", busy), ("silent-idle", idle)):
+        if members:
+            yield _silent(look, row, members)
+    drains = defaultdict[tuple[str, str], list[Member]](list)
     for member in (look.group.members[member_id] for member_id in sorted(look.group.members)):
         if member.drain is not None and not member.gets_nothing:
             blocked = why_drain_is_blocked(look.group, member)
             row = "drained" if not member.may_run else "drain-blocked" if blocked else "draining"
             drains[row, blocked if row == "drain-blocked" else ""].append(member)
-    for row in ("silent", "silent-alone", "silent-idle"):
-        if row in silent:
-            yield _silent(look, row, silent[row])
     if look.view.distrusted:
         yield _distrusted(look, [look.group.members[member_id] for member_id in sorted(look.view.distrusted)])
     for (row, blocked), members in drains.items():
@@ -840,11 +839,9 @@ def _resting(look: _Look) -> Finding:
     table, placed = look.group.table, look.group.tasks.plain()
     stateful = [placed[table.ids[index]] for index in table.stateful_indexes] if wanted else []
     lacking = [task for task in stateful if len(task.target.standbys) < wanted]
-    return (
-        _lacking_spares(look, words, stateful, lacking)
-        if lacking
-        else look.found("at-rest", f"{words}, and {caught_up}.")
-    )
+    if lacking:
+        return _lacking_spares(look, words, stateful, lacking)
+    return look.found("at-rest", f"{words}, and {caught_up}.")
 
 
 def _lacking_spares(look: _Look, words: str, stateful: Sequence[Task], lacking: Sequence[Task]) -> Finding:
@@ -903,8 +900,7 @@ def _evidence(look: _Look) -> str:
         return (
             f"what the application told at its last rebalance{'' if at_ms is None else f', {_ago(look.view, at_ms)}'}"
         )
-    here = len(look.unheard) + len(look.silent) + len(look.heard)
-    words = f"{len(look.heard):,} of {count(here, 'member')} heard"
+    words = f"{len(look.heard):,} of {count(look.here, 'member')} heard"
     if look.unheard:
         left_ms = look.view.soft.judge_from_ms - look.view.now_ms
         when = f"judged in {duration(left_ms)}" if left_ms > 0 else "judged by their leases"
@@ -924,7 +920,11 @@ def _incident(view: View) -> Origin | None:
                 died[failure.member_id] += 1
             elif failure.at_ms > oldest_ms and failure.outcome is not Outcome.SILENT:
                 found.append(_failed(task.id, failure))
-    lost = [(-gone.at_ms, member_id) for member_id, gone in view.group.gone.items() if _is_lost(gone, oldest_ms)]
+    lost = [
+        (-gone.at_ms, member_id)
+        for member_id, gone in view.group.gone.items()
+        if gone.at_ms > oldest_ms and gone.cause in LOSSES and gone.cause is not Cause.EVICTED
+    ]
     if lost:
         at_ms, member_id = min(lost)
         detail = LOSSES[view.group.gone[member_id].cause]
@@ -933,10 +933,6 @@ def _incident(view: View) -> Origin | None:
         detail += f"; {count(more, 'more member was', 'more members were')} lost then" if more else ""
         found.append(Origin(None, member_id, -at_ms, detail))
     return min(found, key=lambda one: (-(one.at_ms or 0), one.task or "", one.member_id or ""), default=None)
-
-
-def _is_lost(gone: GoneMember, oldest_ms: int) -> bool:
-    return gone.at_ms > oldest_ms and gone.cause in LOSSES and gone.cause is not Cause.EVICTED
 
 
 def count(number: int, one: str, many: str = "") -> str:

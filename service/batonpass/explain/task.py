@@ -36,11 +36,6 @@ class TaskState(StrEnum):
     PARKED = "parked"
 
 
-NOT_PROCESSED: Final = frozenset(
-    {TaskState.RESTORING, TaskState.FAILED, TaskState.LOST, TaskState.WAITING, TaskState.PARKED}
-)
-
-
 class Wait(NamedTuple):
     """One thing that a task waits for: from which member, until when at the latest, and the expected time left."""
 

@@ -16,6 +16,9 @@ KINDS: Final[Mapping[str, tuple[str, str]]] = {
 }
 """By the kind of a gap: its tone, and what it is called."""
 
+_KIND_OF: Final = {"handover-done": "handover", "takeover-done": "failover", "task-recovered": "recovered"}
+"""What the event is of a gap that is not cold."""
+
 
 class Gap(NamedTuple):
     """One change of hands. ``tasks`` is how many tasks changed hands at once, with ``gap_ms`` the longest of them.
@@ -50,16 +53,11 @@ def gaps_of(events: Sequence[Json]) -> list[Gap]:
 
 
 def _gap(event: Json) -> Gap | None:
-    body = event.get("body") or {}
-    match event["type"]:
-        case "handover-done":
-            kind = "handover" if body.get("warm") else "cold"
-        case "takeover-done":
-            kind = "failover" if body.get("warm") else "cold"
-        case "task-recovered":
-            kind = "recovered"
-        case _:
-            return None
+    body, kind = event.get("body") or {}, _KIND_OF.get(event["type"])
+    if kind is None:
+        return None
+    if kind != "recovered" and not body.get("warm"):
+        kind = "cold"
     cause = str(body.get("cause") or "")
     tasks = body["tasks"] if isinstance(body.get("tasks"), int) else 1
     why = f"its owner {CAUSES[cause]}" if cause in CAUSES else cause.replace("-", " ")

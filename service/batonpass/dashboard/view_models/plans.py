@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from batonpass.dashboard.view_models.grid import natural
+from batonpass.dashboard.view_models.grid import natural, targets_by_task
 from batonpass.dashboard.words import Names, why
 
 Json = Mapping[str, Any]
@@ -77,7 +77,7 @@ def before_and_after(members: Sequence[Json], plan: Json, names: Names) -> list[
 def moves(members: Sequence[Json], plan: Json) -> list[Move]:
     """Return the tasks that would have another owner at the end, in their order."""
     owner = {grant["task"]: one["member_id"] for one in members for grant in one["assignment"]["active"]}
-    target = {task: member for member, roles in plan["target"].items() for task in roles["active"]}
+    target = targets_by_task(plan)
     codes = {one["task"]: one["code"] for one in plan["reasons"]}
     held = {one["task"] for one in plan["held_back"]}
     moved = sorted((task for task, to in target.items() if owner.get(task) != to), key=natural)

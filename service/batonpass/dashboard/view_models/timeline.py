@@ -1,7 +1,7 @@
 """Which member owned a task when: runs as bars on a common time axis, and the gaps between them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -65,12 +65,21 @@ class Lane:
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """A stretch of time, with the places of its marks."""
+    """A stretch of time."""
 
     begin: datetime
     end: datetime
     zone: Zone
-    ticks: tuple[tuple[float, str], ...]
+
+    @property
+    def ticks(self) -> list[tuple[float, str]]:
+        """About six marks at round times; those are round in UTC, and told in the zone."""
+        length = (self.end - self.begin).total_seconds()
+        step = next((one for one in STEPS_S if length / one <= TICKS), STEPS_S[-1])
+        form = "%H:%M:%S" if step < 60 else "%H:%M" if length <= 86_400 else "%d %b %H:%M"
+        first = -(-int(self.begin.timestamp()) // step) * step
+        marks = [datetime.fromtimestamp(at, UTC) for at in range(first, int(self.end.timestamp()) + 1, step)]
+        return [(self.place(mark), self.zone.local(mark).strftime(form)) for mark in marks]
 
     def place(self, at: datetime) -> float:
         share = (at - self.begin) / (self.end - self.begin)
@@ -78,15 +87,8 @@ class Axis:
 
 
 def axis(begin: datetime, end: datetime, zone: Zone = UTC_ZONE) -> Axis:
-    """Return an axis with about six marks at round times; those are round in UTC, and told in the zone."""
-    length = max((end - begin).total_seconds(), 1.0)
-    step = next((one for one in STEPS_S if length / one <= TICKS), STEPS_S[-1])
-    form = "%H:%M:%S" if step < 60 else "%H:%M" if length <= 86_400 else "%d %b %H:%M"
-    first = -(-int(begin.timestamp()) // step) * step
-    found = Axis(begin, begin + timedelta(seconds=length), zone, ())
-    marks = [datetime.fromtimestamp(at, UTC) for at in range(first, int(found.end.timestamp()) + 1, step)]
-    ticks = tuple((found.place(mark), zone.local(mark).strftime(form)) for mark in marks)
-    return replace(found, ticks=ticks)
+    """Return an axis of a second at least."""
+    return Axis(begin, max(end, begin + timedelta(seconds=1)), zone)
 
 
 def axis_of(runs: Sequence[Json], now: datetime, zone: Zone = UTC_ZONE) -> Axis:

@@ -41,7 +41,7 @@ def warmups_of(
             wanted += [
                 ("standby", task)
                 for task in held["standby"]
-                if task not in member["revoking"] and _is_behind(said.get(task), acceptable_lag)
+                if task not in member["revoking"] and eta_of(said.get(task, {}), acceptable_lag) != 0
             ]
         wanted += [
             ("restore", grant["task"])
@@ -75,8 +75,3 @@ def begun_of(events: Sequence[Json]) -> dict[tuple[str, str], str]:
         tasks = [event["task"]] if event["task"] else event["body"].get("sample", [])
         found |= {(task, event["member"]): event["at"] for task in tasks}
     return found
-
-
-def _is_behind(said: Json | None, acceptable_lag: int) -> bool:
-    lag = None if said is None else said.get("lag")
-    return lag is None or lag > acceptable_lag
