@@ -43,9 +43,9 @@ def serve(
     """
     log_to_stderr("WARNING", "%(levelname)s %(message)s")
     base = url_of(listeners[0], is_tls=tls is not None) + config.root_path
-    # It warns of requests that are none, which any caller can send over and over.
-    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
     app, limits = make_app(config), ConnectionLimits(open=room_for(CONNECTIONS_MAX))
     server = _Server(app, bounded(limits), lambda: listening(base), stop_s=STOP_S, tls=tls)
     server.dashboard = app.state.dashboard
+    # It warns of requests that are none, which any caller can send over and over.
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
     asyncio.run(server.serve(sockets=listeners))
