@@ -130,6 +130,7 @@ def test_what_the_topology_no_longer_has_is_settled_when_nobody_holds_it() -> No
 def test_only_the_named_tasks_of_a_member_are_looked_at() -> None:
     planted = with_member(whole(), M3, assignment=whole().members[M3].assignment.having(A, active(2, 1)))
     assert list(check_tasks(planted, [B], [M3])) == []
+    assert list(check_tasks(planted, [B, C, TaskId("none")], [M3])) == []
     assert "its assignment has it as active" in details(list(check_tasks(planted, [A, B], [M3])))
 
 
