@@ -304,7 +304,7 @@ class Exchange(Observer):
         try:
             group, _ = await self._coordinator.look(group_id)
             if not group.config.kafka_heartbeats:
-                raise Forbidden(
+                raise Forbidden(  # noqa: TRY301 - answered as any other refusal
                     f"group {group_id} takes nothing over Kafka; speak HTTP, or set kafka_heartbeats in its config"
                 )
             tasks_max = self._coordinator.policy.max_tasks_per_heartbeat
