@@ -1084,6 +1084,23 @@ async def test_what_others_are_told_is_not_kept(connection: KafkaConnection, top
         assert list(transport._records) == ["orders/m1"]
 
 
+async def test_nothing_is_kept_of_a_member_that_has_left() -> None:
+    """All members of a process may share a transport, which lasts as long as the process."""
+
+    async def said(*_: object, **__: object) -> None:
+        transport._records["orders/m1"] = (1, None)
+
+    transport = KafkaTransport(KafkaConnection(bootstrap_servers="none:1"))
+    transport._listening = asyncio.create_task(asyncio.Event().wait())  # type: ignore[arg-type]
+    transport._producer = SimpleNamespace(send_and_wait=said)
+    transport._sent["orders/m1"] = transport._acked["orders/m1"] = 7
+    url = "http://kafka/v1/groups/orders/members/m1"
+    assert (await transport.handle_async_request(httpx.Request("DELETE", url))).status_code == 204
+    kept: list[Any] = [transport._mine, transport._records, transport._sent, transport._acked]
+    assert not any(kept)
+    transport._listening.cancel()
+
+
 async def test_an_ack_of_what_was_not_sent_acknowledges_nothing(
     connection: KafkaConnection, topics: TopicNames
 ) -> None:
