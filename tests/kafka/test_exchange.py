@@ -7,6 +7,7 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, nullcontext
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -430,7 +431,7 @@ async def test_nothing_is_kept_of_a_group_that_is_gone(monkeypatch: pytest.Monke
         acking = asyncio.create_task(exchange._ack(acks))
         for name in ("gone", GROUP):
             exchange._acks[GroupId(name)] = {MemberId("m"): 1}
-            await until(lambda name=name: acks.has(name.encode()))
+            await until(partial(acks.has, name.encode()))
         acking.cancel()
     assert exchange._acked_at.keys() == {GROUP}
 
