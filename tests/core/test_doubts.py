@@ -1,5 +1,7 @@
 """State of a changelog that was deleted and made again is never promoted until it is thrown away (protocol 5.6)."""
 
+from dataclasses import replace
+
 import pytest
 from tests.core.scene import Scene, copy, restoring, running
 
@@ -7,7 +9,8 @@ from batonpass.core.arrivals.doubts import is_to_be_doubted
 from batonpass.core.state.evolve import evolve
 from batonpass.core.state.ids import InstanceId, MemberId, TaskId
 from batonpass.core.state.inputs import EndOffsets, Eviction, Leave, Started
-from batonpass.core.state.model import Role, Subtopology, Topology
+from batonpass.core.state.model import Cause, GoneMember, Role, Subtopology, Topology
+from batonpass.core.state.pmap import PMap
 from batonpass.core.state.reasons import Held
 from batonpass.core.state.records import StateDoubted, StateTrusted
 from batonpass.core.state.replies import Answer
@@ -222,6 +225,24 @@ def test_doubts_of_another_instance_are_not_inherited() -> None:
     scene.join("m4", {"0_0": at(900, "none")})
     assert not is_doubted(scene, "m3")
     assert not is_doubted(scene, "m4")
+
+
+def test_a_join_puts_nobody_in_order_who_left_without_a_doubt() -> None:
+    """Ids are kept for two days: of a large group that is deployed often they are tens of thousands, for each join."""
+    looks = []
+
+    class Looked(GoneMember):
+        @property
+        def at_ms(self) -> int:
+            looks.append(self)
+            return 1
+
+    scene = Scene()
+    scene.declare(SHAPE)
+    left = {MemberId(f"old-{number}"): Looked(1, Cause.LEFT, 1, POD) for number in range(100)}
+    scene.group = replace(scene.group, gone=PMap(left))
+    scene.join("m1", {"0_0": at(900, "none")}, instance_id=POD)
+    assert looks == []
 
 
 def test_a_task_goes_past_a_doubted_copy_to_another_member() -> None:

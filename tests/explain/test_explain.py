@@ -1,15 +1,20 @@
 """Why a task is where it is and why a group is not at rest, as people read it."""
 
+from collections.abc import Iterator, ValuesView
+from dataclasses import replace
+from typing import Any
+
 from tests.core.scene import Scene, copy, failed, restoring, running, topology
 from tests.core.scenes import TASK, guarded, pair
 
 from batonpass.core.handover.copies import HeldBack
 from batonpass.core.state.ids import InstanceId, MemberId, TaskId
 from batonpass.core.state.inputs import DrainRequest, Eviction, Leave, PauseRequest, PinRequest, Started, StoreRecovered
-from batonpass.core.state.model import PauseScope, Subtopology, Topology
+from batonpass.core.state.model import Drain, PauseScope, Subtopology, Topology
+from batonpass.core.state.pmap import PMap
 from batonpass.core.state.reasons import MEANINGS, Held, WaitsFor, meaning_of
 from batonpass.core.state.soft import Soft
-from batonpass.explain.group import Budget, GroupExplanation, explain_group
+from batonpass.explain.group import Budget, GroupExplanation, _obstacles, explain_group
 from batonpass.explain.task import (
     TaskExplanation,
     TaskState,
@@ -354,3 +359,29 @@ def test_a_group_whose_copies_lag_behind_names_them() -> None:
 def test_every_reason_is_explained() -> None:
     assert set(Held) == set(MEANINGS) - {"drain-deadline", "drain-timeout"}
     assert meaning_of("something-newer") == "something newer"
+
+
+def test_tasks_are_counted_once_however_many_members_they_wait_for() -> None:
+    """A fleet may restart at once: a thousand members, and a hundred thousand tasks that wait for them."""
+
+    class Counted(PMap[TaskId, Any]):
+        passes = 0
+
+        def __iter__(self) -> Iterator[TaskId]:
+            self.passes += 1
+            return super().__iter__()
+
+        def values(self) -> ValuesView[Any]:
+            self.passes += 1
+            return super().values()
+
+    def passes(*names: str) -> list[int]:
+        scene = pair(4)
+        gone = {MemberId(name): replace(scene.member(name), away_until_ms=9, drain=Drain(1, None, 9)) for name in names}
+        looked = [Counted(scene.group.unsettled), Counted(dict.fromkeys(scene.group.table.ids, A))]
+        members = scene.group.members.updated(gone)
+        scene.group = replace(scene.group, members=members, unsettled=looked[0], pins=looked[1])
+        assert len(list(_obstacles(scene.view()))) == 2 * len(names)
+        return [one.passes for one in looked]
+
+    assert passes("a") == passes("a", "b")

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
+from typing import Any
 
 import pytest
 from tests.waiting import until
@@ -144,6 +145,28 @@ async def test_what_a_member_said_is_carried_out_in_its_order_and_holds_up_nobod
         await taking
     assert sorted(done) == ["another", "first", "large", "second"]
     assert done.index("first") < done.index("second")
+
+
+async def test_while_too_much_is_in_hand_nobody_looks_at_all_that_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of ten thousand members that are behind, each record would cost a look at them all."""
+    looked_at, wait = list[int](), asyncio.wait
+
+    async def counted(some: Any, **how: Any) -> Any:
+        looked_at.append(len(some))
+        return await wait(some, **how)
+
+    async def work() -> None:
+        for _ in range(20):
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(asyncio, "wait", counted)
+    monkeypatch.setattr("batonpass.kafka.ordering.IN_HAND_BYTES", 10)
+    async with asyncio.TaskGroup() as tasks:
+        turns = Turns(tasks)
+        for number in range(50):
+            await turns.take((GroupId("g"), MemberId(f"m{number}")), 1, work)
+            assert len(turns._last) <= 10
+    assert looked_at == []
 
 
 async def test_work_that_fails_ends_the_rest() -> None:

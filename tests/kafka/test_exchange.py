@@ -7,6 +7,7 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, nullcontext
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -39,7 +40,7 @@ from batonpass.kafka.topics import TopicReader, make_topics
 from batonpass.kafka.watch import ClusterWatch
 from batonpass.runtime.events import Event
 from batonpass.runtime.history import StoredCommand, StoredEvent
-from batonpass.runtime.ports import Ownership
+from batonpass.runtime.ports import Observer, Ownership
 from batonpass.runtime.unheard import Unheard
 from batonpass.settings import Settings
 from batonpass.worker import Callbacks, Member, Offsets, Revocation, Task
@@ -371,6 +372,68 @@ async def test_an_error_of_the_cluster_while_it_reads_is_the_cluster_s() -> None
         exchange = Exchange(local.coordinator, KafkaConnection(bootstrap_servers="none:1"), ownership=Ownership())
         with pytest.raises(TopicAuthorizationFailedError):
             await exchange._read(Refused(), Deliveries(None, "assignments", 1, bool))
+
+
+async def test_a_record_on_which_the_program_fails_keeps_no_other_from_being_heard(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It ended the reading for all members of all groups, for five seconds each time that the member said it again."""
+
+    class Record(SimpleNamespace):
+        topic, partition = "batonpass.heartbeats", 0
+
+    class Consumer:
+        reads = 0
+
+        async def getmany(self, **_: object) -> Mapping[int, list[Record]]:
+            self.reads += 1
+            if self.reads > 1:
+                await asyncio.Event().wait()
+            said = [to_json({"member": name, "kind": "join"}) for name in ("bad", "good")]
+            return {0: [Record(key=GROUP.encode(), value=one, offset=number) for number, one in enumerate(said)]}
+
+    class Answers(Deliveries):
+        def put(self, record: Delivery) -> None:
+            answered.append(record)
+
+    class Told(Observer):
+        def failed(self, error: BaseException, call: str, cause: str) -> None:
+            failed.append((error, call, cause))
+
+    async with LocalCoordinator() as local:
+        await declare(local)
+        ask, defect = local.coordinator.ask, ZeroDivisionError()
+        answered, failed = list[Delivery](), list[tuple[BaseException, str, str]]()
+
+        async def failing(group_id: GroupId, item: Any, *more: Any) -> Any:
+            if item.member_id == "bad":
+                raise defect
+            return await ask(group_id, item, *more)
+
+        monkeypatch.setattr(local.coordinator, "ask", failing)
+        monkeypatch.setattr(local.coordinator, "observer", Told())
+        exchange = Exchange(local.coordinator, KafkaConnection(bootstrap_servers="none:1"), ownership=Ownership())
+        reading = asyncio.create_task(exchange._read(Consumer(), Answers(None, "assignments", 1, bool)))
+        await until(lambda: exchange._acks == {GROUP: {"good": 0}} or reading.done())
+        assert not reading.done()
+        reading.cancel()
+    assert [(one.key, getattr(one.body, "type", "")) for one in answered] == [(b"orders/bad", "internal-error")]
+    assert failed == [(defect, "batonpass.heartbeats", "batonpass.heartbeats-0@0")]
+
+
+async def test_nothing_is_kept_of_a_group_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Groups can be made and deleted without end."""
+    monkeypatch.setattr(exchanges, "ACK_LOOK_S", 0.0)
+    async with LocalCoordinator() as local:
+        await declare(local)
+        exchange = Exchange(local.coordinator, KafkaConnection(bootstrap_servers="none:1"), ownership=Ownership())
+        acks = Deliveries(None, "acks", 1, bool)
+        acking = asyncio.create_task(exchange._ack(acks))
+        for name in ("gone", GROUP):
+            exchange._acks[GroupId(name)] = {MemberId("m"): 1}
+            await until(partial(acks.has, name.encode()))
+        acking.cancel()
+    assert exchange._acked_at.keys() == {GROUP}
 
 
 async def test_faults_are_looked_for_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -1020,6 +1083,23 @@ async def test_what_others_are_told_is_not_kept(connection: KafkaConnection, top
         await producer.send_and_wait(topics.assignments, to_json(answer(member_epoch=9)), key=b"orders/m1")
         await until(lambda: epoch(transport, 9))
         assert list(transport._records) == ["orders/m1"]
+
+
+async def test_nothing_is_kept_of_a_member_that_has_left() -> None:
+    """All members of a process may share a transport, which lasts as long as the process."""
+
+    async def said(*_: object, **__: object) -> None:
+        transport._records["orders/m1"] = (1, None)
+
+    transport = KafkaTransport(KafkaConnection(bootstrap_servers="none:1"))
+    transport._listening = asyncio.create_task(asyncio.Event().wait())  # type: ignore[arg-type]
+    transport._producer = SimpleNamespace(send_and_wait=said)
+    transport._sent["orders/m1"] = transport._acked["orders/m1"] = 7
+    url = "http://kafka/v1/groups/orders/members/m1"
+    assert (await transport.handle_async_request(httpx.Request("DELETE", url))).status_code == 204
+    kept: list[Any] = [transport._mine, transport._records, transport._sent, transport._acked]
+    assert not any(kept)
+    transport._listening.cancel()
 
 
 async def test_an_ack_of_what_was_not_sent_acknowledges_nothing(

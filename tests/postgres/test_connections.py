@@ -155,6 +155,19 @@ async def test_pools_of_one_server_renew_their_connections_together(own_url: str
     await writing.dispose()
 
 
+async def test_connections_that_are_of_no_use_once_they_are_made_are_an_absent_store(own_url: str) -> None:
+    """A server that changes once more while one is made is away, and the program is not at fault."""
+
+    class Changing(Server):
+        def is_current(self, made_at: float) -> bool:  # noqa: ARG002 - whenever it was
+            return False
+
+    engine = connect(own_url, server=Changing())
+    with pytest.raises(StoreUnavailable, match="connection"):
+        await fetch_rows(engine, PID)
+    await engine.dispose()
+
+
 async def test_a_store_comes_back_after_its_server_was_read_only(own_url: str) -> None:
     """What its lease waits for is noted and shown."""
     store = PostgresStore(own_url, Registration(lease_ms=1_500, renewal_ms=200))

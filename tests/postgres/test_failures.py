@@ -2,8 +2,10 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from asyncpg import InternalClientError, PostgresError  # type: ignore[import-untyped]
@@ -221,6 +223,18 @@ async def test_a_commit_that_the_database_cannot_take_fails_alone(engine: AsyncE
     assert [number for number, one in enumerate(outcomes) if one is not None] == [7]
     assert isinstance(outcomes[7], PostgresError)
     assert len(await log.group_ids()) == 19
+
+
+async def test_a_commit_on_which_the_program_fails_fails_alone() -> None:
+    async def write(batch: Sequence[Any]) -> list[None]:
+        if any(one.commit.group_id == "group-1" for one in batch):
+            raise ZeroDivisionError
+        return [None] * len(batch)
+
+    appends = writer.Writer(write)
+    prepared: list[Any] = [SimpleNamespace(commit=commit(0, GroupId(f"group-{one}")), weight=1) for one in range(3)]
+    outcomes = await asyncio.gather(*map(appends.append, prepared), return_exceptions=True)
+    assert [type(one) for one in outcomes] == [type(None), ZeroDivisionError, type(None)]
 
 
 async def test_an_append_whose_caller_gave_up_in_the_queue_is_not_begun(proxy: Proxy, far: AsyncEngine) -> None:

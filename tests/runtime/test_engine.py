@@ -7,7 +7,8 @@ import pytest
 from tests.contracts.memory_store import MemoryLog
 from tests.runtime.fakes import GROUP, M1, World, make_world
 
-from batonpass.core.state.inputs import Heartbeat, Input, PauseRequest, ProbeRequest, ResumeRequest, Started, Tick
+from batonpass.core.state.ids import MemberId
+from batonpass.core.state.inputs import Heartbeat, Input, Join, PauseRequest, ProbeRequest, ResumeRequest, Started, Tick
 from batonpass.core.state.records import ProbeScheduled, Record
 from batonpass.core.state.replies import Done, Reply
 from batonpass.invariants import Transition, Violation
@@ -103,6 +104,18 @@ async def test_a_refused_append_changes_nothing_but_what_was_heard(world: World)
     member_soft = bench.engine.soft.members[M1]
     assert (member_soft.heard_ms, member_soft.seq) == (9_000, BEAT.seq)
     assert bench.wakes[-1] == 10_000
+
+
+async def test_nothing_is_kept_of_made_up_members_while_the_store_is_away(world: World) -> None:
+    """Who may send heartbeats may make up names, and joins have as many tasks as a body holds."""
+    bench = Bench(world)
+    await bench.carry_out(BEAT)
+    world.log.refuse = world.log.refuse_reads = True
+    await bench.carry_out(ProbeRequest())
+    for number in range(9):
+        assert isinstance(await bench.carry_out(Join(MemberId(f"made-up-{number}"))), StoreUnavailable)
+    await bench.carry_out(Heartbeat(M1, 8, 1))
+    assert list(bench.engine._missed) == [M1]
 
 
 async def test_service_goes_on_when_the_store_is_back(world: World) -> None:

@@ -235,3 +235,25 @@ async def test_what_cannot_be_removed_is_tried_again(caplog: pytest.LogCaptureFi
             await scene.rest()
             await until(lambda: worker.removed == ["0_7"], within_s=300)
     assert "tried again" in caplog.text
+
+
+@on_virtual_time
+async def test_what_cannot_be_removed_keeps_nothing_else_on_disk() -> None:
+    async with LocalCoordinator() as coordinator:
+        scene = Scene(coordinator)
+        await scene.declare(partitions=1)
+        worker = Keeper("a", scene)
+        worker.disk |= {"0_7": 100, "0_8": 100}
+        remove, tries = worker.remove_state, list[str]()
+
+        async def stubborn(task_id: str) -> None:
+            tries.append(task_id)
+            if task_id == tries[0]:
+                raise OSError("busy")
+            await remove(task_id)
+
+        worker.remove_state = stubborn  # type: ignore[method-assign]
+        async with scene.member(worker, "a", state_cleanup_delay_ms=60_000):
+            await scene.rest()
+            await until(lambda: len(worker.removed) == 1, within_s=300)
+    assert {tries[0], *worker.removed} == {"0_7", "0_8"}

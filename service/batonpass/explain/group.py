@@ -173,12 +173,15 @@ def _of_load(view: View, load: LoadStatus) -> Iterator[str]:
 
 
 def _obstacles(view: View) -> Iterator[Obstacle]:
+    # Counted once for all members: a whole fleet may restart or drain, and wait for as many tasks.
+    unsettled = view.group.tasks.pick(view.group.unsettled)
+    awaited = Counter(task.handover.away_owner for task in unsettled)
+    pins = Counter(view.group.pins.values())
     for member_id in sorted(view.group.members):
         member = view.group.members[member_id]
         if member.away_until_ms is not None:
-            unsettled = view.group.tasks.pick(view.group.unsettled)
-            awaited = sum(task.handover.away_owner == member_id for task in unsettled)
-            yield Obstacle(member_id, "away", awaited, None, member.away_until_ms, "its instance is restarting")
+            until_ms = member.away_until_ms
+            yield Obstacle(member_id, "away", awaited[member_id], None, until_ms, "its instance is restarting")
         if member.suspected:
             detail = "its long-poll broke, and it has been silent since"
             yield Obstacle(member_id, "suspected", len(member.assignment), None, view.expires_ms(member), detail)
@@ -187,7 +190,7 @@ def _obstacles(view: View) -> Iterator[Obstacle]:
         if member_id in view.distrusted:
             yield _distrusted(view, member)
         if member.drain is not None:
-            yield _draining(view, member, member.drain)
+            yield _draining(view, member, member.drain, pins[member_id])
 
 
 def _unrevoked(view: View, member: Member) -> Obstacle:
@@ -208,7 +211,7 @@ def _distrusted(view: View, member: Member) -> Obstacle:
     return Obstacle(member.id, "distrusted", len(member.assignment), known.distrusted_ms, until_ms, detail)
 
 
-def _draining(view: View, member: Member, drain: Drain) -> Obstacle:
+def _draining(view: View, member: Member, drain: Drain, pins: int) -> Obstacle:
     left, blocked = len(member.may_run), why_drain_is_blocked(view.group, member)
     what = "drain-blocked" if blocked and left else "draining"
     detail = (
@@ -216,7 +219,6 @@ def _draining(view: View, member: Member, drain: Drain) -> Obstacle:
         if blocked and left
         else (f"{count(left, 'active task is', 'active tasks are')} left" if left else "it has no active task left")
     )
-    pins = sum(pin == member.id for pin in view.group.pins.values())
     if pins:
         detail += f"; {count(pins, 'pin', 'pins')} on it suspended until the drain is taken back"
     until_ms = (drain.deadline_ms or drain.gives_up_ms) if what == "draining" else None

@@ -45,7 +45,7 @@ from batonpass.kafka.topics import make_topics
 from batonpass.runtime.access import Forbidden
 from batonpass.runtime.coordinator import Coordinator
 from batonpass.runtime.history import Asked, command_of
-from batonpass.runtime.ports import Commit, CoordinatorLoading, NotOwner, Observer, Ownership, StoreUnavailable
+from batonpass.runtime.ports import Commit, CoordinatorLoading, Defect, NotOwner, Observer, Ownership, StoreUnavailable
 from batonpass.worker.kafka.connection import KafkaConnection, TopicNames, carrying, in_words
 from batonpass.worker.kafka.metadata import PROTOCOL_TIMEOUT_MS, RECORD_BYTES_MAX
 from batonpass.worker.kafka.reading import look_after, placed
@@ -290,7 +290,7 @@ class Exchange(Observer):
         try:
             group, _ = await self._coordinator.look(group_id)
             if not group.config.kafka_heartbeats:
-                raise Forbidden(
+                raise Forbidden(  # noqa: TRY301 - answered as any other refusal
                     f"group {group_id} takes nothing over Kafka; speak HTTP, or set kafka_heartbeats in its config"
                 )
             tasks_max = self._coordinator.policy.max_tasks_per_heartbeat
@@ -303,6 +303,9 @@ class Exchange(Observer):
             reply = await self._coordinator.ask(group_id, item, asked)
         except ProtocolError as error:
             reply = error
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is a defect, and all others are heard
+            self._coordinator.observer.failed(error, record.topic, asked.cause)
+            reply = Defect("the coordinator failed on this record; its log says how")
         _, strange_at = self._strangers.get(group_id, (0.0, float("-inf")))
         is_theirs = isinstance(reply, _NOT_HERE) and time.monotonic() - strange_at < STRANGE_S
         if isinstance(reply, _NOT_OURS) or is_theirs:
@@ -363,6 +366,8 @@ class Exchange(Observer):
             if not self._acks:
                 continue
             intervals = {group.id: group.heartbeat_interval_ms for group, _ in self._coordinator.loaded_groups()}
+            for gone in self._acked_at.keys() - intervals.keys():
+                del self._acked_at[gone]
             now = time.monotonic()
             for group_id in sorted(self._acks):
                 wait_s = intervals.get(group_id, 0) / 1_000

@@ -122,6 +122,7 @@ class Turns:
         self._tasks = tasks
         self._last: dict[tuple[GroupId, MemberId], asyncio.Task[None]] = {}
         self._bytes = 0
+        self._ended = asyncio.Event()
 
     async def take(self, member: tuple[GroupId, MemberId], size: int, work: Callable[[], Awaitable[None]]) -> None:
         """Have work begin once all before it is done for the member; wait while the work in hand is too large."""
@@ -129,10 +130,13 @@ class Turns:
         self._bytes += size
         task.add_done_callback(partial(self._done, member, size))
         while self._bytes > IN_HAND_BYTES:
-            await asyncio.wait(self._last.values(), return_when=asyncio.FIRST_COMPLETED)
+            # Not for the tasks themselves: of ten thousand members each wait would look at them all.
+            self._ended.clear()
+            await self._ended.wait()
 
     def _done(self, member: tuple[GroupId, MemberId], size: int, task: asyncio.Task[None]) -> None:
         self._bytes -= size
+        self._ended.set()
         if self._last.get(member) is task:
             del self._last[member]
 

@@ -22,7 +22,7 @@ from asyncpg import InterfaceError, InternalClientError, PostgresError, connect_
 from sqlalchemy import TextClause, event, text
 from sqlalchemy.dialects.postgresql.asyncpg import AsyncAdapt_asyncpg_dbapi
 from sqlalchemy.engine import Engine, ExceptionContext
-from sqlalchemy.exc import DBAPIError, DisconnectionError
+from sqlalchemy.exc import DBAPIError, DisconnectionError, InvalidRequestError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
@@ -290,6 +290,11 @@ def unavailable_when_away() -> Iterator[None]:
     except TimeoutError as error:
         raise StoreUnavailable("Postgres: no answer in time") from error
     except OSError as error:
+        raise StoreUnavailable(f"Postgres: {_first_line(error)}") from error
+    except InvalidRequestError as error:
+        if type(error) is not InvalidRequestError:
+            raise
+        # The pool found a connection of no use, and the one that it made in its place as well.
         raise StoreUnavailable(f"Postgres: {_first_line(error)}") from error
 
 

@@ -9,9 +9,6 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, NamedTuple
 
-from asyncpg import PostgresError  # type: ignore[import-untyped]
-from sqlalchemy.exc import DBAPIError
-
 from batonpass.postgres.append import Prepared
 from batonpass.postgres.connect import sqlstate
 from batonpass.runtime.ports import StoreUnavailable
@@ -87,19 +84,17 @@ class Writer:
             outcomes: Sequence[Outcome] = await self._write([order.prepared for order in batch])
         except StoreUnavailable as error:
             outcomes = [StoreUnavailable(error.detail) for _ in batch]
-        except (DBAPIError, PostgresError) as error:
+        except Exception as error:  # noqa: BLE001 - the waiting callers must get the error, whatever it is
             if sqlstate(error) == MOVED_ON and again:
                 # Rows were on their way into the rest of a table when their day was made. Now they find that day.
                 await self._settle(batch, again=again - 1)
                 return
             if len(batch) > 1:
-                # The database refuses something in one of them. Written one by one, only that one fails.
+                # Something is wrong with one of them. Written one by one, only that one fails.
                 for order in batch:
                     await self._settle([order])
                 return
             outcomes = [error]
-        except Exception as error:  # noqa: BLE001 - the waiting callers must get the error, whatever it is
-            outcomes = [error] * len(batch)
         for order, outcome in zip(batch, outcomes, strict=True):
             if order.done.done():
                 continue

@@ -368,13 +368,19 @@ class Engine:
             return CoordinatorLoading(
                 f"group {self.group_id} could not be read yet: {error.detail}", retry_after_ms=RETRY_AFTER_MS
             )
-        if isinstance(item, Heartbeat | Join):
+        if isinstance(item, Heartbeat | Join) and self._may_be_member(item.member_id):
             # The member was heard although nothing could be written: it must not expire because of the store (L5).
             self._missed[item.member_id] = item, self._ports.clock.now_ms()
             self.soft = count_as_heard(self.group, self.soft, *self._missed[item.member_id])
         if isinstance(error, NotOwner):
             return error
         return StoreUnavailable(error.detail, retry_after_ms=error.retry_after_ms or RETRY_AFTER_MS)
+
+    def _may_be_member(self, member_id: MemberId) -> bool:
+        """Whether a member is known, or its join may be in the log: of all other ids nothing is kept."""
+        attempt = self._memory.attempt if isinstance(self._memory, Doubtful) else None
+        joined = () if attempt is None else attempt.decision.after.members
+        return member_id in self.soft.members or member_id in self.group.members or member_id in joined
 
 
 def _reported(item: Input) -> int:

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Awaitable
 
 from batonpass.background import is_failure
 from batonpass.worker.protocol import Phase
@@ -37,13 +38,17 @@ class Disk:
     async def keep(self) -> None:
         """Check again and again, until this is cancelled."""
         while True:
-            try:
-                await self._look()
-            except BaseException as error:
-                if not is_failure(error):
-                    raise
-                log.exception("state on disk could not be looked at, or not be removed; it is tried again")
+            await self._tried(self._look())
             await asyncio.sleep(min(LOOK_S, max(LEAST_LOOK_S, self._delay_ms / 1_000)))
+
+    async def _tried(self, work: Awaitable[None]) -> None:
+        """Do something that is done again with the next look if it fails, and that nothing else is to wait for."""
+        try:
+            await work
+        except BaseException as error:
+            if not is_failure(error):
+                raise
+            log.exception("state on disk could not be looked at, or not be removed; it is tried again")
 
     def used(self, task: str) -> None:
         """Restart the clock for unused state: the task begins or ends here."""
@@ -58,7 +63,7 @@ class Disk:
         for task, since_ms in tuple(self._unused_since.items()):
             # Other state may have been asked for while one was removed.
             if now_ms - since_ms >= self._delay_ms and self._is_unused(task):
-                await self._remove(task)
+                await self._tried(self._remove(task))
         numbers = dict(await self._callbacks.numbers())
         self._turn(lambda now: self._machine.numbers(numbers, now_ms=now))
 

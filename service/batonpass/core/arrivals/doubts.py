@@ -53,12 +53,15 @@ def end_doubts(draft: DecisionDraft, member_id: MemberId, reports: Mapping[TaskI
 def inherit_doubts(draft: DecisionDraft, item: Join) -> None:
     """Doubt the state on a newcomer's disk that was doubted when the runs before it went."""
     doubted: dict[TaskId, Positions] = {}
-    for member_id, gone in sorted(draft.group.gone.items(), key=lambda entry: entry[1].at_ms):
-        is_before = member_id == item.replaces or (
-            gone.instance_id is not None and gone.instance_id == item.instance_id
-        )
-        if is_before and gone.doubts:
-            doubted |= gone.doubts
+    # Few of them had any: there may be tens of thousands, and each join asks.
+    before = [
+        gone
+        for member_id, gone in draft.group.gone.items()
+        if gone.doubts
+        and (member_id == item.replaces or (gone.instance_id is not None and gone.instance_id == item.instance_id))
+    ]
+    for gone in sorted(before, key=lambda one: one.at_ms):
+        doubted |= gone.doubts
     kept = {
         task_id: at
         for task_id, at in sorted(doubted.items())

@@ -146,7 +146,12 @@ class KafkaTransport(httpx.AsyncBaseTransport):
         since, key = self._count, f"{group}/{member}"
         await self._send(group, {"kind": "leave", "member": member, "mode": mode})
         record = await self._record(key, lambda: self._latest(key)[1] is None or self._is_refused(key, since))
-        return httpx.Response(204) if record is None else _answer(record, 204)
+        if record is not None:
+            return _answer(record, 204)
+        self._mine.discard(key)
+        for said in (self._records, self._sent, self._acked):
+            said.pop(key, None)
+        return httpx.Response(204)
 
     def _latest(self, key: str) -> tuple[int, dict[str, Any] | None]:
         """Return the number of a member's last record and what it says; 0 and None where there was none."""
