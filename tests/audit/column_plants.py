@@ -666,7 +666,7 @@ COLUMN_PLANTS: Final[Mapping[str, Plant]] = {
     "samples-of-another": Plant(in_table("samples", {}, group_id="a-stranger", at=MIDNIGHT), ""),
     "generation-decide": Plant(generation(decide_ms=77.0), "", traced=True),
     "samples-gone": Plant(all_gone("samples"), ""),
-    "others-gone": Plant(all_gone("members", "events", "commands"), ""),
+    "others-gone": Plant(all_gone("events", "commands"), ""),
     "history-heard": Plant(in_table("assignment_events", {"kind": "gone"}, heard_at=MIDNIGHT), "L2", "heard_ms"),
     "history-heard-traced": Plant(
         in_table("assignment_events", {"kind": "gone"}, heard_at=MIDNIGHT), "L2", "heard_ms", traced=True
