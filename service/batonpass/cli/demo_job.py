@@ -29,7 +29,7 @@ RESTORED_A_SECOND: Final = 2_000
 
 KEEP_BYTES: Final = 32 * 1024 * 1024
 RESTORE_BYTES_PER_S: Final = 80_000
-HOT: Final = 20
+HOT: Final = 40
 """How many times as many records the first task gets with `up --hot`."""
 HOT_CONFIG: Final[dict[str, Any]] = {
     "balance_by": "shadow",
