@@ -34,6 +34,7 @@ from batonpass.core.state.model import (
     Marks,
     Pending,
     Target,
+    Task,
     Topology,
     Unreleased,
 )
@@ -132,6 +133,14 @@ def test_only_the_named_tasks_of_a_member_are_looked_at() -> None:
     assert list(check_tasks(planted, [B], [M3])) == []
     assert list(check_tasks(planted, [B, C, TaskId("none")], [M3])) == []
     assert "its assignment has it as active" in details(list(check_tasks(planted, [A, B], [M3])))
+
+
+def test_a_task_that_has_ended_hides_none_with_the_same_target() -> None:
+    many = Target(M1, (M2, M3))
+    planted = with_task(whole(), A, target=many)
+    ended = TaskId("ended_0")
+    planted = replace(planted, tasks=planted.tasks.having(ended, Task(ended, target=many)))
+    assert "2 target standbys; 1 are wanted" in details(list(check_tasks(planted, [A, ended], [])))
 
 
 @pytest.mark.parametrize(

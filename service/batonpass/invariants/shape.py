@@ -98,8 +98,8 @@ def _check_releases(group: Group, tasks: Iterable[Task]) -> Iterator[Violation]:
 
 def _check_targets(group: Group, tasks: Collection[Task]) -> Iterator[Violation]:
     replicas, is_placed = group.config.num_standby_replicas, group.placement_due_ms is None
-    members = group.members.plain()
-    for target, task_id in {task.target: task.id for task in tasks}.items():
+    members, targets = group.members.plain(), {task.target: task.id for task in tasks}
+    for target, task_id in targets.items():
         standbys = target.standbys
         if target.owner in standbys or (len(standbys) > 1 and len({*standbys}) < len(standbys)):
             yield Violation("L8", "its target names a member twice", task_id)
@@ -108,13 +108,13 @@ def _check_targets(group: Group, tasks: Collection[Task]) -> Iterator[Violation]
                 yield Violation("L2", "its target is not a member", task_id, member_id)
         if is_placed and standbys and target.owner is None and not group.placement_failed:
             yield Violation("L8", "standbys of a task that has no target owner", task_id)
-        if is_placed and len(standbys) > replicas and task_id in group.table.index_of:
-            yield Violation("L8", f"{len(standbys)} target standbys; {replicas} are wanted", task_id)
-    if is_placed and len(group.table.stateful_indexes) < len(group.table.ids):
+    table, are_many = group.table, any(len(target.standbys) > replicas for target in targets)
+    if is_placed and (are_many or len(table.stateful_indexes) < len(table.ids)):
         for task in tasks:
-            index = group.table.index_of.get(task.id)
-            if task.target.standbys and index is not None and not group.table.stateful[index]:
-                yield Violation("L8", f"{len(task.target.standbys)} target standbys; 0 are wanted", task.id)
+            index, count = table.index_of.get(task.id), len(task.target.standbys)
+            limit = replicas if index is not None and table.stateful[index] else 0
+            if index is not None and count > limit:
+                yield Violation("L8", f"{count} target standbys; {limit} are wanted", task.id)
 
 
 def check_indexes(group: Group) -> Iterator[Violation]:
