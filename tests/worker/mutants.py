@@ -200,9 +200,15 @@ def says_loads_in_words() -> None:
     put(machine, "checked_load", str)
 
 
-def says_the_load_of_a_copy() -> None:
-    """Go on to say how much a task used when it is no longer active here."""
-    body = holdings.Holding.body
+def says_the_load_of_what_does_not_run() -> None:
+    """Say how much a task uses that is still being restored, for as many heartbeats as a second has."""
+    body, begin = holdings.Holding.body, sample.Writer.on_active
+
+    async def restoring(self: Any, task: Any) -> None:
+        await asyncio.sleep(1)
+        await begin(self, task)
+
+    put(sample.Writer, "on_active", restoring)
     put(holdings.Holding, "body", lambda self: body(self) | {"load": 0.1})
 
 
@@ -222,7 +228,7 @@ MUTANTS: dict[str, tuple[Callable[[], None], str]] = {
     "leaves_its_tasks_out": (leaves_its_tasks_out, "granted-and-revoked"),
     "tells_everything_later": (tells_everything_later, "report-interval"),
     "says_loads_in_words": (says_loads_in_words, "revocation"),
-    "says_the_load_of_a_copy": (says_the_load_of_a_copy, "demotion"),
+    "says_the_load_of_what_does_not_run": (says_the_load_of_what_does_not_run, "joins"),
     "joins_after_being_taken_over": (joins_after_being_taken_over, "taken-over"),
     "keeps_an_old_token": (keeps_an_old_token, "newer-token"),
     "joins_once_more_after_a_lost_answer": (joins_once_more_after_a_lost_answer, "lost-join"),
