@@ -1,7 +1,7 @@
 """Run the steps of `make check` or `make test`, every one of them, and close with what came of each.
 
 A step that fails does not hide the next one; the exit code is 1 if any failed. The tests with processes, leases and
-timers wait for a quarter of their time; the other steps run beside them then, with what the cores have left, and say
+timers wait for more than half of their time; the other steps run beside them then, with what the cores have left, and say
 what they have to say when they are over. `BATONPASS_TEST_WITHOUT` (see tests/conftest.py) is repeated in the summary,
 so that a run that left something out never looks like a whole one.
 """
@@ -17,9 +17,9 @@ from typing import Final, NamedTuple
 ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(sys.executable).parent
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-# With one process for each core the cores would be idle at times; with many more, tests that count on an answer in time
+# These tests wait for more than half of their time; with many more processes those that count on an answer in time
 # would wait for one another.
-PROCESSES = CORES + (CORES + 1) // 2
+PROCESSES = 2 * CORES
 
 
 class Step(NamedTuple):

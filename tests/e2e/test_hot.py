@@ -60,11 +60,11 @@ async def test_a_hot_task_is_noticed_shown_in_shadow_and_ends_alone_without_a_re
             await ask("groups", "declare", "totals", str(tmp_path / "sooner.json"))
 
             async def noticed() -> Any:
+                """Tell it from what a busy machine makes of any task for a moment."""
                 load = (await ask("explain", "totals"))["load"]
-                return load and load["hot_since"] and load
+                return load and load["hot_since"] and load["hottest_task"] == HOT and load
 
-            load = await until(noticed, every_s=1)
-            assert (load["hottest_task"], load["imbalance"] > 0.25) == (HOT, True)
+            assert (await until(noticed, every_s=1))["imbalance"] > 0.25
             before = await asyncio.to_thread(holders, up)
             shown = (await ask("plan", "totals"))["for_load"]
             assert shown
@@ -72,6 +72,7 @@ async def test_a_hot_task_is_noticed_shown_in_shadow_and_ends_alone_without_a_re
             assert await asyncio.to_thread(holders, up) == before
 
             began_ms = max(at for at in map(outputs.ledger.last_at, outputs.ledger.tasks) if at is not None)
+            in_shadow = (await ask("groups", "show", "totals"))["generation"]
             (tmp_path / "measured.json").write_text(MEASURED)
             await ask("groups", "declare", "totals", str(tmp_path / "measured.json"))
 
@@ -82,8 +83,9 @@ async def test_a_hot_task_is_noticed_shown_in_shadow_and_ends_alone_without_a_re
             found = await until(is_alone, every_s=1)
             assert len(found) == 3
             assert all(found.values())
-            whole = await ask("generations", "totals", str((await ask("groups", "show", "totals"))["generation"]))
-            moved = {one["task"] for one in whole["diff"] if one["why"] == "hot"}
+            ended = (await ask("groups", "show", "totals"))["generation"]
+            since = [await ask("generations", "totals", str(one)) for one in range(in_shadow + 1, ended + 1)]
+            moved = {one["task"] for whole in since for one in whole["diff"] if one["why"] == "hot"}
             assert moved
             assert HOT not in moved
 

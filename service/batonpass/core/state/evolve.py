@@ -96,7 +96,7 @@ class GroupBuilder:
         self.group = before
         self.tasks: dict[TaskId, Task | None] = {}
         self.members: dict[MemberId, Member | None] = {}
-        self._naming: dict[MemberId, list[TaskId]] | None = None
+        self._naming: dict[MemberId | None, list[TaskId]] | None = None
 
     def task(self, task_id: TaskId) -> Task:
         """Return the task as it stands (``Group.task``)."""
@@ -130,9 +130,9 @@ class GroupBuilder:
         """
         if self._naming is None:
             self._naming = {}
-            for task_id in dict.fromkeys([*self.before.unsettled, *self.tasks]):
-                for named in _named_in(self.task(task_id)):
-                    self._naming.setdefault(named, []).append(task_id)
+            for task in self.tasks_as_they_stand(dict.fromkeys([*self.before.unsettled, *self.tasks])):
+                for named in _named_in(task):
+                    self._naming.setdefault(named, []).append(task.id)
         return self._naming.get(member_id, [])
 
     def fold(self, record: r.Record) -> None:
@@ -862,14 +862,17 @@ def _tasks_involving(builder: GroupBuilder, member: Member) -> list[TaskId]:
     return list(dict.fromkeys([*member.assignment, *member.revoking, *builder.tasks_naming(member.id), *pinned]))
 
 
-def _named_in(task: Task) -> set[MemberId]:
+def _named_in(task: Task) -> set[MemberId | None]:
     target, handover = task.target, task.handover
-    named = {task.owner, *task.standbys, *task.warmups, target.owner, *target.standbys, task.marks.pin}
-    named |= {handover.next_owner, handover.previous_owner, handover.away_owner}
-    named |= {entry.member_id for entry in handover.unreleased}
-    if handover.stop is not None:
-        named.add(handover.stop.member_id)
-    return {member_id for member_id in named if member_id is not None}
+    named = {task.owner, target.owner, task.marks.pin}
+    named.update(task.standbys, task.warmups, target.standbys)
+    if handover is not NO_HANDOVER:
+        named.update((handover.next_owner, handover.previous_owner, handover.away_owner))
+        named.update([entry.member_id for entry in handover.unreleased])
+        if handover.stop is not None:
+            named.add(handover.stop.member_id)
+    named.discard(None)
+    return named
 
 
 def _unreleased_by(task: Task, member_id: MemberId, stop: Stop | None) -> Handover:
