@@ -1,7 +1,7 @@
 """Run the steps of `make check` or `make test`, every one of them, and close with what came of each.
 
 A step that fails does not hide the next one; the exit code is 1 if any failed. The tests with processes, leases and
-timers wait for more than half of their time; the other steps run beside them then, with what the cores have left, and say
+timers wait for more than half of it; the other steps run beside them then, with what the cores have left, and say
 what they have to say when they are over. `BATONPASS_TEST_WITHOUT` (see tests/conftest.py) is repeated in the summary,
 so that a run that left something out never looks like a whole one.
 """
