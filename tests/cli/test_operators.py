@@ -350,6 +350,14 @@ def test_a_bad_file_is_said_to_be_one(
     assert server.asked == []
 
 
+@pytest.mark.parametrize(("name", "encoding"), [("a.json", "utf-8-sig"), ("a.json", "utf-16"), ("a.toml", "utf-8-sig")])
+def test_a_file_that_was_written_on_windows_is_read(server: Canned, tmp_path: Path, name: str, encoding: str) -> None:
+    server.on("PUT", "/v1/groups/orders", (200, group()))
+    (tmp_path / name).write_text('{"reason": "ü"}' if name == "a.json" else 'reason = "ü"', encoding=encoding)
+    assert server.run("groups", "declare", "orders", str(tmp_path / name)).exit_code == 0
+    assert server.asked[-1].body["reason"] == "ü"
+
+
 def progress(*remaining: str) -> tuple[int, Any]:
     """Return an answer to a drain."""
     return (

@@ -137,8 +137,11 @@ def read_declaration(name: str) -> dict[str, Any]:
         Failure: when it cannot be read, or is neither JSON nor TOML.
     """
     try:
-        text = sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
-        body = tomllib.loads(text) if name.endswith(".toml") else json.loads(text, object_pairs_hook=_each_key_once)
+        text = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+        if name.endswith(".toml"):
+            body = tomllib.loads(text.decode("utf-8-sig"))
+        else:  # In any encoding that JSON may have, such as what PowerShell writes.
+            body = json.loads(text, object_pairs_hook=_each_key_once)
     except OSError as error:
         raise Failure(Exit.BAD_INPUT, f"{name}: {error.strerror or error}.") from None
     except (ValueError, RecursionError) as error:
