@@ -10,11 +10,20 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from batonpass.api.admission import others_answers
+from batonpass.api.admission import AdmissionPolicy
 from batonpass.api.context import Disconnected, context_of
-from batonpass.api.offload import aside, show, size_of
 from batonpass.api.openapi import route
-from batonpass.api.service import command_without_answer, group_of, json_response, read_query, service_of, view_of
+from batonpass.api.service import (
+    aside,
+    command_without_answer,
+    group_of,
+    json_response,
+    read_query,
+    service_of,
+    show,
+    size_of,
+    view_of,
+)
 from batonpass.codec.bodies import DeletionQuery, GroupBody, PageQuery, ReasonBody, WhatIfBody
 from batonpass.codec.requests import etag, read_declaration, read_if_match, read_what_if
 from batonpass.codec.snapshots import write_plan, write_snapshot
@@ -74,7 +83,8 @@ async def list_groups(request: Request) -> Response:
     names_here = await coordinator.declared(after=asked.after, limit=asked.limit + 1)
     here = [View(*await coordinator.look(group_id), coordinator.now_ms()) for group_id in names_here]
     found = await aside(request, sum(size_of(view.group) for view in here), lambda: [_summary(view) for view in here])
-    pages = await others_answers(request.app.state.policy, context_of(request))
+    policy: AdmissionPolicy = request.app.state.policy
+    pages = await policy.forwarder.ask_all(context_of(request), policy.ownership.others())
     found += [group for page in pages for group in page["groups"]]
     # A group whose owner changes just now may be on two pages, or on none.
     named = {group["group"]: group for group in found}
