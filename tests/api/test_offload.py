@@ -14,7 +14,7 @@ from tests.api.pairs import BEARER, paired
 from tests.api.plain import Socket, one_member
 from tests.waiting import until
 
-from batonpass.api import context, groups, service
+from batonpass.api import context, groups, offload
 from batonpass.api.turns import Offload
 from batonpass.codec import answers
 from batonpass.codec.answers import answer_body
@@ -157,7 +157,7 @@ async def test_dry_runs_of_callers_who_hung_up_end_and_hold_up_no_reads(monkeypa
 
     monkeypatch.setattr(groups, "imagine", imagined)
     monkeypatch.setattr(groups, "plan_snapshot", counted)
-    monkeypatch.setattr(service, "AT_ONCE_MAX", 0)
+    monkeypatch.setattr(offload, "AT_ONCE_MAX", 0)
     async with one_member() as pair:
         dry_runs = pair.processes[0].policy.limits.dry_runs
         body = json.dumps({"join": [{"count": 2}]}).encode()
@@ -249,7 +249,7 @@ async def test_every_look_at_a_whole_group_may_be_done_aside(api: Api, monkeypat
     await api.join("m1")
     await api.join("m2")
     here = {call: (await api.call(*call, {} if call[0] == "POST" else None)).json() for call in LONG_READS}
-    monkeypatch.setattr(service, "AT_ONCE_MAX", 0)
+    monkeypatch.setattr(offload, "AT_ONCE_MAX", 0)
     threads: list[str] = []
     encode = answers.to_json
 
@@ -257,7 +257,7 @@ async def test_every_look_at_a_whole_group_may_be_done_aside(api: Api, monkeypat
         threads.append(threading.current_thread().name)
         return encode(body)
 
-    monkeypatch.setattr(service, "to_json", noting)
+    monkeypatch.setattr(offload, "to_json", noting)
     for call, body in here.items():
         answer = (await api.call(*call, {} if call[0] == "POST" else None)).json()
         body.pop("decide_ms", None)
@@ -277,7 +277,7 @@ async def test_small_groups_that_are_many_are_listed_beside_the_loop(api: Api, m
     for name in ("clicks", "orders", "visits"):
         await api.call("PUT", f"/{name}", {"topology": {"subtopologies": [{"id": "0", "partitions": 4}]}})
     monkeypatch.setattr(groups, "describe", noted)
-    monkeypatch.setattr(service, "AT_ONCE_MAX", 8)
+    monkeypatch.setattr(offload, "AT_ONCE_MAX", 8)
     assert len((await api.call("GET", "")).json()["groups"]) == 3
     assert len(threads) == 3
     assert threading.main_thread() not in threads

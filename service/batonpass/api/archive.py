@@ -10,20 +10,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from batonpass.api.context import context_of
+from batonpass.api.offload import aside, show, size_of
 from batonpass.api.openapi import route
 from batonpass.api.problems import UnknownPath
-from batonpass.api.service import (
-    aside,
-    json_response,
-    known_group_of,
-    page,
-    read_query,
-    service_of,
-    show,
-    size_of,
-    task_of,
-    view_of,
-)
+from batonpass.api.service import json_response, known_group_of, page, read_query, service_of, task_of, view_of
 from batonpass.codec.answers import rfc3339, time_of
 from batonpass.codec.bodies import BackQuery, LagsQuery, LimitQuery, given
 from batonpass.codec.changes import Change

@@ -12,18 +12,9 @@ from starlette.responses import Response
 
 from batonpass.api.admission import AdmissionPolicy
 from batonpass.api.context import Disconnected, context_of
+from batonpass.api.offload import aside, show, size_of
 from batonpass.api.openapi import route
-from batonpass.api.service import (
-    aside,
-    command_without_answer,
-    group_of,
-    json_response,
-    read_query,
-    service_of,
-    show,
-    size_of,
-    view_of,
-)
+from batonpass.api.service import command_without_answer, group_of, json_response, read_query, service_of, view_of
 from batonpass.codec.bodies import DeletionQuery, GroupBody, PageQuery, ReasonBody, WhatIfBody
 from batonpass.codec.requests import etag, read_declaration, read_if_match, read_what_if
 from batonpass.codec.snapshots import write_plan, write_snapshot

@@ -11,9 +11,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from batonpass.api.context import context_of
+from batonpass.api.offload import aside, show, size_of
 from batonpass.api.openapi import route
 from batonpass.api.service import (
-    aside,
     command_without_answer,
     group_of,
     json_response,
@@ -21,8 +21,6 @@ from batonpass.api.service import (
     read_query,
     reason_of,
     service_of,
-    show,
-    size_of,
     view_of,
 )
 from batonpass.codec.bodies import DrainQuery, EvictQuery, JoinBody, LeaveQuery, PageQuery, ReasonBody
