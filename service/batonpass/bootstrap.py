@@ -8,7 +8,7 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -206,7 +206,11 @@ def build(settings: "Settings", store: Store) -> Process:
         open_paths=frozenset(path for name in settings.open_paths for path in OPEN[name]),
     )
     health = Health(
-        readiness=_readiness(coordinator, watch, store),
+        readiness=Readiness(
+            lambda: "" if coordinator.is_ready else "the groups are being read from the record log",
+            watch.away,
+            store.ownership.not_ready,
+        ),
         loop_age_ms=pulse.age_ms,
         loop_age_max_ms=settings.loop_age_max_ms,
         scrape=Scrape(counts, gauges),
@@ -248,17 +252,7 @@ def store_of(settings: "Settings", url: str) -> PostgresStore:
         Registration(url, code_version(), settings.lease_ms, settings.lease_renewal_ms),
         connections_max=settings.database_connections_max,
         alone=settings.sole_coordinator,
-        retention=Retention(
-            changes=settings.keep_changes_days,
-            traces=settings.keep_traces_days,
-            samples=settings.keep_samples_days,
-            records=settings.keep_records_days,
-            generations=settings.keep_generations_days,
-            events=settings.keep_events_days,
-            commands=settings.keep_commands_days,
-            audits=settings.keep_audits_days,
-            unexported=settings.keep_unexported_days,
-        ),
+        retention=Retention(**{kind.name: getattr(settings, f"keep_{kind.name}_days") for kind in fields(Retention)}),
     )
 
 
@@ -310,14 +304,6 @@ def _kafka(
         mine = partial(holds, EVENTS_OWNER)
         parts.append(EventPublisher(store.outbox, connection, body=event_body, prefix=prefix, mine=mine))
     return parts
-
-
-def _readiness(coordinator: Coordinator, watch: CommitWatch, store: Store) -> Readiness:
-    return Readiness(
-        lambda: "" if coordinator.is_ready else "the groups are being read from the record log",
-        watch.away,
-        store.ownership.not_ready,
-    )
 
 
 def _show(counts: Counts, coordinator: Coordinator, policy: AdmissionPolicy, health: Health, store: Store) -> None:
