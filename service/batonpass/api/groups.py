@@ -73,7 +73,11 @@ async def list_groups(request: Request) -> Response:
     asked = read_query(request, PageQuery)
     names_here = await coordinator.declared(after=asked.after, limit=asked.limit + 1)
     here = [View(*await coordinator.look(group_id), coordinator.now_ms()) for group_id in names_here]
-    found = await aside(request, sum(size_of(view.group) for view in here), lambda: [_summary(view) for view in here])
+    found = await aside(
+        request,
+        sum(size_of(view.group) for view in here),
+        lambda: [group_summary(one.group, *describe(one)) for one in here],
+    )
     policy: AdmissionPolicy = request.app.state.policy
     pages = await policy.forwarder.ask_all(context_of(request), policy.ownership.others())
     found += [group for page in pages for group in page["groups"]]
@@ -182,10 +186,6 @@ async def plan_change(request: Request) -> Response:
         return await show(request, None, work)
     finally:
         is_over.set()
-
-
-def _summary(view: View) -> dict[str, Any]:
-    return group_summary(view.group, *describe(view))
 
 
 async def _show(request: Request, *, status: int = 200, is_owed: bool = False) -> Response:
