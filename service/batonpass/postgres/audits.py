@@ -73,8 +73,7 @@ class PostgresAudits(Audits):
         return [_finding(row) for row in await fetch_rows(self._engine, _FINDINGS, day=day, after=after, most=limit)]
 
     async def measures(self, day: date) -> Sequence[AuditMeasures]:
-        rows = await fetch_rows(self._engine, _MEASURES, day=day)
-        return [msgspec.convert({"group": group} | msgspec.json.decode(daily), AuditMeasures) for group, daily in rows]
+        return [_measures(*row) for row in await fetch_rows(self._engine, _MEASURES, day=day)]
 
     async def standing(self) -> AuditStanding:
         newest = await self.days(before=None, limit=1)
@@ -94,3 +93,7 @@ def _finding(row: tuple[Any, ...]) -> AuditFinding:
     *said, evidence = row
     named = zip(AuditFinding.__dataclass_fields__, said, strict=False)
     return msgspec.convert(dict(named) | msgspec.json.decode(evidence), AuditFinding)
+
+
+def _measures(group: str, payload: str) -> AuditMeasures:
+    return msgspec.convert({"group": group} | msgspec.json.decode(payload), AuditMeasures)
