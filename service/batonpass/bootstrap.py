@@ -215,21 +215,9 @@ def build(settings: "Settings", store: Store) -> Process:
         loop_age_max_ms=settings.loop_age_max_ms,
         scrape=Scrape(counts, gauges),
     )
-    _show(counts, coordinator, policy, health, store)
-    if isinstance(store, PostgresStore):
-        counts.add_gauge(
-            "database_clock_ahead_seconds",
-            "By how much the database's clock is ahead of this machine's.",
-            lambda: store.clock.ahead_ms() / 1_000,
-        )
     service = Service(coordinator, store.audits, store.tokens, of_dry_runs.solve)
     chores = Chores(coordinator, observer, snapshot_every=SNAPSHOT_EVERY_RECORDS)
     unheard = Unheard(coordinator, told=log.kafka_not_listened_to)
-    counts.add_gauge(
-        "groups_not_heard_over_kafka",
-        "Groups whose members may speak over Kafka, while this coordinator does not listen to it.",
-        lambda: len(unheard.groups),
-    )
     kafka = (
         [] if settings.kafka_bootstrap is None else _kafka(settings, coordinator, store, log, counts, unheard=unheard)
     )
@@ -238,10 +226,12 @@ def build(settings: "Settings", store: Store) -> Process:
             observer.add(part)
     audits = AuditGauges(store.audits, counts.registry, lambda why: log.store_failed(GroupId(""), why))
     solvers = (solver, of_dry_runs)
-    return Process(
+    process = Process(
         settings, store, coordinator, service, policy, health, counts, observer, pulse, chores, audits, unheard,
         solvers, kafka,
     )  # fmt: skip
+    _show(process)
+    return process
 
 
 def store_of(settings: "Settings", url: str) -> PostgresStore:
@@ -306,14 +296,18 @@ def _kafka(
     return parts
 
 
-def _show(counts: Counts, coordinator: Coordinator, policy: AdmissionPolicy, health: Health, store: Store) -> None:
+def _show(process: Process) -> None:
     """Add gauges for numbers that other objects keep."""
-    counts.add_gauge("polls_parked", "Calls that wait for news, here or passed on.", lambda: policy.limits.polls.taken)
-    counts.add_gauge("streams_open", "Event streams that are open.", lambda: len(coordinator.feed))
-    counts.add_gauge("ready", "1 while /readyz says so.", lambda: not health.readiness.reasons())
-    counts.add_gauge(
-        "lease_valid_seconds", "How long this coordinator's lease lasts unrenewed.", store.ownership.lease_left_s
-    )
+    show, store, polls = process.counts.add_gauge, process.store, process.policy.limits.polls
+    show("polls_parked", "Calls that wait for news, here or passed on.", lambda: polls.taken)
+    show("streams_open", "Event streams that are open.", lambda: len(process.coordinator.feed))
+    show("ready", "1 while /readyz says so.", lambda: not process.health.readiness.reasons())
+    show("lease_valid_seconds", "How long this coordinator's lease lasts unrenewed.", store.ownership.lease_left_s)
+    if isinstance(store, PostgresStore):
+        ahead = "By how much the database's clock is ahead of this machine's."
+        show("database_clock_ahead_seconds", ahead, lambda: store.clock.ahead_ms() / 1_000)
+    unheard = "Groups whose members may speak over Kafka, while this coordinator does not listen to it."
+    show("groups_not_heard_over_kafka", unheard, lambda: len(process.unheard.groups))
 
 
 def _policy(settings: "Settings") -> Policy:
