@@ -121,7 +121,6 @@ class AssignmentsTopic:
 
 
 def key_of(group_id: GroupId, member_id: MemberId) -> bytes:
-    """Return the key of a member's record."""
     return f"{group_id}/{member_id}".encode()
 
 
