@@ -234,7 +234,7 @@ def _read(kind: type[T], stored: _Stored) -> T:
     return kind(**{name: _value(_HINTS[kind][name], written) for name, written in known.items()})
 
 
-def _value(wanted: Any, stored: msgspec.Raw) -> object:
+def _value(wanted: Any, stored: msgspec.Raw) -> Any:
     if get_origin(wanted) is not PMap:
         return _decoder(wanted).decode(stored)
     key, kind = get_args(wanted)
