@@ -298,16 +298,17 @@ def _kafka(
 
 def _show(process: Process) -> None:
     """Add gauges for numbers that other objects keep."""
-    show, store, polls = process.counts.add_gauge, process.store, process.policy.limits.polls
-    show("polls_parked", "Calls that wait for news, here or passed on.", lambda: polls.taken)
-    show("streams_open", "Event streams that are open.", lambda: len(process.coordinator.feed))
-    show("ready", "1 while /readyz says so.", lambda: not process.health.readiness.reasons())
-    show("lease_valid_seconds", "How long this coordinator's lease lasts unrenewed.", store.ownership.lease_left_s)
+    counts, store, polls = process.counts, process.store, process.policy.limits.polls
+    counts.add_gauge("polls_parked", "Calls that wait for news, here or passed on.", lambda: polls.taken)
+    counts.add_gauge("streams_open", "Event streams that are open.", lambda: len(process.coordinator.feed))
+    counts.add_gauge("ready", "1 while /readyz says so.", lambda: not process.health.readiness.reasons())
+    meaning = "How long this coordinator's lease lasts unrenewed."
+    counts.add_gauge("lease_valid_seconds", meaning, store.ownership.lease_left_s)
     if isinstance(store, PostgresStore):
-        ahead = "By how much the database's clock is ahead of this machine's."
-        show("database_clock_ahead_seconds", ahead, lambda: store.clock.ahead_ms() / 1_000)
-    unheard = "Groups whose members may speak over Kafka, while this coordinator does not listen to it."
-    show("groups_not_heard_over_kafka", unheard, lambda: len(process.unheard.groups))
+        meaning = "By how much the database's clock is ahead of this machine's."
+        counts.add_gauge("database_clock_ahead_seconds", meaning, lambda: store.clock.ahead_ms() / 1_000)
+    meaning = "Groups whose members may speak over Kafka, while this coordinator does not listen to it."
+    counts.add_gauge("groups_not_heard_over_kafka", meaning, lambda: len(process.unheard.groups))
 
 
 def _policy(settings: "Settings") -> Policy:
