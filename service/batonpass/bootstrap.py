@@ -8,7 +8,7 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -206,26 +206,18 @@ def build(settings: "Settings", store: Store) -> Process:
         open_paths=frozenset(path for name in settings.open_paths for path in OPEN[name]),
     )
     health = Health(
-        readiness=_readiness(coordinator, watch, store),
+        readiness=Readiness(
+            lambda: "" if coordinator.is_ready else "the groups are being read from the record log",
+            watch.away,
+            store.ownership.not_ready,
+        ),
         loop_age_ms=pulse.age_ms,
         loop_age_max_ms=settings.loop_age_max_ms,
         scrape=Scrape(counts, gauges),
     )
-    _show(counts, coordinator, policy, health, store)
-    if isinstance(store, PostgresStore):
-        counts.add_gauge(
-            "database_clock_ahead_seconds",
-            "By how much the database's clock is ahead of this machine's.",
-            lambda: store.clock.ahead_ms() / 1_000,
-        )
     service = Service(coordinator, store.audits, store.tokens, of_dry_runs.solve)
     chores = Chores(coordinator, observer, snapshot_every=SNAPSHOT_EVERY_RECORDS)
     unheard = Unheard(coordinator, told=log.kafka_not_listened_to)
-    counts.add_gauge(
-        "groups_not_heard_over_kafka",
-        "Groups whose members may speak over Kafka, while this coordinator does not listen to it.",
-        lambda: len(unheard.groups),
-    )
     kafka = (
         [] if settings.kafka_bootstrap is None else _kafka(settings, coordinator, store, log, counts, unheard=unheard)
     )
@@ -234,10 +226,12 @@ def build(settings: "Settings", store: Store) -> Process:
             observer.add(part)
     audits = AuditGauges(store.audits, counts.registry, lambda why: log.store_failed(GroupId(""), why))
     solvers = (solver, of_dry_runs)
-    return Process(
+    process = Process(
         settings, store, coordinator, service, policy, health, counts, observer, pulse, chores, audits, unheard,
         solvers, kafka,
     )  # fmt: skip
+    _show(process)
+    return process
 
 
 def store_of(settings: "Settings", url: str) -> PostgresStore:
@@ -248,17 +242,7 @@ def store_of(settings: "Settings", url: str) -> PostgresStore:
         Registration(url, code_version(), settings.lease_ms, settings.lease_renewal_ms),
         connections_max=settings.database_connections_max,
         alone=settings.sole_coordinator,
-        retention=Retention(
-            changes=settings.keep_changes_days,
-            traces=settings.keep_traces_days,
-            samples=settings.keep_samples_days,
-            records=settings.keep_records_days,
-            generations=settings.keep_generations_days,
-            events=settings.keep_events_days,
-            commands=settings.keep_commands_days,
-            audits=settings.keep_audits_days,
-            unexported=settings.keep_unexported_days,
-        ),
+        retention=Retention(**{kind.name: getattr(settings, f"keep_{kind.name}_days") for kind in fields(Retention)}),
     )
 
 
@@ -312,22 +296,19 @@ def _kafka(
     return parts
 
 
-def _readiness(coordinator: Coordinator, watch: CommitWatch, store: Store) -> Readiness:
-    return Readiness(
-        lambda: "" if coordinator.is_ready else "the groups are being read from the record log",
-        watch.away,
-        store.ownership.not_ready,
-    )
-
-
-def _show(counts: Counts, coordinator: Coordinator, policy: AdmissionPolicy, health: Health, store: Store) -> None:
+def _show(process: Process) -> None:
     """Add gauges for numbers that other objects keep."""
-    counts.add_gauge("polls_parked", "Calls that wait for news, here or passed on.", lambda: policy.limits.polls.taken)
-    counts.add_gauge("streams_open", "Event streams that are open.", lambda: len(coordinator.feed))
-    counts.add_gauge("ready", "1 while /readyz says so.", lambda: not health.readiness.reasons())
-    counts.add_gauge(
-        "lease_valid_seconds", "How long this coordinator's lease lasts unrenewed.", store.ownership.lease_left_s
-    )
+    counts, store, polls = process.counts, process.store, process.policy.limits.polls
+    counts.add_gauge("polls_parked", "Calls that wait for news, here or passed on.", lambda: polls.taken)
+    counts.add_gauge("streams_open", "Event streams that are open.", lambda: len(process.coordinator.feed))
+    counts.add_gauge("ready", "1 while /readyz says so.", lambda: not process.health.readiness.reasons())
+    meaning = "How long this coordinator's lease lasts unrenewed."
+    counts.add_gauge("lease_valid_seconds", meaning, store.ownership.lease_left_s)
+    if isinstance(store, PostgresStore):
+        meaning = "By how much the database's clock is ahead of this machine's."
+        counts.add_gauge("database_clock_ahead_seconds", meaning, lambda: store.clock.ahead_ms() / 1_000)
+    meaning = "Groups whose members may speak over Kafka, while this coordinator does not listen to it."
+    counts.add_gauge("groups_not_heard_over_kafka", meaning, lambda: len(process.unheard.groups))
 
 
 def _policy(settings: "Settings") -> Policy:

@@ -91,7 +91,7 @@ class DatabaseUrl:
         given = _query(query)
         login, _, places = authority.rpartition("@")
         user, _, password = login.partition(":")
-        hosts = _hosts(places)
+        hosts = tuple(_host_and_port(one) for one in places.split(",") if places)
         before = {"user": user, "password": password, "dbname": path.removeprefix("/")}
         named = {name: given.pop(name, None) or unquote(said) or _of_environment(name) for name, said in before.items()}
         names = given.pop("host", None) or (None if hosts else _of_environment("host"))
@@ -194,10 +194,6 @@ def _of_environment(name: str) -> str | None:
         for one in said.split(",") if name == "port" else ():
             _port(one, whose)
     return said
-
-
-def _hosts(text: str) -> tuple[tuple[str, int | None], ...]:
-    return tuple(_host_and_port(one) for one in text.split(",")) if text else ()
 
 
 def _host_and_port(text: str) -> tuple[str, int | None]:

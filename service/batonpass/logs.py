@@ -105,7 +105,6 @@ class _Unfailing:
         self._patience_ms = READER_PATIENCE_MS
 
     def write(self, text: str) -> int:
-        """Write as much as is possible."""
         for start in range(0, len(text), PIECE):
             try:
                 if not self._has_room():
@@ -170,7 +169,6 @@ class _ToStructlog(logging.Handler):
         self._warnings = _Seldom(monotonic)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write a record of another library down as one of ours."""
         text, more = record.getMessage(), {}
         if record.levelno == logging.WARNING and not record.exc_info:
             before = self._warnings.count((record.name, text))
@@ -210,7 +208,6 @@ class LoggingObserver(Observer):
         )
 
     def commanded(self, group: str, asked: "Asked") -> None:
-        """Write down a mutating call that was accepted."""
         self._log.info(
             "command", group=group, command=asked.command, who=asked.who, reason=asked.reason, cause=asked.cause
         )
@@ -240,16 +237,13 @@ class LoggingObserver(Observer):
         write(event, **more)
 
     def law_broken(self, group_id: "GroupId", item: "Input", violations: "Sequence[Violation]") -> None:
-        """Write down a decision that was dropped because it would break a law."""
         for violation in violations:
             self._log.error("law-broken", group=group_id, item=type(item).__name__, **violation._asdict())
 
     def defect(self, group_id: "GroupId", item: "Input", error: Exception) -> None:
-        """Write down an input that made the program fail."""
         self._log.error("defect", group=group_id, item=repr(item)[:REPR_MAX], exc_info=error)
 
     def stalled(self, gap_ms: float) -> None:
-        """Write down that the process stood still."""
         self._log.warning("stalled", gap_ms=round(gap_ms))
 
     def kafka_away(self, reason: str | None) -> None:

@@ -107,11 +107,9 @@ class _Printable(logging.Formatter):
     """Writes a record of a library down in one line, and its traceback below."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the library's name
-        """Format all but the traceback."""
         return printable(super().formatMessage(record))
 
     def formatException(self, ei: object) -> str:  # noqa: N802 - the library's name
-        """Format the traceback."""
         return printable_lines(super().formatException(ei))  # type: ignore[arg-type]
 
 

@@ -5,6 +5,7 @@ refused once its entry is older than ``cache_s``. While the store cannot be aske
 """
 
 import asyncio
+import contextlib
 import hmac
 import ipaddress
 import math
@@ -106,12 +107,10 @@ class Gate:
             return ADMIN
         now = self._monotonic()
         known = self._known.get(digest)
-        found: Principal | None
+        found: Principal | None = None
         if known is not None and now <= known.until:
             found = known.principal
-        elif now <= self._unknown_until.get(digest, -math.inf):
-            found = None
-        else:
+        elif now > self._unknown_until.get(digest, -math.inf):
             found = await self._ask(secret, digest, address)
         if found is None or not self._lasts(found):
             raise Unauthenticated("the token is unknown, revoked or expired; ask an admin for another one")
@@ -119,14 +118,11 @@ class Gate:
 
     async def still_admits(self, authorization: bytes | None, address: str) -> bool:
         """Return whether the token of a long call is still valid; True while that cannot be found out."""
-        if self.remembered(authorization) is not None:
-            return True
-        try:
-            await self.find(authorization, address)
-        except Unauthenticated:
-            return False
-        except (StoreUnavailable, LimitExceeded):
-            return True
+        with contextlib.suppress(StoreUnavailable, LimitExceeded):
+            try:
+                await self.find(authorization, address)
+            except Unauthenticated:
+                return False
         return True
 
     def _lasts(self, principal: Principal) -> bool:

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from time import perf_counter
-from typing import Any, Final
+from typing import Final
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -174,15 +174,3 @@ class Admission:
         self._policy.observer.refused(error, call, context.who, context.request_id)
         if not context.started:
             await context.refuse(error)
-
-
-async def others_answers(policy: AdmissionPolicy, context: RequestContext) -> list[Any]:
-    """Return the other coordinators' answers to this request; none if one of them forwarded it here.
-
-    Raises:
-        NotOwner: when one of them does not answer (503).
-    """
-    others = policy.ownership.others()
-    if not others or FORWARDED in context.headers:
-        return []
-    return await policy.forwarder.ask_all(context, others)

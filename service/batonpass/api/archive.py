@@ -300,7 +300,6 @@ def run_body(run: Run) -> dict[str, Any]:
 
 
 def command_body(command: StoredCommand) -> dict[str, Any]:
-    """Return a row of the audit trail."""
     asked = command.asked
     return {
         "position": command.position,

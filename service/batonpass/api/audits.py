@@ -1,7 +1,6 @@
 """Results of the nightly audits: day by day, and one day with its findings and measures."""
 
 import re
-from collections.abc import Sequence
 from datetime import date
 from typing import Any
 
@@ -16,7 +15,7 @@ from batonpass.api.service import json_response, page, read_query, service_of
 from batonpass.codec.answers import rfc3339, time_of
 from batonpass.codec.bodies import AuditsQuery, FindingsQuery, given
 from batonpass.codec.shape import refusal
-from batonpass.runtime.audits import AuditDay, AuditFinding, AuditMeasures
+from batonpass.runtime.audits import AuditDay, AuditFinding
 
 router = APIRouter(prefix="/v1/audits", tags=["audits"])
 
@@ -52,7 +51,12 @@ async def show_audit(request: Request) -> Response:
     shown = findings[: asked.limit]
     upto = shown[-1].number if len(findings) > asked.limit else None
     body = day_body(found) | {"code_version": found.code_version, "report": found.report}
-    return json_response(body | {"findings": [finding_body(one) for one in shown], "next": upto} | _by_group(measures))
+    by_group = {
+        "measures": {one.group: dict(one.measures) for one in measures},
+        "downtime_by_cause": {one.group: dict(one.downtime_by_cause) for one in measures},
+        "recommendations": {one.group: dict(one.recommendation) for one in measures if one.recommendation is not None},
+    }
+    return json_response(body | {"findings": [finding_body(one) for one in shown], "next": upto} | by_group)
 
 
 def _day_of(request: Request) -> date:
@@ -91,12 +95,4 @@ def finding_body(one: AuditFinding) -> dict[str, Any]:
         "member": one.member,
         "detail": one.detail,
         "evidence": {"sequences": list(one.sequences), "at": list(one.at)},
-    }
-
-
-def _by_group(measures: Sequence[AuditMeasures]) -> dict[str, Any]:
-    return {
-        "measures": {one.group: dict(one.measures) for one in measures},
-        "downtime_by_cause": {one.group: dict(one.downtime_by_cause) for one in measures},
-        "recommendations": {one.group: dict(one.recommendation) for one in measures if one.recommendation is not None},
     }

@@ -137,11 +137,13 @@ class Forwarder:
                 call.end(passing, NotOwner(detail, retry_after_ms=RETRY_AFTER_MS))
 
     async def ask_all(self, context: RequestContext, others: Sequence[str]) -> list[Any]:
-        """Send the same request to all other coordinators, and return their answers.
+        """Send the same request to all other coordinators, and return their answers; none if one of them sent it here.
 
         Raises:
             NotOwner: when one of them does not answer (503), because the other answers would look complete.
         """
+        if FORWARDED in context.headers:
+            return []
         return list(await asyncio.gather(*(self._ask(context, other) for other in others)))
 
     async def _ask(self, context: RequestContext, other: str) -> Any:

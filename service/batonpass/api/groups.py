@@ -10,7 +10,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from batonpass.api.admission import others_answers
+from batonpass.api.admission import AdmissionPolicy
 from batonpass.api.context import Disconnected, context_of
 from batonpass.api.offload import aside, show, size_of
 from batonpass.api.openapi import route
@@ -73,8 +73,13 @@ async def list_groups(request: Request) -> Response:
     asked = read_query(request, PageQuery)
     names_here = await coordinator.declared(after=asked.after, limit=asked.limit + 1)
     here = [View(*await coordinator.look(group_id), coordinator.now_ms()) for group_id in names_here]
-    found = await aside(request, sum(size_of(view.group) for view in here), lambda: [_summary(view) for view in here])
-    pages = await others_answers(request.app.state.policy, context_of(request))
+    found = await aside(
+        request,
+        sum(size_of(view.group) for view in here),
+        lambda: [group_summary(one.group, *describe(one)) for one in here],
+    )
+    policy: AdmissionPolicy = request.app.state.policy
+    pages = await policy.forwarder.ask_all(context_of(request), policy.ownership.others())
     found += [group for page in pages for group in page["groups"]]
     # A group whose owner changes just now may be on two pages, or on none.
     named = {group["group"]: group for group in found}
@@ -181,10 +186,6 @@ async def plan_change(request: Request) -> Response:
         return await show(request, None, work)
     finally:
         is_over.set()
-
-
-def _summary(view: View) -> dict[str, Any]:
-    return group_summary(view.group, *describe(view))
 
 
 async def _show(request: Request, *, status: int = 200, is_owed: bool = False) -> Response:

@@ -14,13 +14,12 @@ from batonpass.api.context import context_of
 from batonpass.api.offload import aside, show, size_of
 from batonpass.api.openapi import route
 from batonpass.api.service import (
-    asked_of,
     command_without_answer,
     group_of,
     json_response,
     member_of,
-    read_body,
     read_query,
+    reason_of,
     service_of,
     view_of,
 )
@@ -57,7 +56,7 @@ async def join(request: Request) -> Response:
     limit = service.coordinator.policy.max_tasks_per_heartbeat
     said = await context_of(request).read(partial(read_join, member_id, tasks_max=limit))
     wanted = naming_query(said, request.query_params, known=("reason",))
-    answer = await service.ask(group_id, wanted, Answer, asked_of(request))
+    answer = await service.ask(group_id, wanted, Answer, context_of(request).asked)
     return await _answered(request, answer)
 
 
@@ -82,7 +81,7 @@ async def drain(request: Request) -> Response:
     service = service_of(request)
     asked = read_query(request, DrainQuery)
     end = asyncio.get_running_loop().time() + asked.wait_ms / 1_000
-    reason = (await read_body(request, ReasonBody)).reason or asked.reason
+    reason = await reason_of(request, asked.reason)
     wanted = drain_of(member_of(request), asked)
     if asked.only_wait:
         progress = await _progress(request, wanted)

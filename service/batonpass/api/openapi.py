@@ -146,11 +146,16 @@ def document(routes: Sequence[BaseRoute]) -> dict[str, Any]:
     found = get_openapi(title=TITLE, version=__version__, description=DESCRIPTION, routes=routes)
     for call, operation in _plain_routes():
         found["paths"].setdefault(call.path, {})[call.method.lower()] = operation
+    problem = {
+        "description": "A problem (RFC 9457).",
+        "headers": {"Retry-After": _header("Retry-After")},
+        "content": {PROBLEM_JSON: {"schema": {"$ref": _REF.format(name=_PROBLEM)}}},
+    }
     for path, operations in found["paths"].items():
         for method, operation in operations.items():
             operation["x-roles"] = sorted(ROLES.get((method.upper(), path), ADMIN))
             operation["responses"].pop("422", None)
-            operation["responses"]["default"] = _problem_response()
+            operation["responses"]["default"] = problem
     found["components"] = {"schemas": DESCRIBED.schemas(), "securitySchemes": {"token": _TOKEN}}
     found["security"] = [{"token": []}]
     return found
@@ -200,14 +205,6 @@ def _responses(answers: Mapping[int, str], content: Mapping[str, Any], headers: 
     return {
         str(status): {"description": description} | ({"content": content} if content and status != 204 else {}) | more
         for status, description in answers.items()
-    }
-
-
-def _problem_response() -> dict[str, Any]:
-    return {
-        "description": "A problem (RFC 9457).",
-        "headers": {"Retry-After": _header("Retry-After")},
-        "content": {PROBLEM_JSON: {"schema": {"$ref": _REF.format(name=_PROBLEM)}}},
     }
 
 

@@ -60,7 +60,7 @@ class Service:
             ProtocolError: when it is refused.
         """
         group_id = group_of(request)
-        asked = asked_of(request)._replace(command=command_of(item), reason=reason)
+        asked = context_of(request).asked._replace(command=command_of(item), reason=reason)
         reply = await self.ask(group_id, item, kind, asked)
         self.coordinator.observer.commanded(group_id, asked)
         return reply
@@ -87,17 +87,21 @@ def read_query(request: Request, kind: type[T]) -> T:
     return asked
 
 
-async def command_without_answer(request: Request, item: Input, in_query: str | None = None) -> Response:
-    """Carry out a command that has no answer, and whose body holds only the reason.
+async def reason_of(request: Request, in_query: str | None = None) -> str:
+    """Return the reason of a command whose body holds nothing else.
 
-    ``in_query`` is the reason of a query that holds more than a reason, which the caller has read.
+    ``in_query`` is that of a query that holds more than a reason, which the caller has read.
 
     Raises:
-        ProtocolError: when it is refused.
+        InvalidRequest, TooLarge, LimitExceeded, Disconnected: as ``read_body`` does.
     """
     said = read_query(request, ReasonBody).reason if in_query is None else in_query
-    reason = (await read_body(request, ReasonBody)).reason or said
-    await service_of(request).command(request, item, Done, reason=reason)
+    return (await read_body(request, ReasonBody)).reason or said
+
+
+async def command_without_answer(request: Request, item: Input, in_query: str | None = None) -> Response:
+    """Carry out a command that has no answer; otherwise as ``reason_of`` and ``Service.command``."""
+    await service_of(request).command(request, item, Done, reason=await reason_of(request, in_query))
     return no_content()
 
 
@@ -108,11 +112,6 @@ def page(
     shown = found[:limit]
     upto = key(shown[-1]) if len(found) > limit else None
     return json_response({name: [body(one) for one in shown], "next": upto})
-
-
-def asked_of(request: Request) -> Asked:
-    """Return who makes the request, and under which id."""
-    return context_of(request).asked
 
 
 def service_of(request: Request) -> Service:

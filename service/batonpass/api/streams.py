@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from batonpass.api.context import UNCOUNTED_BYTES, context_of
 from batonpass.api.openapi import route
-from batonpass.api.service import asked_of, group_of, service_of
+from batonpass.api.service import group_of, service_of
 from batonpass.codec.answers import to_json
 from batonpass.codec.streams import StreamsBody, advice_body, read_names, read_rebalance
 from batonpass.core.state.errors import ProtocolError
@@ -32,7 +32,7 @@ async def advise(request: Request) -> Response:
     try:
         body = await context.body()
         rebalance = await context.read_beside(read_rebalance, body)
-        advice = await service.ask(group_id, rebalance, StreamsAdvice, asked_of(request))
+        advice = await service.ask(group_id, rebalance, StreamsAdvice, context.asked)
     except ProtocolError as refused:
         # Whoever refuses it, the group shows why. That it is not served just now is no refusal.
         if refused.status != HTTPStatus.SERVICE_UNAVAILABLE:

@@ -6,9 +6,10 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from batonpass.api.context import context_of
 from batonpass.api.openapi import route
 from batonpass.api.problems import UnknownPath
-from batonpass.api.service import asked_of, json_response, no_content, read_body, read_query, service_of
+from batonpass.api.service import json_response, no_content, read_body, read_query, reason_of, service_of
 from batonpass.codec.answers import rfc3339
 from batonpass.codec.bodies import ReasonBody, TokenBody
 from batonpass.codec.shape import refusal
@@ -40,7 +41,7 @@ async def create_token(request: Request) -> Response:
     now_ms = service.coordinator.now_ms()
     expires_ms = None if said.expires_in_ms is None else now_ms + said.expires_in_ms
     wanted = Principal(said.name, role, None if said.group is None else GroupId(said.group), expires_ms)
-    command = asked_of(request)._replace(command="create-token", reason=said.reason or asked.reason)
+    command = context_of(request).asked._replace(command="create-token", reason=said.reason or asked.reason)
     made, secret = await service.tokens.create(wanted, command)
     service.coordinator.observer.commanded(made.group or "", command)
     return json_response(token_body(made, now_ms) | {"secret": secret}, 201, {"cache-control": "no-store"})
@@ -66,9 +67,7 @@ async def revoke_token(request: Request) -> Response:
     """Revoke a token. It may be taken for some seconds more: for as long as coordinators remember it."""
     token_id: str = request.path_params["token"]
     service = service_of(request)
-    in_query = read_query(request, ReasonBody).reason
-    reason = (await read_body(request, ReasonBody)).reason or in_query
-    command = asked_of(request)._replace(command="revoke-token", reason=reason)
+    command = context_of(request).asked._replace(command="revoke-token", reason=await reason_of(request))
     if not await service.tokens.revoke(token_id, command):
         raise UnknownPath(f"there is no token {token_id}; GET /v1/tokens lists them")
     service.coordinator.observer.commanded("", command)

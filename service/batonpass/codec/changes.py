@@ -62,7 +62,6 @@ class _Reader:
         self._fresh: set[MemberId] = set()
 
     def read(self, records: Iterable[r.Record]) -> Iterator[Change]:
-        """Yield the changes that the records make."""
         for record in records:
             match record:
                 case r.AssignmentChanged():

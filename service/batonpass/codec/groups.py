@@ -8,8 +8,9 @@ snapshot is refused.
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, is_dataclass, replace
+from functools import cache
 from operator import attrgetter, itemgetter
-from typing import Any, Final, NamedTuple, cast, get_args, get_origin, get_type_hints
+from typing import Any, Final, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -32,6 +33,8 @@ from batonpass.core.state.model import (
 )
 from batonpass.core.state.pmap import PMap
 from batonpass.core.state.topology import table_of
+
+T = TypeVar("T", Group, Member)
 
 GROUP_VERSION: Final = 2
 """The version in which groups are written."""
@@ -110,11 +113,13 @@ def decode_group(version: int, payload: bytes) -> Group:
             for step in range(version, GROUP_VERSION):
                 stored = UPCASTS[step](stored)
             payload = msgspec.json.encode(stored)
-        written = msgspec.json.decode(payload, type=_Written).fields
+        written = msgspec.json.decode(payload, type=_Written)
         for name, known in FIELDS.items():
-            if written.get(name, known) != known[: len(written.get(name, known))]:
-                raise UnreadableGroup(f"{name} was written with the fields {', '.join(written[name])}")
-        return _group(_decoder.decode(payload).group)  # type: ignore[attr-defined]
+            found = written.fields.get(name, known)
+            if found != known[: len(found)]:
+                raise UnreadableGroup(f"{name} was written with the fields {', '.join(found)}")
+        group = _read(Group, written.group)
+        return without_ended(replace(group, table=table_of(group)))
     except (msgspec.MsgspecError, UnicodeDecodeError, TypeError, KeyError, AttributeError, ValueError) as error:
         raise UnreadableGroup(str(error)) from error
 
@@ -124,15 +129,13 @@ def is_current(version: int, payload: bytes) -> bool:
     if version != GROUP_VERSION:
         return False
     written = msgspec.json.decode(payload, type=_Written)
-    group = msgspec.json.decode(written.group)
-    groups = [(_GROUP, group), *((_MEMBER, one) for one in group.get("members", {}).values())]
-    return written.fields == FIELDS and all(set(kind.__struct_encode_fields__) <= set(one) for kind, one in groups)
+    members = _decoder(dict[str, _Stored]).decode(written.group.get("members", b"{}"))
+    groups = [(Group, written.group), *((Member, one) for one in members.values())]
+    return written.fields == FIELDS and all(one.keys() >= set(_NAMES[kind].values()) for kind, one in groups)
 
 
 def _by_stored_names(value: Group | Member) -> dict[str, object]:
-    names = STORED_FIELDS[type(value)]
-    kept = [field.name for field in fields(value) if field.name != DERIVED]
-    return {names.get(name, name): getattr(value, name) for name in kept}
+    return {stored: getattr(value, name) for name, stored in _NAMES[type(value)].items()}
 
 
 STORED_TYPES: Final[Mapping[type[Any], str]] = {Unreleased: "Claim", StoredTask: "Task"}
@@ -204,59 +207,41 @@ FIELDS: Final[Mapping[str, tuple[str, ...]]] = dict(sorted(_tuples_within(Group,
 """The fields of the named tuples in a group, by the names of their types, all as they are stored."""
 
 
-def _mirror(kind: type[Any], mirrored: Mapping[Any, Any]) -> type[msgspec.Struct]:
-    """Return a type with the fields of a dataclass, and plain mappings, so that msgspec decodes it in one go.
-
-    A field that was not written is ``UNSET``.
-    """
-    hints = get_type_hints(kind)
-    parts: list[tuple[str, Any, Any]] = []
-    for field in fields(kind):
-        hint = hints[field.name]
-        if get_origin(hint) is PMap:
-            key, value = get_args(hint)
-            hint = dict[key, mirrored.get(value, value)]  # type: ignore[misc, valid-type]
-        parts.append((field.name, hint | msgspec.UnsetType, msgspec.UNSET))
-    kept = [part for part in parts if part[0] != DERIVED]
-    return msgspec.defstruct(kind.__name__, kept, rename=STORED_FIELDS[kind])
-
-
-_MEMBER: Final = _mirror(Member, {})
-_GROUP: Final = _mirror(Group, {Member: _MEMBER, Task: StoredTask})
-_WHOLE: Final = msgspec.defstruct("Whole", [("group", _GROUP)])
-
-
-def _fields_of(mirror: msgspec.Struct) -> dict[str, Any]:
-    fields = {name: getattr(mirror, name) for name in mirror.__struct_fields__}
-    return {name: said for name, said in fields.items() if said is not msgspec.UNSET}
-
-
-def _member(mirror: msgspec.Struct) -> Member:
-    fields, make = _fields_of(mirror), cast("Callable[..., Member]", Member)
-    return make(**{name: PMap(said) if name in _MEMBER_MAPS else said for name, said in fields.items()})
-
-
-def _group(mirror: msgspec.Struct) -> Group:
-    fields, make = _fields_of(mirror), cast("Callable[..., Group]", Group)
-    fields["members"] = {name: _member(one) for name, one in fields.get("members", {}).items()}
-    known: dict[tuple[Any, ...], Any] = {NO_HANDOVER: NO_HANDOVER, UNMARKED: UNMARKED}
-    fields["tasks"] = {name: _task(one, known) for name, one in fields.get("tasks", {}).items()}
-    whole = make(**{name: PMap(said) if name in _GROUP_MAPS else said for name, said in fields.items()})
-    return without_ended(replace(whole, table=table_of(whole)))
-
-
-def _maps(kind: type[Any]) -> frozenset[str]:
-    return frozenset(name for name, hint in get_type_hints(kind).items() if get_origin(hint) is PMap)
-
-
-_MEMBER_MAPS: Final = _maps(Member)
-_GROUP_MAPS: Final = _maps(Group)
+_Stored = dict[str, msgspec.Raw]
+"""The fields of a group or a member under their stored names, none of them read yet."""
 
 
 class _Written(msgspec.Struct):
     fields: dict[str, tuple[str, ...]]
-    group: msgspec.Raw = msgspec.Raw(b"{}")
+    group: _Stored = {}
 
 
+_NAMES: Final[Mapping[type[Any], Mapping[str, str]]] = {
+    kind: {field.name: names.get(field.name, field.name) for field in fields(kind) if field.name != DERIVED}
+    for kind, names in STORED_FIELDS.items()
+}
+"""The stored name of each field that is stored."""
+
+_HINTS: Final = {kind: get_type_hints(kind) for kind in STORED_FIELDS}
+_AS_STORED: Final[Mapping[Any, Any]] = {Member: _Stored, Task: StoredTask}
 _encoder: Final = msgspec.json.Encoder(enc_hook=_plain)
-_decoder: Final = msgspec.json.Decoder(_WHOLE)
+_decoder: Final = cache(msgspec.json.Decoder)
+
+
+def _read(kind: type[T], stored: _Stored) -> T:
+    """Return a group or a member from its stored fields; one that was not written has its default."""
+    known = {name: stored[written] for name, written in _NAMES[kind].items() if written in stored}
+    return kind(**{name: _value(_HINTS[kind][name], written) for name, written in known.items()})
+
+
+def _value(wanted: Any, stored: msgspec.Raw) -> Any:
+    if get_origin(wanted) is not PMap:
+        return _decoder(wanted).decode(stored)
+    key, kind = get_args(wanted)
+    found = _decoder(dict[key, _AS_STORED.get(kind, kind)]).decode(stored)  # type: ignore[misc, valid-type]
+    if kind is Member:
+        return PMap({name: _read(Member, one) for name, one in found.items()})
+    if kind is Task:
+        parts: dict[tuple[Any, ...], Any] = {NO_HANDOVER: NO_HANDOVER, UNMARKED: UNMARKED}
+        return PMap({name: _task(one, parts) for name, one in found.items()})
+    return PMap(found)

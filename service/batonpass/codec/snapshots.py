@@ -130,20 +130,16 @@ def write_snapshot(snapshot: Snapshot) -> dict[str, object]:
             target.setdefault(owner, {"active": [], "standby": []})["active"].append(task)
         for member in standbys:
             target.setdefault(member, {"active": [], "standby": []})["standby"].append(task)
+    tasks: list[dict[str, object]] = msgspec.to_builtins(snapshot.tasks)
     return {
         "now_ms": snapshot.now_ms,
         "config": asdict(snapshot.config),
-        "tasks": [_written_task(task) for task in snapshot.tasks],
+        "tasks": [{name: said for name, said in one.items() if said is not None} for one in tasks],
         "members": [_written_member(member) for member in snapshot.members],
         "target": target,
         "pins": dict(snapshot.pins),
         "paused": False if snapshot.paused is None else snapshot.paused.value,
     }
-
-
-def _written_task(task: SnapshotTask) -> dict[str, object]:
-    revoking = {} if task.revoking is None else {"revoking": task.revoking}
-    return {"id": task.id, "stateful": task.stateful, "weight": task.weight} | revoking
 
 
 def _written_member(member: SnapshotMember) -> dict[str, object]:

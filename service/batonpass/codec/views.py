@@ -13,8 +13,8 @@ from batonpass.core.handover.copies import HeldBack
 from batonpass.core.handover.view import View
 from batonpass.core.state.failures import avoided_until_ms, distrusted_until_ms, faults_in_words, host_of
 from batonpass.core.state.ids import MemberId, TaskId, task_sort_key
-from batonpass.core.state.model import Failure, Group, KeptOut, Member, Pause, Stop, Task, Topology
-from batonpass.core.state.soft import MeasuredReport, MemberSoft
+from batonpass.core.state.model import Failure, Group, KeptOut, Member, Pause, Task, Topology
+from batonpass.core.state.soft import MeasuredReport
 from batonpass.dry_run.load import LoadStatus
 from batonpass.explain.group import GroupExplanation, Obstacle, WaitingTask
 from batonpass.explain.health import Finding, Health, Origin, is_silent
@@ -220,6 +220,7 @@ def member_body(
     ``next_owners`` (``next_owners_of``) and ``load`` (``load_status``) are those of the group.
     """
     member_soft, kept_out = view.soft.members.get(member.id), kept_out_of(view.group, member)
+    reports: Mapping[TaskId, MeasuredReport] = {} if member_soft is None else member_soft.reports
     faults = view.group.hosts[host_of(member)] if member.id in view.distrusted else None
     return {
         "member_id": member.id,
@@ -248,7 +249,7 @@ def member_body(
         "disk_bytes": None if member_soft is None else member_soft.disk_bytes,
         "load": None if load is None else load.by_member.get(member.id),
         "standby_load": None if load is None else load.standbys.get(member.id),
-        "reports": _reports_body(member_soft),
+        "reports": {task: _report_body(reports[task]) for task in sorted(reports, key=task_sort_key)},
         **(member_soft.numbers if member_soft is not None else {}),
     }
 
@@ -260,11 +261,6 @@ def _member_state(member: Member, next_owners: frozenset[MemberId]) -> str:
     if member.revoking:
         return "unrevoked"
     return "unreleased" if member.id in next_owners else "stable"
-
-
-def _reports_body(member_soft: MemberSoft | None) -> dict[str, Any]:
-    reports: Mapping[Any, MeasuredReport] = {} if member_soft is None else member_soft.reports
-    return {task: _report_body(reports[task]) for task in sorted(reports, key=task_sort_key)}
 
 
 def _report_body(measured: MeasuredReport) -> dict[str, Any]:
@@ -287,6 +283,8 @@ def task_explanation_body(group: Group, found: TaskExplanation) -> dict[str, Any
     """Return where a task is, why, since when, and what it waits for."""
     task, task_index = found.task, group.table.index_of[found.task.id]
     owner = group.members.get(task.owner) if task.owner is not None else None
+    # How its last run ended, until it runs again; ``at`` is null while it may still be running.
+    stop = task.handover.stop
     return {
         "group": group.id,
         "generation": group.generation,
@@ -306,7 +304,7 @@ def task_explanation_body(group: Group, found: TaskExplanation) -> dict[str, Any
         "held_back": held_back_body(found.held),
         "copies": [_copy_body(group, one) for one in found.copies],
         "waits_for": [_wait_body(group, one) for one in found.waits],
-        "stopped": _stop_body(task.handover.stop),
+        "stopped": None if stop is None else {"member": stop.member_id, "at": time_of(stop.at_ms), "cause": stop.cause},
         "pin": task.marks.pin,
         "parked": task.marks.parked,
         "failures": [_failure_body(group, one) for one in task.marks.failures],
@@ -358,11 +356,6 @@ def _wait_body(group: Group, wait: Wait) -> dict[str, Any]:
         "eta_ms": wait.eta_ms,
         "detail": wait.detail,
     }
-
-
-def _stop_body(stop: Stop | None) -> dict[str, Any] | None:
-    """Return how the last run of a task ended, until it runs again; ``at`` is null while it may still be running."""
-    return None if stop is None else {"member": stop.member_id, "at": time_of(stop.at_ms), "cause": stop.cause}
 
 
 def group_explanation_body(group: Group, found: GroupExplanation, *, limit: int) -> dict[str, Any]:

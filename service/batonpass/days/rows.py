@@ -91,7 +91,9 @@ class GroupRows:
             place = COLUMNS[name].index("group_id")
             tables[name] = [(*row[:place], group_id, *row[place + 1 :]) for row in rows]
         tables["traces"] = []
-        tables["snapshots"] = [(*row[:-1], _snapshot_named(row[2], row[-1], group_id)) for row in tables["snapshots"]]
+        for place, (*row, packed) in enumerate(tables["snapshots"]):
+            group = decode_group(row[2], zlib.decompress(packed))
+            tables["snapshots"][place] = (*row, _packed(replace(group, id=GroupId(group_id))))
         return replace(self, group_id=group_id, tables=tables)
 
 
@@ -170,7 +172,3 @@ class GroupRecorder:
 
 def _packed(group: Group) -> bytes:
     return zlib.compress(encode_group(group), 1)
-
-
-def _snapshot_named(version: int, payload: bytes, group_id: str) -> bytes:
-    return _packed(replace(decode_group(version, zlib.decompress(payload)), id=GroupId(group_id)))

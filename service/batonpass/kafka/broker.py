@@ -12,7 +12,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import MappingProxyType
+from typing import Final
 
 from batonpass.child_environment import server_environment
 from batonpass.child_server import STOP_TIMEOUT_S, ChildServer, ServerCommand
@@ -33,26 +33,24 @@ LOGGING = (
     "-Dorg.slf4j.simpleLogger.showDateTime=true",
     "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS",
 )
-SETTINGS = MappingProxyType(
-    {
-        "process.roles": "broker,controller",
-        "node.id": "1",
-        "controller.listener.names": "CONTROLLER",
-        "auto.create.topics.enable": "false",
-        "group.initial.rebalance.delay.ms": "0",
-        # The broker's internal topics have one copy, and few partitions, or a first transaction takes seconds.
-        "offsets.topic.replication.factor": "1",
-        # Committed offsets stay, even if nothing was started for weeks.
-        "offsets.retention.minutes": "2147483647",
-        "offsets.topic.num.partitions": "4",
-        "transaction.state.log.replication.factor": "1",
-        "transaction.state.log.min.isr": "1",
-        "transaction.state.log.num.partitions": "4",
-        "share.coordinator.state.topic.replication.factor": "1",
-        "share.coordinator.state.topic.min.isr": "1",
-        "share.coordinator.state.topic.num.partitions": "1",
-    }
-)
+SETTINGS: Final[Mapping[str, str]] = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "controller.listener.names": "CONTROLLER",
+    "auto.create.topics.enable": "false",
+    "group.initial.rebalance.delay.ms": "0",
+    # The broker's internal topics have one copy, and few partitions, or a first transaction takes seconds.
+    "offsets.topic.replication.factor": "1",
+    # Committed offsets stay, even if nothing was started for weeks.
+    "offsets.retention.minutes": "2147483647",
+    "offsets.topic.num.partitions": "4",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "transaction.state.log.num.partitions": "4",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    "share.coordinator.state.topic.num.partitions": "1",
+}
 
 
 class LocalBroker(ChildServer):
@@ -132,7 +130,7 @@ class LocalBroker(ChildServer):
 
         They name no folder, which would have to be quoted: the broker runs where its data are.
         """
-        lines = SETTINGS | self._settings
+        lines = {**SETTINGS, **self._settings}
         protocols = f",{lines['listener.security.protocol.map']}" if "listener.security.protocol.map" in lines else ""
         name = self._settings.get("inter.broker.listener.name", "PLAINTEXT")
         lines |= {

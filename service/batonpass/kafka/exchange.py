@@ -121,7 +121,6 @@ class AssignmentsTopic:
 
 
 def key_of(group_id: GroupId, member_id: MemberId) -> bytes:
-    """Return the key of a member's record."""
     return f"{group_id}/{member_id}".encode()
 
 
@@ -228,25 +227,22 @@ class Exchange(Observer):
 
     async def _read(self, consumer: AIOKafkaConsumer, answers: Deliveries) -> None:
         try:
-            await self._carry_out_all(consumer, answers)
+            async with asyncio.TaskGroup() as tasks:
+                turns = Turns(tasks)
+                while True:
+                    for record in await self._records(consumer):
+                        await self._take(record, turns, answers)
         except ExceptionGroup as errors:
             # Of what goes on side by side all errors come in a group, also the cluster's alone.
             raise errors.exceptions[0] from None
 
-    async def _carry_out_all(self, consumer: AIOKafkaConsumer, answers: Deliveries) -> None:
-        async with asyncio.TaskGroup() as tasks:
-            turns = Turns(tasks)
-            while True:
-                for record in await self._records(consumer):
-                    if record.topic == self._topics.acks:
-                        self._note_writer(record)
-                        continue
-                    found = read_addressee(record.key, record.value)
-                    if found is None:
-                        self._unreadable.skip(record, "it names no member that could be answered")
-                    elif self._speaks_for(found[0]):
-                        work = partial(self._carry_out, found, record, answers)
-                        await turns.take(found[:2], len(record.value), work)
+    async def _take(self, record: ConsumerRecord, turns: Turns, answers: Deliveries) -> None:
+        if record.topic == self._topics.acks:
+            self._note_writer(record)
+        elif (found := read_addressee(record.key, record.value)) is None:
+            self._unreadable.skip(record, "it names no member that could be answered")
+        elif self._speaks_for(found[0]):
+            await turns.take(found[:2], len(record.value), partial(self._carry_out, found, record, answers))
 
     async def _records(self, consumer: AIOKafkaConsumer) -> Iterable[ConsumerRecord]:
         try:

@@ -5,7 +5,7 @@ seen, because the instants stand still.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Final
 
@@ -42,10 +42,6 @@ class AuditGauges(Collector):
         while True:
             await self.look()
             await asyncio.sleep(READ_EVERY_S)
-
-    def describe(self) -> Iterable[Metric]:
-        """Return nothing, so that registering reads nothing."""
-        return ()
 
     def collect(self) -> Iterator[Metric]:
         shown = self._standing

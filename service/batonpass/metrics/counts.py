@@ -57,7 +57,7 @@ class Counts(Observer):
     def __init__(self) -> None:
         # The creation times of series say nothing here, and would nearly double their number.
         disable_created_metrics()  # type: ignore[no-untyped-call]
-        self.registry = CollectorRegistry(auto_describe=True)
+        self.registry = CollectorRegistry()
         self._count_decisions()
         self._count_commits()
         self._count_calls()

@@ -5,7 +5,7 @@ A scrape waits for no large group: of one it shows what the last look found, and
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from prometheus_client.core import GaugeMetricFamily, Metric
@@ -142,10 +142,6 @@ class GroupGauges(Collector):
             looked = self._looked.get(group.id)
             if looked is not None and _is_large(group) and now_ms - looked.at_ms >= LOOKED_AT_EVERY_MS:
                 self._looked[group.id] = _Looked(now_ms, tuple(self._look_at(group, soft, now_ms)))
-
-    def describe(self) -> Iterable[Metric]:
-        """Return nothing, so that registering reads nothing."""
-        return ()
 
     def collect(self) -> Iterator[Metric]:
         """Yield every family. The groups that it reads cannot change, so a thread may run it."""

@@ -15,7 +15,7 @@ from sqlalchemy.dialects.postgresql import ARRAY, dialect
 
 from batonpass.codec.changes import Change
 from batonpass.codec.generations import Generation
-from batonpass.codec.records import VERSIONS, StoredRecord, encode_records, json_text
+from batonpass.codec.records import VERSIONS, encode_records, json_text
 from batonpass.codec.traces import TRACE_VERSION, encode_trace
 from batonpass.core.state import records as r
 from batonpass.postgres import tables
@@ -51,7 +51,9 @@ def prepare(commit: Commit, up_to: Mapping[str, int] = VERSIONS) -> Prepared:
     stored = encode_records(commit.records, up_to)
     history, version = commit.history, commit.expected_version
     rows: dict[str, list[Row]] = {
-        "records": _record_rows(stored, version),
+        "records": [
+            (seq, one.kind, one.version, one.payload.decode()) for seq, one in enumerate(stored, start=version + 1)
+        ],
         "generations": [_generation_row(history.generation, version)] if history.generation else [],
         "traces": _trace_rows(history, version),
         "commands": _command_rows(history),
@@ -73,10 +75,6 @@ def plain(said: str) -> str:
 def _weight(part: list[Row]) -> int:
     # Only the last column may be long.
     return sum(ROW_BYTES + len(row[-1]) if isinstance(row[-1], str) else ROW_BYTES for row in part)
-
-
-def _record_rows(stored: Iterable[StoredRecord], version: int) -> list[Row]:
-    return [(seq, one.kind, one.version, one.payload.decode()) for seq, one in enumerate(stored, start=version + 1)]
 
 
 def _change_rows(changes: Sequence[Change], version: int) -> list[Row]:

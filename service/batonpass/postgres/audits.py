@@ -54,17 +54,6 @@ _STANDING: Final = text(
 )
 
 
-class _Evidence(msgspec.Struct):
-    sequences: tuple[int, ...] = ()
-    at: tuple[str, ...] = ()
-
-
-class _Daily(msgspec.Struct):
-    measures: dict[str, float | int | None] = {}
-    downtime_by_cause: dict[str, dict[str, float]] = {}
-    recommendation: dict[str, object] | None = None
-
-
 class PostgresAudits(Audits):
     """The audits of one database."""
 
@@ -101,11 +90,10 @@ def _day(row: tuple[Any, ...]) -> AuditDay:
 
 
 def _finding(row: tuple[Any, ...]) -> AuditFinding:
-    number, group, law, severity, task, member, detail, evidence = row
-    proof = msgspec.json.decode(evidence, type=_Evidence)
-    return AuditFinding(number, group, law, severity, task, member, detail, proof.sequences, proof.at)
+    *said, evidence = row
+    named = zip(AuditFinding.__dataclass_fields__, said, strict=False)
+    return msgspec.convert(dict(named) | msgspec.json.decode(evidence), AuditFinding)
 
 
 def _measures(group: str, payload: str) -> AuditMeasures:
-    daily = msgspec.json.decode(payload, type=_Daily)
-    return AuditMeasures(group, daily.measures, daily.downtime_by_cause, daily.recommendation)
+    return msgspec.convert({"group": group} | msgspec.json.decode(payload), AuditMeasures)

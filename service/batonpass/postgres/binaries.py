@@ -98,18 +98,15 @@ def _open_to_others(folder: Path) -> None:
 
 def _starts(binaries: Path, user: ServerUser) -> bool:
     """Whether a server starts as a user, with its libraries."""
-    command = ["/bin/sh", "-c", '"$1" --version', "sh", str(binaries / "postgres")]
-    asked = subprocess.run(command, check=False, capture_output=True, cwd="/", **user.keywords())  # type: ignore[call-overload] # noqa: S603 - the server's own
-    return bool(asked.returncode == 0)
+    return _can(user, '"$1" --version', binaries / "postgres")
 
 
 def reachable(folder: Path, user: ServerUser) -> bool:
     """Whether a user can enter a folder."""
-    entered = subprocess.run(  # noqa: S603 - enters, and no more
-        ["/bin/sh", "-c", 'cd -- "$1"', "sh", str(folder)],
-        check=False,
-        capture_output=True,
-        cwd="/",
-        **user.keywords(),  # type: ignore[call-overload]
-    )
-    return bool(entered.returncode == 0)
+    return _can(user, 'cd -- "$1"', folder)
+
+
+def _can(user: ServerUser, script: str, path: Path) -> bool:
+    command = ["/bin/sh", "-c", script, "sh", str(path)]
+    done = subprocess.run(command, check=False, capture_output=True, cwd="/", **user.keywords())  # type: ignore[call-overload] # noqa: S603 - one of the two above
+    return bool(done.returncode == 0)

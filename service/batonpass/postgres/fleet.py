@@ -9,6 +9,7 @@ import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from sqlalchemy.exc import DBAPIError
@@ -58,8 +59,8 @@ class Fleet(Ownership):
         ``noted`` is called with an event of a lease or a group, and its fields, for the log. ``clock`` is read with
         every renewal. ``boot`` is what this machine counts by.
         """
-        self.changed: Callable[[], Awaitable[None]] = _nobody_listens
-        self.noted: Callable[[str, Mapping[str, object]], None] = _nobody_notes
+        self.changed: Callable[[], Awaitable[None]] = partial(asyncio.sleep, 0)
+        self.noted: Callable[[str, Mapping[str, object]], None] = lambda _event, _more: None
         self._leases = leases
         self._registration = registration
         self.clock = DatabaseClock(boot=boot)
@@ -326,11 +327,3 @@ def _one_url(twin: LiveCoordinator) -> StoreUnavailable:
         f"another coordinator, {twin.id}, has the URL {twin.url} too; if it is not the run before, which is over within a"
         " lease, give each an address of its own (BATONPASS_ADVERTISED_URL)"
     )
-
-
-async def _nobody_listens() -> None:
-    pass
-
-
-def _nobody_notes(_event: str, _more: Mapping[str, object]) -> None:
-    pass

@@ -114,7 +114,6 @@ class Leases:
         self._lease_ms = lease_ms
 
     async def register(self, identity: str, *, url: str, code: str, reads: Mapping[str, int]) -> None:
-        """Make the row of a coordinator that starts."""
         said = {"id": identity, "url": url, "code": code, "reads": json.dumps(reads)}
         await execute(self._engine, _REGISTER, **said, lease_ms=self._lease_ms)
 

@@ -35,6 +35,7 @@ from sqlalchemy import (
     text,
 )
 from sqlalchemy.dialects.postgresql import ARRAY, JSON, JSONB
+from sqlalchemy.schema import SchemaItem
 
 metadata = MetaData()
 
@@ -42,6 +43,10 @@ metadata = MetaData()
 def ms_of(instant: str) -> str:
     """Return the SQL for an instant as milliseconds since 1970."""
     return f"cast(extract(epoch from {instant}) * 1000 as bigint)"
+
+
+def _table(name: str, *parts: SchemaItem, **more: Any) -> Table:
+    return Table(name, metadata, *parts, **more)
 
 
 def _required(name: str, kind: Any, comment: str | None = None, **more: Any) -> Column[Any]:
@@ -52,9 +57,8 @@ def _instant(name: str, comment: str | None = None, **more: Any) -> Column[Any]:
     return Column(name, DateTime(timezone=True), comment=comment, **more)
 
 
-group_heads = Table(
+group_heads = _table(
     "group_heads",
-    metadata,
     Column("group_id", Text, primary_key=True),
     _required("version", BigInteger, "how many records the group holds"),
     _required("coordinator_epoch", BigInteger, "lower ones may not append any more"),
@@ -64,9 +68,8 @@ group_heads = Table(
     postgresql_with={"fillfactor": 50},
 )
 
-coordinators = Table(
+coordinators = _table(
     "coordinators",
-    metadata,
     Column("id", Text, primary_key=True, comment="of one stretch of ownership; never used twice"),
     _required("url", Text, "where others forward to; empty: nowhere"),
     _required("code", Text, "the version of the program"),
@@ -75,18 +78,16 @@ coordinators = Table(
     _instant("expires_at", "by the database's clock", nullable=False),
 )
 
-clock = Table(
+clock = _table(
     "clock",
-    metadata,
     Column("one", Boolean, CheckConstraint("one"), primary_key=True, comment="the only row"),
     _instant("read_at", "when a coordinator last renewed its lease", nullable=False),
     _instant("moved_at", "when it was last found not to run on from the reading before"),
     _instant("moved_from", "that reading"),
 )
 
-record_log = Table(
+record_log = _table(
     "record_log",
-    metadata,
     Column("group_id", Text, primary_key=True),
     Column("seq", BigInteger, primary_key=True, comment="from 1, without gaps"),
     _required("coordinator_epoch", BigInteger, "of the coordinator that appended"),
@@ -96,9 +97,8 @@ record_log = Table(
     _required("payload", JSON),
 )
 
-snapshots = Table(
+snapshots = _table(
     "snapshots",
-    metadata,
     Column("group_id", Text, primary_key=True),
     Column("version", BigInteger, primary_key=True, comment="the group as the first so many records make it"),
     _required("format", SmallInteger, "of the payload"),
@@ -106,9 +106,8 @@ snapshots = Table(
     _required("payload", LargeBinary, "JSON, compressed with zlib"),
 )
 
-generations = Table(
+generations = _table(
     "generations",
-    metadata,
     Column("group_id", Text, primary_key=True),
     Column("number", BigInteger, primary_key=True),
     _required("version", BigInteger, "how many records the group held before the decision"),
@@ -128,9 +127,8 @@ generations = Table(
     Index("generations_by_time", "at"),
 )
 
-assignment_events = Table(
+assignment_events = _table(
     "assignment_events",
-    metadata,
     _required("group_id", Text),
     _instant("at", nullable=False),
     _required("version", BigInteger, "how many records the group held before the decision"),
@@ -151,9 +149,8 @@ assignment_events = Table(
     postgresql_partition_by="RANGE (at)",
 )
 
-change_batches = Table(
+change_batches = _table(
     "change_batches",
-    metadata,
     _required("group_id", Text),
     _required("version", BigInteger, "how many records the group held before the decision"),
     _required("place", Integer, "of the first one among the changes of the decision"),
@@ -198,9 +195,8 @@ def batches_as_rows(batches: str) -> str:
 _FRESH_CHANGES = DDL(f"create view fresh_changes as {batches_as_rows('change_batches')}")  # type: ignore[no-untyped-call]
 event.listen(change_batches, "after_create", _FRESH_CHANGES)
 
-traces = Table(
+traces = _table(
     "traces",
-    metadata,
     _required("group_id", Text),
     _instant("at", nullable=False),
     _required("version", BigInteger, "how many records the group held before the decision"),
@@ -212,9 +208,8 @@ traces = Table(
     postgresql_partition_by="RANGE (at)",
 )
 
-samples = Table(
+samples = _table(
     "samples",
-    metadata,
     _required("group_id", Text),
     _instant("at", nullable=False),
     _required("copies", JSON, "[task, member, role, state, lag, rate], ...; null: unknown"),
@@ -224,9 +219,8 @@ samples = Table(
 )
 
 # Coordinators of earlier versions write to it. Nothing reads it, and a later version drops it.
-members = Table(
+members = _table(
     "members",
-    metadata,
     Column("group_id", Text, primary_key=True),
     Column("member_id", Text, primary_key=True),
     Column("instance_id", Text),
@@ -240,17 +234,15 @@ members = Table(
     Column("cause", Text, comment="why it is gone"),
 )
 
-event_counter = Table(
+event_counter = _table(
     "event_counter",
-    metadata,
     Column("id", SmallInteger, primary_key=True, autoincrement=False),
     _required("position", BigInteger, "of the newest event"),
     CheckConstraint("id = 1", name="event_counter_is_one_row"),
 )
 
-events = Table(
+events = _table(
     "events",
-    metadata,
     Column("position", BigInteger, primary_key=True, autoincrement=False, comment="in the order of the commits"),
     _required("group_id", Text),
     _instant("at", nullable=False),
@@ -262,17 +254,15 @@ events = Table(
     Index("events_by_group", "group_id", "position"),
 )
 
-outbox_readers = Table(
+outbox_readers = _table(
     "outbox_readers",
-    metadata,
     Column("name", Text, primary_key=True),
     _required("position", BigInteger, "up to which it has passed events on"),
     _instant("at", "by the database's clock", nullable=False, server_default=func.now()),
 )
 
-commands = Table(
+commands = _table(
     "commands",
-    metadata,
     Column("position", BigInteger, Identity(always=True), primary_key=True),
     _required("group_id", Text),
     _instant("at", nullable=False),
@@ -283,9 +273,8 @@ commands = Table(
     Index("commands_by_group", "group_id", "position"),
 )
 
-tokens = Table(
+tokens = _table(
     "tokens",
-    metadata,
     Column("id", Text, primary_key=True),
     _required("digest", LargeBinary, "SHA-256 of the secret, which is not kept", unique=True),
     _required("name", Text),
@@ -298,9 +287,8 @@ tokens = Table(
     _instant("revoked_at"),
 )
 
-audit_runs = Table(
+audit_runs = _table(
     "audit_runs",
-    metadata,
     Column("run_id", Uuid, primary_key=True),
     _required("day", Date, "of UTC, that was audited"),
     _instant("started_at", "by the database's clock", nullable=False),
@@ -319,9 +307,8 @@ audit_runs = Table(
     Index("audit_runs_by_day", "day", "started_at"),
 )
 
-audit_findings = Table(
+audit_findings = _table(
     "audit_findings",
-    metadata,
     Column("run_id", Uuid, ForeignKey("audit_runs.run_id", ondelete="CASCADE"), primary_key=True),
     Column("number", Integer, primary_key=True, autoincrement=False, comment="from 1, fatal ones first"),
     _required("day", Date),
@@ -334,18 +321,16 @@ audit_findings = Table(
     _required("evidence", JSONB, "sequences of records, and when they were"),
 )
 
-audit_daily = Table(
+audit_daily = _table(
     "audit_daily",
-    metadata,
     Column("day", Date, primary_key=True),
     Column("group_name", Text, primary_key=True),
     _required("run_id", Uuid, "that measured"),
     _required("measures", JSONB, "measures, downtime_by_cause, recommendation"),
 )
 
-exported_days = Table(
+exported_days = _table(
     "exported_days",
-    metadata,
     Column("day", Date, primary_key=True),
     _instant("exported_at", "by the database's clock", nullable=False),
     _required("place", Text, "the folder or URI that the day went to"),

@@ -45,7 +45,6 @@ class PostgresTokens(Tokens):
     """The tokens of all coordinators on one database. A token is valid, expired or revoked by the database's clock."""
 
     def __init__(self, engine: AsyncEngine) -> None:
-        """Keep them in a database."""
         self._engine = engine
 
     async def find(self, secret: str) -> Principal | None:

@@ -106,7 +106,6 @@ class Upkeep:
     """Looks after one database."""
 
     def __init__(self, engine: AsyncEngine, retention: Retention = DEFAULT_RETENTION) -> None:
-        """Keep what ``retention`` says."""
         self._engine = engine
         self._retention = retention
 

@@ -100,5 +100,4 @@ class Audits:
         return ()
 
     async def standing(self) -> AuditStanding:
-        """Return how the audits stand."""
         return AuditStanding()

@@ -122,9 +122,10 @@ class Coordinator:
 
     def loaded_groups(self) -> list[tuple[Group, Soft]]:
         """Return the declared groups that this coordinator owns now and has in memory."""
-        ownership = self._ports.ownership
-        runtimes = [runtime for group_id, runtime in self._runtimes.items() if ownership.holds(group_id)]
-        return [(runtime.engine.group, runtime.engine.soft) for runtime in runtimes if runtime.engine.group.declared]
+        return [(one.engine.group, one.engine.soft) for one in self._held() if one.engine.group.declared]
+
+    def _held(self) -> list[GroupRuntime]:
+        return [one for group_id, one in self._runtimes.items() if self._ports.ownership.holds(group_id)]
 
     def is_deciding(self) -> bool:
         """Return whether a decision on a large group is being made. A thread may ask."""
@@ -137,14 +138,13 @@ class Coordinator:
             StoreUnavailable: when the log cannot be reached, or did not take some; that keeps no other group's from it.
         """
         failed: StoreUnavailable | None = None
-        for group_id, runtime in list(self._runtimes.items()):
-            if self._ports.ownership.holds(group_id):
-                try:
-                    await runtime.engine.keep_snapshot(after_records=after_records)
-                except StoreUnavailable as error:
-                    failed = error
-                    # If the log cannot be reached at all, trying the others would only take long.
-                    await self._ports.log.group_ids()
+        for runtime in self._held():
+            try:
+                await runtime.engine.keep_snapshot(after_records=after_records)
+            except StoreUnavailable as error:
+                failed = error
+                # If the log cannot be reached at all, trying the others would only take long.
+                await self._ports.log.group_ids()
         if failed is not None:
             raise failed
 
@@ -168,8 +168,7 @@ class Coordinator:
 
     def shown_groups(self) -> list[tuple[Group, Soft]]:
         """Return these groups, and the applications that have none because they are refused (``_shown``)."""
-        held = [one for group_id, one in self._runtimes.items() if self._ports.ownership.holds(group_id)]
-        return [found for runtime in held if (found := self._shown(runtime)) is not None]
+        return [found for runtime in self._held() if (found := self._shown(runtime)) is not None]
 
     async def knows(self, group_id: GroupId) -> bool:
         """Return whether a group of this name exists or ever existed, on any coordinator.

@@ -362,9 +362,7 @@ class Engine:
 
     def _refuse(self, item: Input, error: StoreUnavailable | NotOwner) -> ProtocolError:
         self.look_again_soon()
-        if isinstance(error, NotOwner) and not self.is_loaded:
-            return error
-        if not self.is_loaded:
+        if not self.is_loaded and not isinstance(error, NotOwner):
             return CoordinatorLoading(
                 f"group {self.group_id} could not be read yet: {error.detail}", retry_after_ms=RETRY_AFTER_MS
             )

@@ -122,8 +122,16 @@ class _EventBuilder:
                     self._placed(record)
                 case r.ProbeScheduled():
                     self._scheduled(record)
+                case r.WarmupStalled(task=task, member_id=member_id, until_ms=until_ms):
+                    self._add(EventType.WARMUP_STALLED, member=member_id, task=task, until_at=rfc3339(until_ms))
+                case r.TaskParked(task=task, members=members):
+                    self._add(EventType.TASK_PARKED, task=task, members=list(members))
+                case r.TaskUnparked(task=task):
+                    self._add(EventType.TASK_UNPARKED, task=task)
+                case r.TaskPinned(task=task, member_id=pin):
+                    kind = EventType.TASK_UNPINNED if pin is None else EventType.TASK_PINNED
+                    self._add(kind, member=pin, task=task, before=self._before.task(task).marks.pin)
                 case _:
-                    self._of_task(record)
                     self._of_member(record)
                     self._of_group(record)
         self._distrusted()
@@ -290,21 +298,6 @@ class _EventBuilder:
             self._add(EventType.PROBED, changed=changed, next_probe_at=time_of(record.at_ms))
         if record.at_ms is None and self._after.members:
             self._add(EventType.AT_REST)
-
-    def _of_task(self, record: r.Record) -> None:
-        """Add the event of a record that is about a task; other records have none here."""
-        match record:
-            case r.WarmupStalled(task=task, member_id=member_id, until_ms=until_ms):
-                self._add(EventType.WARMUP_STALLED, member=member_id, task=task, until_at=rfc3339(until_ms))
-            case r.TaskParked(task=task, members=members):
-                self._add(EventType.TASK_PARKED, task=task, members=list(members))
-            case r.TaskUnparked(task=task):
-                self._add(EventType.TASK_UNPARKED, task=task)
-            case r.TaskPinned(task=task, member_id=pin):
-                kind = EventType.TASK_UNPINNED if pin is None else EventType.TASK_PINNED
-                self._add(kind, member=pin, task=task, before=self._before.task(task).marks.pin)
-            case _:
-                pass
 
     def _of_member(self, record: r.Record) -> None:
         before, records = self._before.members, self._decision.records

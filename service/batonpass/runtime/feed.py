@@ -81,7 +81,6 @@ class Feed:
             self._news.set()
 
     def close(self) -> None:
-        """Have every follower end."""
         self.is_closed = True
         self._news.set()
         for follower in self._followers:
@@ -157,7 +156,6 @@ class Feed:
                 follower.woken.set()
 
     def leave(self, follower: "Follower") -> None:
-        """Called when a follower leaves."""
         if follower in self._followers:
             self._followers.remove(follower)
             self._places.free(follower.who)

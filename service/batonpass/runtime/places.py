@@ -42,7 +42,6 @@ class Places:
         self._by_caller[who] = has + count
 
     def free(self, who: str, count: int = 1) -> None:
-        """Give places back."""
         self.taken -= count
         if left := self._by_caller.pop(who) - count:
             self._by_caller[who] = left

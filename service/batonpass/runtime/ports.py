@@ -100,14 +100,16 @@ class Clock(Protocol):
 
 
 class RecordLog(Protocol):
-    """The source of truth: for each group, the records in the order in which they were appended."""
+    """The source of truth: for each group, the records in the order in which they were appended.
+
+    Every call may raise ``StoreUnavailable``.
+    """
 
     async def take_over(self, group_id: GroupId) -> int:
         """Become the group's only writer; return the coordinator epoch to write under, higher than any before.
 
         Raises:
             NotOwner: when another live coordinator owns the group.
-            StoreUnavailable: when the log cannot be reached.
         """
 
     async def append(self, commit: Commit) -> None:
@@ -124,30 +126,17 @@ class RecordLog(Protocol):
         """Return the records after the first ``after_version``; None: the whole group, from a snapshot if there is one.
 
         Raises:
-            StoreUnavailable: when the log cannot be reached.
             UnreadableRecord: when a record is missing or cannot be read.
         """
 
     async def group_ids(self) -> Sequence[GroupId]:
-        """Return every group that holds records, sorted, but for those whose last one says that they were deleted.
-
-        Raises:
-            StoreUnavailable: when the log cannot be reached.
-        """
+        """Return every group that holds records, sorted, but for those whose last one says that they were deleted."""
 
     async def knows(self, group_id: GroupId) -> bool:
-        """Return whether a group holds records, without reading the names of all that ever did.
-
-        Raises:
-            StoreUnavailable: when the log cannot be reached.
-        """
+        """Return whether a group holds records, without reading the names of all that ever did."""
 
     async def keep_snapshot(self, group: Group) -> None:
-        """Store a snapshot of the group at its version, so that later reads need not begin before it.
-
-        Raises:
-            StoreUnavailable: when the log cannot be reached.
-        """
+        """Store a snapshot of the group at its version, so that later reads need not begin before it."""
 
 
 class Archive:

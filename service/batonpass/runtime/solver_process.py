@@ -30,7 +30,6 @@ class SolverProcess:
     """Solves networks of placement; for use from any thread, one network at a time."""
 
     def __init__(self, *, arcs_here: int = ARCS_SOLVED_HERE, limit_s: float = LIMIT_S) -> None:
-        """Start nothing yet."""
         self._arcs_here = arcs_here
         self._limit_s = limit_s
         self._process: subprocess.Popen[bytes] | None = None

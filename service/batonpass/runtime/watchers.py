@@ -4,25 +4,19 @@ import asyncio
 from collections import deque
 from collections.abc import Iterable, Iterator
 
+from batonpass.core.state import records as r
 from batonpass.core.state.ids import MemberId
-from batonpass.core.state.records import (
-    AssignmentChanged,
-    DrainCancelled,
-    DrainStarted,
-    EpochsRaised,
-    GroupDeleted,
-    MemberAway,
-    MemberGone,
-    Record,
-    TaskReleased,
-    TasksAdopted,
-)
 
 WOKEN_AT_ONCE = 100
 """How many waits are woken before other work gets a turn. One change may concern ten thousand of them."""
 
 EVERYBODY = MemberId("")
 """Stands for all members where a record concerns them all; no member has an empty id."""
+
+_OF_ONE_MEMBER = (
+    *(r.AssignmentChanged, r.MemberGone, r.MemberAway, r.TasksAdopted, r.TaskReleased),
+    *(r.DrainStarted, r.DrainCancelled),
+)
 
 
 class Watchers:
@@ -51,7 +45,7 @@ class Watchers:
                 del self._waiting[member_id]
         return True
 
-    def wake(self, records: Iterable[Record]) -> None:
+    def wake(self, records: Iterable[r.Record]) -> None:
         """Wake all that wait for news of a member that these records concern."""
         if not self._waiting:
             return
@@ -80,22 +74,11 @@ class Watchers:
             asyncio.get_running_loop().call_soon(self._wake_some)
 
 
-def _concerned(records: Iterable[Record]) -> Iterator[MemberId]:
+def _concerned(records: Iterable[r.Record]) -> Iterator[MemberId]:
     for record in records:
-        match record:
-            case (
-                AssignmentChanged()
-                | MemberGone()
-                | MemberAway()
-                | TasksAdopted()
-                | TaskReleased()
-                | DrainStarted()
-                | DrainCancelled()
-            ):
-                yield record.member_id
-            case EpochsRaised():
-                yield from record.epochs
-            case GroupDeleted():
-                yield EVERYBODY
-            case _:
-                pass
+        if isinstance(record, _OF_ONE_MEMBER):
+            yield record.member_id
+        elif isinstance(record, r.EpochsRaised):
+            yield from record.epochs
+        elif isinstance(record, r.GroupDeleted):
+            yield EVERYBODY
