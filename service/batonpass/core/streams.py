@@ -31,10 +31,9 @@ from batonpass.core.arrivals.liveness import end_pause_if_over, find_stalls, for
 from batonpass.core.handover.copies import TaskPlan
 from batonpass.core.handover.decision_draft import DecisionDraft
 from batonpass.core.handover.lag import level_in_ms
-from batonpass.core.handover.planner import plan_step
 from batonpass.core.handover.probing import is_at_rest
 from batonpass.core.handover.reconcile import reconcile
-from batonpass.core.handover.step import take_step
+from batonpass.core.handover.step import plan_step, take_step
 from batonpass.core.handover.turns import give_way
 from batonpass.core.handover.view import View
 from batonpass.core.state import records as r
