@@ -51,7 +51,7 @@ class Workers:
         )
         log = self.infrastructure.logs / f"{name}.log"
         self.running[name] = await Child.start(
-            name, "batonpass.demo.worker", [order.words()], log=log, hear=lambda event: self._hear(name, event)
+            "batonpass.demo.worker", [order.words()], log=log, hear=lambda event: self._hear(name, event)
         )
 
     def kill(self, name: str) -> None:
@@ -80,7 +80,8 @@ class Workers:
 
     def restored(self, window: Window) -> int:
         """Return how many records were read within a window to restore state."""
-        return sum(one.records for one in self.restores if one.done_ms is not None and _within(one.done_ms, window))
+        done = [one for one in self.restores if one.done_ms is not None and window[0] <= one.done_ms <= window[1]]
+        return sum(one.records for one in done)
 
     def restoring_ms(self, window: Window) -> int:
         """Return for how long within a window anything was being restored."""
@@ -114,7 +115,3 @@ class Workers:
 
 class WorkerLost(Exception):
     """A worker that should run has ended."""
-
-
-def _within(at_ms: int, window: Window) -> bool:
-    return window[0] <= at_ms <= window[1]
