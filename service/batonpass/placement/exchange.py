@@ -85,11 +85,8 @@ class Preference(Protocol):
         """Record a move that was chosen."""
 
 
-class _Way(NamedTuple):
-    """Members from which so many copies of a class get one each: from the left."""
-
-    places: deque[int]
-    amount: int
+_Way = tuple[deque[int], int]
+"""Members, from the left, from which so many copies of a class get one each."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -191,10 +188,10 @@ class Exchange:
             key=lambda way: (way[1] == UNASSIGNED, way),
         ):
             some = in_turn[head] if member == UNASSIGNED else deque([member] * amount)
-            dealt.setdefault(rows[place], []).append(_Way(some, amount))
+            dealt.setdefault(rows[place], []).append((some, amount))
         for place, amount in zip(waits, flow[waiting].tolist(), strict=True):
             if amount:
-                dealt.setdefault(rows[place], []).append(_Way(deque([UNASSIGNED] * amount), amount))
+                dealt.setdefault(rows[place], []).append((deque([UNASSIGNED] * amount), amount))
         floors = np.asarray(self.quota.floors)
         ends = np.minimum(self.have, floors)
         np.add.at(ends, ending, flow[end_arcs])

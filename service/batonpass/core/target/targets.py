@@ -46,7 +46,6 @@ from batonpass.placement.types import (
     PlacementRequest,
     Readiness,
     Warmth,
-    nobody,
 )
 
 _WITHOUT_LAG: Final = tuple(Warmth(int(readiness), 0) for readiness in Readiness)
@@ -358,7 +357,7 @@ class _Constraints:
                 room.take(pin, task.id)
 
     def warmth(
-        self, tasks: Collection[int], members: Collection[int], without: Callable[[int], Collection[int]] = nobody
+        self, tasks: Collection[int], members: Collection[int], without: Callable[[int], Collection[int]] = lambda _: ()
     ) -> Copies:
         """Return how warm these members are for these tasks, including their state on disk.
 
