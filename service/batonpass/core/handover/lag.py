@@ -20,7 +20,7 @@ from batonpass.core.state.ids import TaskId
 from batonpass.core.state.model import ACTIVE, FAILED, LOST, RUNNING, Group, Member, Task
 from batonpass.core.state.numbers import WHOLE_MAX
 from batonpass.core.state.pmap import PMap
-from batonpass.core.state.policy import LAG_UNBOUNDED, GroupConfig
+from batonpass.core.state.policy import GroupConfig
 from batonpass.core.state.soft import EndOffset, Log, MeasuredReport, MemberSoft, Positions, Soft, TaskReport
 from batonpass.placement.types import Readiness
 
@@ -265,9 +265,8 @@ def _copy_by_lag(measured: MeasuredReport, config: GroupConfig, *, on_disk: bool
         return CAUGHT_UP_COPY
     if lag is None:
         return Copy(Readiness.UNKNOWN, None, on_disk)
-    if config.acceptable_recovery_lag >= LAG_UNBOUNDED or is_acceptable_lag(measured.lag, measured.rate, config):
-        return Copy(Readiness.CAUGHT_UP, measured.lag, on_disk, measured.rate)
-    return Copy(Readiness.BEHIND, measured.lag, on_disk, measured.rate)
+    readiness = Readiness.CAUGHT_UP if is_acceptable_lag(lag, measured.rate, config) else Readiness.BEHIND
+    return Copy(readiness, lag, on_disk, measured.rate)
 
 
 def copy_as_reported(group: Group, member_soft: MemberSoft | None, task: Task, member: Member) -> Copy:

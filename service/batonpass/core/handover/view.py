@@ -104,9 +104,7 @@ class View:
         return max(self.lease_end_ms(member), self.soft.judge_from_ms)
 
     def present_member(self, member_id: MemberId | None) -> Member | None:
-        """Return the member if it is in the group and not away to restart."""
-        member = self.members.get(member_id) if member_id is not None else None
-        return None if member is None or member.away_until_ms is not None else member
+        return self.group.present_member(member_id)
 
     def availability(self, member_id: MemberId) -> Availability:
         """Return how well a member of the group may take something new. Of its own members, Kafka says who is alive."""
@@ -274,10 +272,6 @@ class View:
             return False
         owner = self.members.get(task.owner) if task.owner is not None else None
         return owner is not None and owner.drain is None and not owner.suspected
-
-    def grants_freely(self, member_ids: Iterable[MemberId]) -> bool:
-        """Say whether these members take any copy that needs no slot: moves go on, and none of them has a limit."""
-        return self.why_moves_are_held(for_balance=False) is None and self.limited.isdisjoint(member_ids)
 
     def load(self, member_id: MemberId) -> float:
         """Return the weight of a member's stateful actives, divided by its capacity."""
