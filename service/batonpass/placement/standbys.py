@@ -300,7 +300,8 @@ class _Standbys:
             width=state.width,
             solver=state.solver,
             divide=self._quota if may_bend else None,
-            choice=self,
+            suits=self.suits,
+            note=self.note,
             parts=[np.array(state.eligible)],
         )
         exchange.solve(self._classes)
