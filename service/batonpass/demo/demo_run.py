@@ -70,10 +70,11 @@ class DemoRun:
             figures=self.figures,
             tell=self.view.tell,
             done=self.view.phase_done,
+            standbys=standbys,
+            on_exit=on_exit,
         )
         self.experiments.append(experiment)
-        begun = experiment.begun(first_names(experiment), standbys=standbys, on_exit=on_exit)
-        async with self.view.showing(experiment), begun:
+        async with self.view.showing(experiment), experiment.begun(first_names(experiment)):
             await phases(experiment)
             await experiment.settle()
 
@@ -122,7 +123,7 @@ async def replaced_pod(experiment: Experiment) -> None:
         steps.paused_ms += now_ms() - waited
         async with experiment.step(steps, stay | {newcomer}):
             experiment.tell(f"{newcomer} comes in its place, with an empty disk")
-            await experiment.workers.start(newcomer, on_exit=Exit.LEAVE)
+            await experiment.workers.start(newcomer)
 
 
 async def scale_out(experiment: Experiment, names: list[str], newcomer: str) -> None:

@@ -65,7 +65,8 @@ class Experiment:
     figures: RunFigures
     tell: Callable[[str], None]
     done: Callable[[PhaseFigures], None]
-    standbys: int = 0
+    standbys: int
+    on_exit: Exit
     quiet: list[Window] = field(default_factory=list)
     phase_name: str = ""
     since_ms: int = 0
@@ -75,14 +76,14 @@ class Experiment:
 
     def __post_init__(self) -> None:
         self.group = DemoGroup(self.infrastructure.url, self.infrastructure.token, self.job.group)
-        self.workers = Workers(self.job, self.infrastructure, self.sizes.commit_interval_ms)
+        self.workers = Workers(self.job, self.infrastructure, self.sizes.commit_interval_ms, self.on_exit)
         self.outputs = Outputs(self.job)
         self.reader = Reader(self.job, self.group)
 
     # --- beginning and end ------------------------------------------------------------------------------------------
 
     @contextlib.asynccontextmanager
-    async def begun(self, names: list[str], *, standbys: int, on_exit: Exit = Exit.RESTART) -> AsyncIterator[None]:
+    async def begun(self, names: list[str]) -> AsyncIterator[None]:
         """Make the topics, start the workers and the load, and wait until the group rests; stop all at the end."""
         async with contextlib.AsyncExitStack() as stack:
             await stack.enter_async_context(self.group.client)
@@ -90,12 +91,11 @@ class Experiment:
             if self.job.stateful:
                 count = await preload(self.job)
                 self.tell(f"{count:,} customers' totals lie in {self.job.changelog}")
-            self.standbys = standbys
-            await self.group.declare(self.job, config(self.policy, standbys=standbys))
+            await self.configure()
             stack.push_async_callback(self._end_all)
             stack.push_async_callback(self._note_events)
             for name in names:
-                await self.workers.start(name, on_exit=on_exit)
+                await self.workers.start(name)
             await self.rest(set(names))
             await stack.enter_async_context(self.outputs.followed())
             await self._start_load()

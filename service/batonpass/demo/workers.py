@@ -34,10 +34,11 @@ class Workers:
     job: Job
     infrastructure: Infrastructure
     commit_interval_ms: int
+    on_exit: Exit = Exit.RESTART
     running: dict[str, Child] = field(default_factory=dict)
     restores: list[Restore] = field(default_factory=list)
 
-    async def start(self, name: str, *, on_exit: Exit = Exit.RESTART) -> None:
+    async def start(self, name: str) -> None:
         """Start a worker, with the state that its folder has."""
         order = Order(
             job=self.job,
@@ -45,7 +46,7 @@ class Workers:
             name=name,
             folder=str(self._folder(name)),
             token_file=str(self.infrastructure.token_file),
-            on_exit=on_exit,
+            on_exit=self.on_exit,
             caught_up=ACCEPTABLE_LAG,
             commit_interval_ms=self.commit_interval_ms,
         )
