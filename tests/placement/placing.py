@@ -187,7 +187,7 @@ def moved(group: Group, placed: Placed) -> dict[int, tuple[str | None, str | Non
 
 def counts(group: Group, placed: Placed, *, stateful: bool = True) -> dict[str, int]:
     """Return how many stateful (or stateless) actives each eligible member is to have."""
-    task_indexes = group.table.stateful_indexes if stateful else group.table.stateless_indexes
+    task_indexes = [one for one, has_state in enumerate(group.table.stateful) if has_state is stateful]
     found = Counter(placed.owner[task_index] for task_index in task_indexes)
     return {one.id: found[group.number()[one.id]] for one in group.seats if one.may_be_target}
 
@@ -287,7 +287,7 @@ def unlevel(group: Group, placed: Placed) -> list[str]:
     load, weight = loads(group, placed), group.table.weight
     capacity: dict[str, float] = {one.id: one.capacity for one in group.seats}
     of: dict[str | None, set[float]] = {name: set() for name in load}
-    for task_index in group.table.stateless_indexes:
+    for task_index in [one for one, stateful in enumerate(group.table.stateful) if not stateful]:
         of.setdefault(group.name(placed.owner[task_index]), set()).add(weight[task_index])
     return [
         f"{source} would better give {given} to {target} for {taken}"

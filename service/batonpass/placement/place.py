@@ -27,7 +27,7 @@ def place(request: PlacementRequest, solver: Solver = minimum_flow) -> Placed:
         place_equal(state, stateful_tasks(state))
     else:
         lower_bound = place_weighted(state, stateful_tasks(state))
-    if state.eligible and request.table.stateless_indexes:
+    if state.eligible and not all(request.table.stateful):
         place_weighted(state, stateless_tasks(state))
     standbys = place_standbys(state)
     why = _reasons(state)

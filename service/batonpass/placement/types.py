@@ -68,7 +68,6 @@ class Tasks:
         topology_epoch: the lowest topology epoch of a member that may take it.
         uniform: whether all stateful tasks weigh the same; derived.
         stateful_indexes: the indexes of stateful tasks, ascending; derived.
-        stateless_indexes: the indexes of stateless tasks, ascending; derived.
         newest_epoch: the highest topology epoch that a task needs; derived.
     """
 
@@ -78,15 +77,12 @@ class Tasks:
     topology_epoch: tuple[int, ...]
     uniform: bool = field(init=False, compare=False)
     stateful_indexes: tuple[int, ...] = field(init=False, repr=False, compare=False)
-    stateless_indexes: tuple[int, ...] = field(init=False, repr=False, compare=False)
     newest_epoch: int = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
         """Derive, once per topology, what every placement reads."""
-        indexes = range(len(self.stateful))
         derive = object.__setattr__
-        derive(self, "stateful_indexes", tuple([task for task in indexes if self.stateful[task]]))
-        derive(self, "stateless_indexes", tuple([task for task in indexes if not self.stateful[task]]))
+        derive(self, "stateful_indexes", tuple([task for task, stateful in enumerate(self.stateful) if stateful]))
         derive(self, "uniform", len({self.weight[task] for task in self.stateful_indexes}) <= 1)
         derive(self, "newest_epoch", max(self.topology_epoch, default=0))
 
