@@ -57,21 +57,16 @@ class Child:
         with contextlib.suppress(ProcessLookupError):
             self._process.send_signal(number)
 
-    async def ended(self) -> int:
-        """Wait until the process has ended and all of its output was handled; return its exit code."""
-        code = await self._process.wait()
-        await self._listening
-        return code
-
-    async def stop(self, patience_s: float = 15.0) -> int:
-        """Ask the process to end, wait, and kill it if that takes too long; return its exit code."""
+    async def stop(self, patience_s: float = 15.0) -> None:
+        """Ask the process to end, and kill it if that takes too long; wait until all of its output was handled."""
         self._signal(signal.SIGTERM)
         try:
             async with asyncio.timeout(patience_s):
-                return await self.ended()
+                await self._process.wait()
         except TimeoutError:
             self.kill()
-            return await self.ended()
+            await self._process.wait()
+        await self._listening
 
 
 async def _listen(process: asyncio.subprocess.Process, hear: Hear) -> None:

@@ -62,8 +62,8 @@ async def make_topics(job: Job, *, keep_bytes: int | None = None) -> bool:
     async with admin_of(job.bootstrap) as admin:
         answer = await admin.create_topics(wanted)
         errors = [for_code(code)(f"{name}: {message}") for name, code, message in answer.topic_errors if code]
-        if any(not isinstance(error, TopicAlreadyExistsError) for error in errors):
-            raise next(error for error in errors if not isinstance(error, TopicAlreadyExistsError))
+        if refusals := [error for error in errors if not isinstance(error, TopicAlreadyExistsError)]:
+            raise refusals[0]
         for topic in wanted:
             await led(admin, topic.name, job.tasks)
     return not errors
