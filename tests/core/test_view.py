@@ -26,13 +26,13 @@ def two() -> Scene:
 
 def test_a_member_that_is_away_is_not_present() -> None:
     scene = two()
-    assert scene.view().group.present_member(A) is scene.member("a")
+    assert scene.view().present_member(A) is scene.member("a")
     scene.do(Leave(A, restart=True))
     view = scene.view()
-    assert view.group.present_member(A) is None
-    assert view.group.present_member(None) is None
-    assert view.group.present_member(MemberId("never")) is None
-    assert view.group.present_member(B) is not None
+    assert view.present_member(A) is None
+    assert view.present_member(None) is None
+    assert view.present_member(MemberId("never")) is None
+    assert view.present_member(B) is not None
 
 
 def test_load_is_the_weight_of_stateful_actives_by_capacity() -> None:

@@ -71,7 +71,7 @@ def status_of(view: View, held: Sequence[HeldBack]) -> GroupStatus:
         caught_up_in_ms(view.copy(task, member_id), group.config)
         for task in waits
         for member_id in task.warmups
-        if view.group.present_member(member_id) is not None
+        if view.present_member(member_id) is not None
     ]
     known = [eta for eta in etas if eta is not None]
     state, detail = _state(group, refused, at_rest=at_rest)
@@ -96,7 +96,7 @@ def idle_tasks(view: View) -> list[TaskId]:
     """
     idle = []
     for member_id, member_soft in view.soft.members.items():
-        member = view.group.present_member(member_id)
+        member = view.present_member(member_id)
         if member is not None and member_soft.full:
             idle += [task.id for task in view.tasks.pick(member.actives) if is_idle(view, task)]
     return sorted(idle, key=task_sort_key)

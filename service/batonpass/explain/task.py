@@ -182,7 +182,7 @@ def _copy_waits(view: View, task: Task, held: HeldBack | None) -> Iterator[Wait]
     holders = task.holders
     wanted = [task.target.owner, *task.target.standbys, *task.warmups]
     for member_id in dict.fromkeys(member_id for member_id in wanted if member_id not in (None, task.owner)):
-        member = view.group.present_member(member_id)
+        member = view.present_member(member_id)
         if member is None or not view.is_stateful(task.id):
             continue
         if member.suspected:

@@ -115,7 +115,7 @@ class Slots:
 
     def may_begin(self, member_id: MemberId) -> bool:
         """Say whether the member, which has no limit of its own, is present and may begin one more warmup."""
-        return self._warmups[member_id] < self.per_member and self._view.group.present_member(member_id) is not None
+        return self._warmups[member_id] < self.per_member and self._view.present_member(member_id) is not None
 
     def take(self, request: CopyRequest) -> Role:
         """Give the requested copy, and return its role."""

@@ -234,7 +234,7 @@ def is_for_drain(view: View, task: Task, active: MemberId | None, copies: Mappin
 def _with_requests(
     view: View, task: Task, choice: Choice, copies: dict[MemberId, Role], wanted: list[MemberId]
 ) -> TaskPlan:
-    target = view.group.present_member(task.target.owner) if task.target.owner != choice.active else None
+    target = view.present_member(task.target.owner) if task.target.owner != choice.active else None
     places = wanted if target is None else [target.id, *wanted]
     missing = [member_id for member_id in places if member_id not in copies and not view.is_stalled(task, member_id)]
     if not missing:

@@ -131,7 +131,7 @@ def stay(view: View, task: Task, hold: Hold | None = None) -> Choice:
 
 def _choose_for_stateless(view: View, task: Task, owner: Member) -> Choice:
     failed = task.state is FAILED
-    target = view.group.present_member(task.target.owner)
+    target = view.present_member(task.target.owner)
     if target is None or target.id == owner.id or view.is_past_deadline(target):
         return stay(view, task, Hold(Held.FAILED) if failed else None)
     if owner.suspected and view.is_heard(target.id):
@@ -148,7 +148,7 @@ def _choose_for_lost(view: View, task: Task, owner: Member) -> Choice:
     choice = _best_ready(view, task, excluding=(owner.id, *avoided)) or _most_caught_up(view, task)
     if choice is not None and choice.active not in avoided:
         return choice
-    target = view.group.present_member(task.target.owner)
+    target = view.present_member(task.target.owner)
     is_other = target is not None and target.id not in (owner.id, *avoided) and task.id not in target.doubts
     if target is not None and is_other and view.is_heard(target.id) and view.group.storm_since_ms is None:
         return Choice(target.id, Why.LOST_STATE)
@@ -165,7 +165,7 @@ def _choose_for_running(view: View, task: Task, owner: Member) -> Choice:
     """Hand the task over once its target is caught up and nothing holds the move. Until then the owner stays."""
     if view.is_past_deadline(owner):
         return stay(view, task, Hold(Held.PLACEMENT_FAILED if view.group.placement_failed else Held.NO_ELIGIBLE_MEMBER))
-    target = view.group.present_member(task.target.owner)
+    target = view.present_member(task.target.owner)
     if target is None or target.id == owner.id or view.is_past_deadline(target):
         return stay(view, task)
     if not view.copy(task, target.id).is_ready_for_handover:
@@ -387,10 +387,7 @@ def _is_bad_for(view: View, task: Task, member_id: MemberId) -> bool:
 
 
 def _target_or_wait(view: View, task: Task) -> Choice:
-    target, why = (
-        view.group.present_member(task.target.owner),
-        Why.COLD_START if view.is_stateful(task.id) else Why.STATELESS,
-    )
+    target, why = view.present_member(task.target.owner), Why.COLD_START if view.is_stateful(task.id) else Why.STATELESS
     if target is not None and task.id in target.doubts:
         # It would go on from state of another changelog.
         return _cold_elsewhere(view, task) or stay(view, task, Hold(Held.STATE_UNKNOWN))
@@ -456,7 +453,7 @@ def _may_take_over(view: View, task: Task, member: Member) -> bool:
 
 
 def _is_to_stay(view: View, *member_ids: MemberId | None) -> bool:
-    members = [view.group.present_member(member_id) for member_id in member_ids]
+    members = [view.present_member(member_id) for member_id in member_ids]
     return any(member is not None and member.drain is None for member in members)
 
 

@@ -103,6 +103,11 @@ class View:
         """Return when a member expires if it is not heard: with its lease, but not before members may be judged."""
         return max(self.lease_end_ms(member), self.soft.judge_from_ms)
 
+    def present_member(self, member_id: MemberId | None) -> Member | None:
+        """Return the member if it is in the group and not away to restart."""
+        member = self.members.get(member_id) if member_id is not None else None
+        return None if member is None or member.away_until_ms is not None else member
+
     def availability(self, member_id: MemberId) -> Availability:
         """Return how well a member of the group may take something new. Of its own members, Kafka says who is alive."""
         known = self._availability.get(member_id)
@@ -175,11 +180,13 @@ class View:
         """
         if task.owner is not None or task.handover.next_owner is None:
             return None
-        next_owner = self.group.present_member(task.handover.next_owner)
+        next_owner = self.present_member(task.handover.next_owner)
         return None if next_owner is None or self.has_full_disk_for(next_owner.id, task.id) else next_owner
 
     def rejoins_until_ms(self, task: Task) -> int | None:
         """Return until when the place of the task's target, or of its last owner, is kept that is away to restart."""
+        if not self.away:
+            return None
         named = (task.target.owner, task.handover.away_owner)
         return max([self.away[member_id] for member_id in named if member_id in self.away], default=None)
 
@@ -217,7 +224,7 @@ class View:
     def _disk(self) -> dict[TaskId, list[MemberId]]:
         members_with_state: dict[TaskId, list[MemberId]] = {}
         for member_id in sorted(self.member_softs):
-            member, reports = self.group.present_member(member_id), self.member_softs[member_id].reports
+            member, reports = self.present_member(member_id), self.member_softs[member_id].reports
             if member is not None and reports:
                 for task_id in reports.keys() - member.assignment.plain().keys():
                     if reports[task_id].report.role == "none" and not reports[task_id].report.lost:

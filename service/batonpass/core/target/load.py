@@ -120,7 +120,7 @@ def _is_coming(view: View, task: Task) -> bool:
         return False
     if any(stall.member_id == to and stall.until_ms > task.since_ms for stall in task.marks.stalls):
         return False
-    target = view.group.present_member(to)
+    target = view.present_member(to)
     if target is None or target.id not in task.holders:
         return True
     return view.now_ms - last_came_on(view.soft, task.id, target)[0] < view.config.warmup_stall_timeout_ms

@@ -319,7 +319,7 @@ class _Constraints:
             for task in view.tasks.pick(member.assignment):
                 is_here = task.owner == member_id and self.home[index_of[task.id]] == self._number[member_id]
                 is_to_stay = task.state not in (FAILED, LOST)
-                is_leaving = task.target.owner != member_id and view.group.present_member(task.target.owner) is not None
+                is_leaving = task.target.owner != member_id and view.present_member(task.target.owner) is not None
                 if is_here and is_to_stay and not is_leaving:
                     self.bound.setdefault(index_of[task.id], self._number[member_id])
 
