@@ -17,8 +17,7 @@ from tests.benchmarks.groups import POLICY, Moment, Stage, join_of, member_name,
 
 from batonpass.core.decide import Decision
 from batonpass.core.handover.decision_draft import DecisionDraft
-from batonpass.core.handover.planner import plan_step
-from batonpass.core.handover.step import explain
+from batonpass.core.handover.step import explain, plan_step
 from batonpass.core.state.inputs import Heartbeat, Input, Leave, ProbeRequest, Tick
 from batonpass.core.target.retarget import place_now
 from batonpass.invariants import Transition, check_step

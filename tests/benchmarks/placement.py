@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from batonpass.core.state.ids import MemberId, TaskId
-from batonpass.core.state.task_table import TaskTable
+from batonpass.core.state.model import TaskTable
 from batonpass.placement.place import place
 from batonpass.placement.types import UNASSIGNED, Placed, PlacementMember, PlacementRequest
 

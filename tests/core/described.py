@@ -1,6 +1,6 @@
 """Where a group stands, for tests that have no coordinator."""
 
-from batonpass.core.handover.planner import plan_step
+from batonpass.core.handover.step import plan_step
 from batonpass.core.handover.view import View
 from batonpass.explain.status import GroupStatus, status_of
 

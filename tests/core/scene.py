@@ -11,7 +11,7 @@ from typing import TypeVar
 from tests.core.in_vain import done_in_vain
 
 from batonpass.core.decide import Decision, decide
-from batonpass.core.handover.planner import plan_step
+from batonpass.core.handover.step import plan_step
 from batonpass.core.handover.view import View
 from batonpass.core.state.errors import ProtocolError
 from batonpass.core.state.evolve import evolve

@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from batonpass.core.handover.availability import Availability
-from batonpass.core.handover.view import View
+from batonpass.core.handover.view import Availability, View
 from batonpass.core.state.ids import GroupId, MemberId
 from batonpass.core.state.model import Drain, Group, Member
 from batonpass.core.state.pmap import PMap

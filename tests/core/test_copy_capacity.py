@@ -5,7 +5,7 @@ from tests.dry_run.planning import member, runs, tasks
 
 from batonpass.core.handover.copies import TaskPlan
 from batonpass.core.handover.owner import Choice
-from batonpass.core.handover.planner import hold_moves
+from batonpass.core.handover.step import hold_moves
 from batonpass.core.handover.view import View
 from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.inputs import DrainRequest, PinRequest

@@ -6,8 +6,7 @@ The last stable offset stands still where the transaction begins, while the owne
 from tests.core.scene import Scene, running
 from tests.core.scenes import held_back
 
-from batonpass.core.handover.lag import end_after
-from batonpass.core.handover.open_transactions import open_transactions
+from batonpass.core.handover.lag import end_after, open_transactions
 from batonpass.core.handover.state_size import state_sizes
 from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.inputs import DrainRequest, EndOffsets, Eviction, PinRequest

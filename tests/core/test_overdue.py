@@ -7,8 +7,7 @@ import pytest
 from tests.core.described import describe_group
 from tests.core.scene import Scene, topology
 
-from batonpass.core.handover.availability import Availability
-from batonpass.core.handover.view import View
+from batonpass.core.handover.view import Availability, View
 from batonpass.core.state.errors import TooLarge
 from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.inputs import DrainRequest, Heartbeat, PinRequest, Started

@@ -10,7 +10,7 @@ from tests.core.test_membership_random import Chaos
 from tests.often import cases
 
 from batonpass.core.decide import Decision, decide
-from batonpass.core.handover import copies, planner
+from batonpass.core.handover import copies, step
 from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.inputs import DrainRequest, DrainReversal, Input, Join
 from batonpass.core.state.model import Group, Pending, Role, Task
@@ -110,7 +110,7 @@ def test_no_step_stages_what_waits_for_a_slot(monkeypatch: pytest.MonkeyPatch) -
         staged.append(task.id)
         return real(view, task)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(planner, "plan_task", noted)
+    monkeypatch.setattr(step, "plan_task", noted)
     task_id, member_id = min(warming(one).items())
     one.beat(member_id, {task_id: copy("warmup", 5_000)})
     assert staged

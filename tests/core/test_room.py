@@ -5,8 +5,8 @@ from collections.abc import Mapping
 import pytest
 from tests.core.scene import Scene, copy, replace_report, restoring, running, topology
 
-from batonpass.core.handover.planner import plan_step
 from batonpass.core.handover.room import ANY_NUMBER, DiskRoom, room_on_disks
+from batonpass.core.handover.step import plan_step
 from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.inputs import Eviction, Leave, PinRequest, ProbeRequest, Started
 from batonpass.core.state.model import Role

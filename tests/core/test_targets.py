@@ -308,7 +308,6 @@ def test_a_bound_owner_is_no_standby_of_its_own() -> None:
         owner=placed.owner,
         standbys=[(owner, *placed.standbys[0])],
         waiting={},
-        short={},
         why={},
         moves=0,
         lower_bound=0,

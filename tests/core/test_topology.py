@@ -4,8 +4,7 @@ import pytest
 
 from batonpass.core.state.errors import InvalidTopology
 from batonpass.core.state.ids import TaskId
-from batonpass.core.state.model import EMPTY_TABLE, Subtopology, Topology
-from batonpass.core.state.task_table import TaskTable
+from batonpass.core.state.model import EMPTY_TABLE, Subtopology, TaskTable, Topology
 from batonpass.core.state.topology import build_table, is_ready, next_topology, why_not_ready, with_partitions
 
 

@@ -9,9 +9,9 @@ from math import ceil, floor
 from ortools.graph.python.min_cost_flow import SimpleMinCostFlow
 
 from batonpass.core.state.ids import MemberId, TaskId
-from batonpass.core.state.task_table import TaskTable
+from batonpass.core.state.model import TaskTable
 from batonpass.placement.place import place
-from batonpass.placement.types import UNASSIGNED, Copies, Placed, PlacementMember, PlacementRequest, Warmth, nobody
+from batonpass.placement.types import UNASSIGNED, Copies, Placed, PlacementMember, PlacementRequest, Warmth
 
 Warm = Mapping[int, Mapping[str, Warmth]]
 TINY = 1e-6
@@ -91,7 +91,7 @@ class Group:
         def warmth(
             asked: Collection[int],
             members: Collection[int],
-            without: Callable[[int], Collection[int]] = nobody,
+            without: Callable[[int], Collection[int]] = lambda _: (),
         ) -> Copies:
             wanted = set(members)
             found = {
@@ -187,7 +187,7 @@ def moved(group: Group, placed: Placed) -> dict[int, tuple[str | None, str | Non
 
 def counts(group: Group, placed: Placed, *, stateful: bool = True) -> dict[str, int]:
     """Return how many stateful (or stateless) actives each eligible member is to have."""
-    task_indexes = group.table.stateful_indexes if stateful else group.table.stateless_indexes
+    task_indexes = [one for one, has_state in enumerate(group.table.stateful) if has_state is stateful]
     found = Counter(placed.owner[task_index] for task_index in task_indexes)
     return {one.id: found[group.number()[one.id]] for one in group.seats if one.may_be_target}
 
@@ -233,7 +233,7 @@ def loads(group: Group, placed: Placed, *, stateful_only: bool = False) -> dict[
 def skew(group: Group, placed: Placed) -> float:
     """Return by how much per-capacity counts of a subtopology differ between eligible members, at most."""
     capacity = {one.id: one.capacity for one in group.seats if one.may_be_target}
-    per: dict[int, Counter[str | None]] = {one: Counter() for one in range(group.table.subtopologies)}
+    per: dict[int, Counter[str | None]] = {one: Counter() for one in {*group.table.subtopology}}
     for task_index, owner in enumerate(placed.owner):
         per[group.table.subtopology[task_index]][group.name(owner)] += 1
     return max(
@@ -263,13 +263,6 @@ def faults(group: Group, placed: Placed) -> list[str]:
             and not all(eligible[one] for one in (*held, *([owner] if owner >= 0 else [])))
         ):
             found.append(f"{task_index} is placed on a seat that drains")
-        lacking = (
-            group.replicas - len(held)
-            if group.table.stateful[task_index] and owner != UNASSIGNED and any(eligible)
-            else 0
-        )
-        if placed.short.get(task_index, 0) != lacking:
-            found.append(f"{task_index} lacks {lacking} standbys, reported {placed.short.get(task_index, 0)}")
     for index, one in enumerate(ordered):
         if one.may_be_target and one.max_tasks is not None and copies[index] > max(one.max_tasks, len(group.bound)):
             found.append(f"{one.id} has {copies[index]} copies, limit {one.max_tasks}")
@@ -294,7 +287,7 @@ def unlevel(group: Group, placed: Placed) -> list[str]:
     load, weight = loads(group, placed), group.table.weight
     capacity: dict[str, float] = {one.id: one.capacity for one in group.seats}
     of: dict[str | None, set[float]] = {name: set() for name in load}
-    for task_index in group.table.stateless_indexes:
+    for task_index in [one for one, stateful in enumerate(group.table.stateful) if not stateful]:
         of.setdefault(group.name(placed.owner[task_index]), set()).add(weight[task_index])
     return [
         f"{source} would better give {given} to {target} for {taken}"

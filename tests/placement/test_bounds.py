@@ -129,19 +129,6 @@ def test_a_quarter_of_a_million_arcs_keep_classes_from_members_of_unknown_lag(co
         place(Group(tasks(count), members, warm=warm).request(), looking)
 
 
-class OneSuits:
-    """A choice that is suited by one move alone; the others are acceptable."""
-
-    def __init__(self, move: exchange.Move) -> None:
-        self.move = move
-
-    def suits(self, move: exchange.Move) -> bool | None:
-        return move == self.move
-
-    def note(self, move: exchange.Move) -> None:
-        """Make nothing of it."""
-
-
 @pytest.mark.parametrize(
     ("home", "task", "place_of_it", "is_found"),
     [(7, 15, 63, True), (7, 16, 0, False), (7, 0, 64, False), (UNASSIGNED, 0, 63, True), (UNASSIGNED, 1, 0, False)],
@@ -150,9 +137,9 @@ def test_what_spreads_copies_best_is_looked_for_among_sixteen_tasks_and_sixty_fo
     home: int, task: int, place_of_it: int, *, is_found: bool
 ) -> None:
     """What is further off is not seen: the first move that is acceptable is made."""
-    choice = OneSuits((task, home, place_of_it))
-    found = exchange._first_that_suits(choice, home, deque(range(100)), deque(range(100)))
-    assert found == ((task, home, place_of_it) if is_found else (0, home, 0))
+    suited = task, home, place_of_it
+    found = exchange._first_that_suits(lambda move: move == suited, home, deque(range(100)), deque(range(100)))
+    assert found == (suited if is_found else (0, home, 0))
 
 
 @pytest.mark.parametrize(("kinds", "are_compared"), [(13, True), (14, False)])

@@ -16,7 +16,7 @@ from tests.placement.exact import (
 )
 from tests.placement.placing import Group, copy_counts, is_balanced, moved, seat, skew, tasks
 
-from batonpass.core.state.task_table import TaskTable
+from batonpass.core.state.model import TaskTable
 from batonpass.placement.types import Readiness, Warmth
 
 GROUPS = cases(120)

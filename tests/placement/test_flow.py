@@ -69,7 +69,7 @@ def unevenness(group: Group, targets: Sequence[str | None], members: Mapping[str
     With a single subtopology nothing is uneven.
     """
     share, steps = sum(one.capacity for one in members.values()), 0
-    for subtopology in {*group.table.subtopology} if group.table.subtopologies > 1 else ():
+    for subtopology in {*group.table.subtopology} if len({*group.table.subtopology}) > 1 else ():
         of_it = [target for target, part in zip(targets, group.table.subtopology, strict=True) if part == subtopology]
         for name, one in members.items():
             even, width = len(of_it) * one.capacity / share, one.capacity * len(members) / share

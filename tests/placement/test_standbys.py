@@ -102,9 +102,9 @@ def test_too_few_members_leave_tasks_short() -> None:
     """Kafka's case: three members, three standbys."""
     group = Group(tasks(6), seats(3), replicas=3)
     placed = group.place()
-    assert placed.short == dict.fromkeys(range(6), 1)
+    assert [len(held) for held in placed.standbys] == [2] * 6
     assert group.settle(placed).place().standbys == placed.standbys
-    assert Group(tasks(2), seats(1), replicas=1).place().short == {0: 1, 1: 1}
+    assert Group(tasks(2), seats(1), replicas=1).place().standbys == [(), ()]
 
 
 def test_without_standbys_wanted_there_are_none() -> None:
@@ -128,7 +128,7 @@ def test_where_all_drain_no_more_copies_stay_than_are_wanted(replicas: int, kept
     draining = tuple(replace(one, may_be_target=False) for one in seats(3))
     held = (frozenset({"m01", "m02"}),)
     placed = Group(tasks(1), draining, ("m00",), held, replicas, warm=warm).place()
-    assert (placed.owner, placed.standbys, placed.short) == ([0], [kept], {})
+    assert (placed.owner, placed.standbys) == ([0], [kept])
 
 
 def test_a_join_makes_new_copies_only_on_the_joiner() -> None:
@@ -229,7 +229,7 @@ def test_a_missing_members_copies_stay_and_it_gets_no_others() -> None:
     there = [index for index, held in enumerate(before.standbys) if "m01" in held]
     assert [index for index, held in enumerate(standbys) if "m01" in held] == there
     assert [len(held) for held in standbys] == [1] * 12
-    assert joined.place().short == {}
+    assert [len(held) for held in joined.place().standbys] == [1] * 12
 
 
 def test_a_missing_member_that_may_get_others_has_each_copy_once() -> None:
@@ -276,7 +276,6 @@ def test_a_waiting_task_has_no_standbys() -> None:
     )
     placed = group.place()
     assert placed.standbys == [(1,), (0,), ()]
-    assert placed.short == {}
 
 
 def test_a_first_placement_gives_standbys_to_what_is_bound_to_a_draining_member() -> None:
@@ -447,4 +446,4 @@ def test_a_second_copy_on_the_owner_goes_where_the_task_is_bound_to_one_that_dra
         replicas=1,
     )
     placed = group.place()
-    assert (placed.owner, placed.standbys, placed.short) == ([0], [(1,)], {})
+    assert (placed.owner, placed.standbys) == ([0], [(1,)])

@@ -71,7 +71,7 @@ class Place:
     async def start(self, name: str, module: str, arguments: list[str], **environment: str) -> Child:
         """Start a process; what it says on standard error goes to the logs."""
         log = self.folder / "logs" / f"{name}.log"
-        return await Child.start(name, module, arguments, log=log, hear=lambda _: None, **environment)
+        return await Child.start(module, arguments, log=log, hear=lambda _: None, **environment)
 
     async def serve(self, name: str, *arguments: str, **environment: str) -> str:
         """Start a coordinator or a dashboard; return where it listens."""
@@ -82,7 +82,7 @@ class Place:
                 listens.set_result(str(event["url"]))
 
         log = self.folder / "logs" / f"{name}.log"
-        self.running[name] = await Child.start(name, "batonpass", arguments, log=log, hear=hear, **environment)
+        self.running[name] = await Child.start("batonpass", arguments, log=log, hear=hear, **environment)
         async with asyncio.timeout(START_PATIENCE_S):
             return await listens
 

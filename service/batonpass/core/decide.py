@@ -200,13 +200,12 @@ def _reply(draft: DecisionDraft, item: i.Input, outcome: Reply) -> Reply:
     """Return the reply to an input, now that the whole decision stands."""
     if isinstance(outcome, ProtocolError) and not isinstance(outcome, StaleMemberEpoch):
         return outcome
-    match item:
-        case i.Join() | i.Heartbeat():
-            return _answer(draft, item, outcome)
-        case i.DrainRequest():
-            return outcome if isinstance(outcome, DrainProgress) else _drain_progress(draft, item)
-        case _:
-            return Done() if isinstance(outcome, Taken) else outcome
+    if isinstance(item, i.Join | i.Heartbeat):
+        return _answer(draft, item, outcome)
+    if isinstance(item, i.DrainRequest) and not isinstance(outcome, DrainProgress):
+        member = run_named(draft.group, item)
+        return refusal(draft.group, item.member_id) if member is None else drain_progress(draft.group, member)
+    return Done() if isinstance(outcome, Taken) else outcome
 
 
 def _answer(draft: DecisionDraft, item: i.Join | i.Heartbeat, outcome: Reply) -> Reply:
@@ -227,13 +226,6 @@ def _answer(draft: DecisionDraft, item: i.Join | i.Heartbeat, outcome: Reply) ->
     if isinstance(item, i.Join):
         return answer(draft.group, draft.soft, member, -1, extra)._replace(created=True)
     return answer(draft.group, draft.soft, member, _epoch_to_answer(item, member), extra)
-
-
-def _drain_progress(draft: DecisionDraft, item: i.DrainRequest) -> Reply:
-    member = run_named(draft.group, item)
-    if member is None:
-        return refusal(draft.group, item.member_id)
-    return drain_progress(draft.group, member)
 
 
 def _epoch_to_answer(item: i.Heartbeat, member: Member) -> int:

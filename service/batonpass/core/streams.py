@@ -25,16 +25,15 @@ A leader in ``shadow`` follows Kafka's own assignor: the target is placed and sh
 from collections.abc import Mapping
 
 from batonpass.core.arrivals import membership, reports
-from batonpass.core.arrivals.commands import redeclare, require_size
+from batonpass.core.arrivals.commands import record_declared, require_size
 from batonpass.core.arrivals.kept_out import let_in_when_over
 from batonpass.core.arrivals.liveness import end_pause_if_over, find_stalls, forget_gone
 from batonpass.core.handover.copies import TaskPlan
 from batonpass.core.handover.decision_draft import DecisionDraft
 from batonpass.core.handover.lag import level_in_ms
-from batonpass.core.handover.planner import plan_step
 from batonpass.core.handover.probing import is_at_rest
 from batonpass.core.handover.reconcile import reconcile
-from batonpass.core.handover.step import take_step
+from batonpass.core.handover.step import plan_step, take_step
 from batonpass.core.handover.turns import give_way
 from batonpass.core.handover.view import View
 from batonpass.core.state import records as r
@@ -71,7 +70,9 @@ def rebalance(draft: DecisionDraft, item: StreamsRebalance) -> Reply:
     config, topology = _checked(draft, item)
     if draft.soft.refused is not None and not draft.soft.refused.is_another:
         draft.soft = draft.soft._replace(refused=None)
-    _declare(draft, config, topology)
+    if draft.group.declared:
+        _end(draft, ended_tasks(draft.group.topology, topology))
+    record_declared(draft, topology, config)
     let_in_when_over(draft)
     _take_members(draft, item)
     _take_reports(draft, item)
@@ -149,16 +150,6 @@ def _checked(draft: DecisionDraft, item: StreamsRebalance) -> tuple[GroupConfig,
     topology = reported_topology(group.topology, item.topology)
     require_size(draft, topology)
     return config, topology
-
-
-def _declare(draft: DecisionDraft, config: GroupConfig, topology: Topology) -> None:
-    """Declare the group, or change it to what the application is now."""
-    group = draft.group
-    if not group.declared:
-        draft.record(r.GroupDeclared(topology, config, draft.now_ms))
-        return
-    _end(draft, ended_tasks(group.topology, topology))
-    redeclare(draft, topology, config)
 
 
 def _end(draft: DecisionDraft, ended: tuple[TaskId, ...]) -> None:

@@ -54,43 +54,36 @@ class Steps:
     touched: set[int] = field(default_factory=set)
 
 
+@dataclass(kw_only=True)
 class Experiment:
-    """A running job."""
+    """A running job. Nothing happens before ``begun``."""
 
-    def __init__(
-        self,
-        job: Job,
-        infrastructure: Infrastructure,
-        sizes: Sizes,
-        policy: HandoverMode,
-        figures: RunFigures,
-        *,
-        tell: Callable[[str], None],
-    ) -> None:
-        """Take the configuration; nothing happens before ``begun``."""
-        self.job = job
-        self.infrastructure = infrastructure
-        self.sizes = sizes
-        self.policy = policy
-        self.figures = figures
-        self.tell = tell
-        self.done: Callable[[PhaseFigures], None] = lambda _phase: None
-        self.standbys = 0
-        self.group = DemoGroup(infrastructure.url, infrastructure.token, job.group)
-        self.workers = Workers(job, infrastructure, sizes.commit_interval_ms)
-        self.outputs = Outputs(job)
-        self.reader = Reader(job, self.group)
-        self.quiet: list[Window] = []
-        self.phase_name = ""
-        self.since_ms = 0
-        self.events: list[dict[str, Any]] = []
-        self._load: Child | None = None
-        self._taken: list[int] = []
+    job: Job
+    infrastructure: Infrastructure
+    sizes: Sizes
+    policy: HandoverMode
+    figures: RunFigures
+    tell: Callable[[str], None]
+    done: Callable[[PhaseFigures], None]
+    standbys: int
+    on_exit: Exit
+    quiet: list[Window] = field(default_factory=list)
+    phase_name: str = ""
+    since_ms: int = 0
+    events: list[dict[str, Any]] = field(default_factory=list)
+    _load: Child | None = None
+    _taken: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.group = DemoGroup(self.infrastructure.url, self.infrastructure.token, self.job.group)
+        self.workers = Workers(self.job, self.infrastructure, self.sizes.commit_interval_ms, self.on_exit)
+        self.outputs = Outputs(self.job)
+        self.reader = Reader(self.job, self.group)
 
     # --- beginning and end ------------------------------------------------------------------------------------------
 
     @contextlib.asynccontextmanager
-    async def begun(self, names: list[str], *, standbys: int, on_exit: Exit = Exit.RESTART) -> AsyncIterator[None]:
+    async def begun(self, names: list[str]) -> AsyncIterator[None]:
         """Make the topics, start the workers and the load, and wait until the group rests; stop all at the end."""
         async with contextlib.AsyncExitStack() as stack:
             await stack.enter_async_context(self.group.client)
@@ -98,12 +91,11 @@ class Experiment:
             if self.job.stateful:
                 count = await preload(self.job)
                 self.tell(f"{count:,} customers' totals lie in {self.job.changelog}")
-            self.standbys = standbys
-            await self.group.declare(self.job, config(self.policy, standbys=standbys))
+            await self.configure()
             stack.push_async_callback(self._end_all)
             stack.push_async_callback(self._note_events)
             for name in names:
-                await self.workers.start(name, on_exit=on_exit)
+                await self.workers.start(name)
             await self.rest(set(names))
             await stack.enter_async_context(self.outputs.followed())
             await self._start_load()
@@ -119,7 +111,7 @@ class Experiment:
                 self._taken = list(event["taken"])
 
         log = self.infrastructure.logs / f"{self.job.group}-load.log"
-        self._load = await Child.start("load", "batonpass.demo.load", [self.job.words(), "1"], log=log, hear=hear)
+        self._load = await Child.start("batonpass.demo.load", [self.job.words()], log=log, hear=hear)
 
     async def settle(self) -> None:
         """End the load, wait for the last output, and note what came of all input."""

@@ -30,11 +30,10 @@ class Infrastructure:
         self.logs = logs
         self.token_file = folder / "token"
         self.token = new_secret()
-        self.bootstrap = ""
+        self.bootstrap = variable(BOOTSTRAP_VARIABLE) or ""
         self.url = ""
-        given = variable(BOOTSTRAP_VARIABLE)
-        self._broker = None if given else LocalBroker(folder / "kafka", settings=BROKER_SETTINGS, say=say)
-        self._given = given or ""
+        is_given = bool(self.bootstrap)
+        self._broker = None if is_given else LocalBroker(folder / "kafka", settings=BROKER_SETTINGS, say=say)
         self._postgres = EmbeddedPostgres(folder / "postgres")
         self._coordinator: Child | None = None
 
@@ -60,7 +59,7 @@ class Infrastructure:
         self.url = await self._start_coordinator(database_url)
 
     def _start_broker(self) -> str:
-        return self._given if self._broker is None else self._broker.start()
+        return self.bootstrap if self._broker is None else self._broker.start()
 
     async def _start_postgres(self) -> str:
         url = await asyncio.to_thread(self._postgres.start)
@@ -76,7 +75,6 @@ class Infrastructure:
 
         log = self.logs / "coordinator.log"
         self._coordinator = await Child.start(
-            "coordinator",
             "batonpass",
             ["serve", "--port", "0", "--json"],
             log=log,

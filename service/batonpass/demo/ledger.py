@@ -89,17 +89,13 @@ class Ledger:
 
     def account(self, taken: Sequence[int]) -> Account:
         """Return what came of the input, given how many records of each partition the broker has taken."""
+        each = [*zip(self._pages, taken, strict=True)]
         return Account(
             taken_in=sum(taken),
             put_out=self.put_out,
-            missing=sum(
-                len(page.missing) + max(0, count - page.next_offset)
-                for page, count in zip(self._pages, taken, strict=True)
-            ),
+            missing=sum(len(page.missing) + max(0, count - page.next_offset) for page, count in each),
             # Outputs of inputs that do not exist count as doubled too.
-            doubled=sum(
-                page.doubled + max(0, page.next_offset - count) for page, count in zip(self._pages, taken, strict=True)
-            ),
+            doubled=sum(page.doubled + max(0, page.next_offset - count) for page, count in each),
             wrong_totals=sum(page.wrong_totals for page in self._pages),
         )
 

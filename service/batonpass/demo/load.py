@@ -1,4 +1,4 @@
-"""Amounts for customers at a steady rate: ``python -m batonpass.demo.load JOB [SEED]``, until it is told to stop.
+"""Amounts for customers at a steady rate: ``python -m batonpass.demo.load JOB``, until it is told to stop.
 
 At the end it prints in one line of JSON how many records of each partition the broker has taken.
 """
@@ -24,9 +24,9 @@ BACKLOG_MAX_S = 1.0
 class Load:
     """Sends to every partition of the source at the job's rate, and counts the records taken by the broker."""
 
-    def __init__(self, job: Job, seed: int) -> None:
+    def __init__(self, job: Job) -> None:
         self._job = job
-        self._random = random.Random(seed)  # noqa: S311 - amounts, no secrets
+        self._random = random.Random(1)  # noqa: S311 - amounts, no secrets
         self.taken = [0] * job.tasks
         self.refused = 0
 
@@ -72,12 +72,12 @@ class Load:
             self.taken[done.result().partition] += 1  # type: ignore[attr-defined]
 
 
-async def work(job: Job, seed: int) -> int:
+async def work(job: Job) -> int:
     """Run the load until told to stop; return the exit code."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    load = Load(job, seed)
+    load = Load(job)
     write_once(load)
     say(json.dumps({"event": "begun"}))
     await load.run(stop)
@@ -87,8 +87,7 @@ async def work(job: Job, seed: int) -> int:
 
 def main() -> int:
     log_to_stderr("WARNING", LOG_FORM)
-    job = msgspec.json.decode(sys.argv[1], type=Job)
-    return asyncio.run(work(job, int(sys.argv[2]) if len(sys.argv) > 2 else 1))
+    return asyncio.run(work(msgspec.json.decode(sys.argv[1], type=Job)))
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from html import escape
 from itertools import groupby
 from operator import itemgetter
-from typing import Final, NamedTuple
+from typing import Final
 
 from batonpass.demo.figures import PhaseFigures
 from batonpass.demo.ledger import Ledger, Window
@@ -28,13 +28,6 @@ STYLE: Final = (
 )
 
 
-class _Look(NamedTuple):
-    """How all rows are drawn."""
-
-    colours: dict[str, str]
-    rate: float
-
-
 def picture(title: str, ledger: Ledger, window: Window, phases: Sequence[PhaseFigures], rate: float) -> str:
     """Return an SVG document: a row for each task, its height the records a second relative to the usual ``rate``."""
     height = TOP + len(ledger.tasks) * (ROW + GAP) + BOTTOM
@@ -49,7 +42,7 @@ def picture(title: str, ledger: Ledger, window: Window, phases: Sequence[PhaseFi
         *_bands(phases, window, scale, height),
     ]
     for task in ledger.tasks:
-        parts += _row(ledger, task, window, scale, _Look(colours, rate))
+        parts += _row(ledger, task, window, scale, colours=colours, rate=rate)
     return "".join([*parts, *_axis(window, scale, height), "</svg>\n"])
 
 
@@ -77,7 +70,7 @@ def _bands(phases: Sequence[PhaseFigures], window: Window, scale: float, height:
     return parts
 
 
-def _row(ledger: Ledger, task: int, window: Window, scale: float, look: _Look) -> list[str]:
+def _row(ledger: Ledger, task: int, window: Window, scale: float, *, colours: dict[str, str], rate: float) -> list[str]:
     """Draw one task: each stretch of bins with the same writer as one filled line, and nothing for empty bins."""
     floor = TOP + task * (ROW + GAP) + ROW
     parts = [
@@ -93,11 +86,11 @@ def _row(ledger: Ledger, task: int, window: Window, scale: float, look: _Look) -
     for writer, stretch in groupby(bins, key=itemgetter(0)):
         path = ""
         for _, begin, end, count in stretch:
-            level = floor - ROW * min(1.0, count / (look.rate * step / 1_000) / FULL)
+            level = floor - ROW * min(1.0, count / (rate * step / 1_000) / FULL)
             left, right = (LEFT + (at - window[0]) * scale for at in (begin, end))
             path = (path or f"M{left:.1f} {floor}") + f"V{level:.1f}H{right:.1f}"
         if writer is not None:
-            parts.append(f'<path d="{path}V{floor}Z" fill="{look.colours[writer]}"/>')
+            parts.append(f'<path d="{path}V{floor}Z" fill="{colours[writer]}"/>')
     return parts
 
 

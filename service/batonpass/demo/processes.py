@@ -18,15 +18,12 @@ LINE_BYTES_MAX = 1 << 20
 class Child:
     """One process: a module of this package, started with arguments."""
 
-    def __init__(self, name: str, process: asyncio.subprocess.Process, listening: asyncio.Future[None]) -> None:
-        self.name = name
+    def __init__(self, process: asyncio.subprocess.Process, listening: asyncio.Future[None]) -> None:
         self._process = process
         self._listening = listening
 
     @classmethod
-    async def start(
-        cls, name: str, module: str, arguments: Sequence[str], *, log: Path, hear: Hear, **environment: str
-    ) -> Self:
+    async def start(cls, module: str, arguments: Sequence[str], *, log: Path, hear: Hear, **environment: str) -> Self:
         """Start a process. ``hear`` gets every line of JSON that it prints; everything else goes to ``log``."""
         kept = {key: text for key, text in child_environment().items() if not key.startswith("BATONPASS_")}
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -42,7 +39,7 @@ class Child:
                 limit=LINE_BYTES_MAX,
             )
         listening = asyncio.ensure_future(_listen(process, hear))
-        return cls(name, process, listening)
+        return cls(process, listening)
 
     @property
     def pid(self) -> int:
@@ -52,33 +49,24 @@ class Child:
     def is_running(self) -> bool:
         return self._process.returncode is None
 
-    def terminate(self) -> None:
-        self._signal(signal.SIGTERM)
-
     def kill(self) -> None:
         """End the process at once, without asking it."""
         self._signal(signal.SIGKILL)
 
     def _signal(self, number: signal.Signals) -> None:
-        if self.is_running:
-            with contextlib.suppress(ProcessLookupError):
-                self._process.send_signal(number)
+        with contextlib.suppress(ProcessLookupError):
+            self._process.send_signal(number)
 
-    async def ended(self) -> int:
-        """Wait until the process has ended and all of its output was handled; return its exit code."""
-        code = await self._process.wait()
-        await self._listening
-        return code
-
-    async def stop(self, patience_s: float = 15.0) -> int:
-        """Ask the process to end, wait, and kill it if that takes too long; return its exit code."""
-        self.terminate()
+    async def stop(self, patience_s: float = 15.0) -> None:
+        """Ask the process to end, and kill it if that takes too long; wait until all of its output was handled."""
+        self._signal(signal.SIGTERM)
         try:
             async with asyncio.timeout(patience_s):
-                return await self.ended()
+                await self._process.wait()
         except TimeoutError:
             self.kill()
-            return await self.ended()
+            await self._process.wait()
+        await self._listening
 
 
 async def _listen(process: asyncio.subprocess.Process, hear: Hear) -> None:

@@ -4,6 +4,7 @@ import json
 import os
 import platform
 import shutil
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,7 @@ def _everything(run: DemoRun) -> dict[str, Any]:
     return run.figures.body() | {
         "policy": run.policy.value,
         "phases": [phase.details() for phase in run.figures.phases],
-        "bars": [{"text": bar.text, "held": bar.held, "seen": bar.seen} for bar in bars(run.figures)],
+        "bars": [asdict(bar) for bar in bars(run.figures)],
         "machine": {
             "cores": os.cpu_count(),
             "load_average": list(os.getloadavg()),

@@ -4,8 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-LAG_UNBOUNDED: Final = 2**63 - 1
-"""As an acceptable lag: every copy counts as caught up, so that a task moves as soon as there is a copy (KIP-441)."""
+from batonpass.core.state.policy import LAG_UNBOUNDED
 
 ACCEPTABLE_LAG: Final = 500
 """Five seconds of input in the long form. On a busy machine, a copy with a report that old counts as caught up."""

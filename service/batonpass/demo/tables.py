@@ -104,9 +104,8 @@ def _correctness(figures: RunFigures) -> list[Bar]:
         Bar("handovers exactly as many as needed in every phase", not handovers, ", ".join(handovers) or "all"),
     ]
     if figures.accounts:
-        lost = [(account.missing, account.doubled, account.wrong_totals) for account in figures.accounts]
         differences = ", ".join(
-            f"{missing} missing, {doubled} doubled, {wrong} wrong totals" for missing, doubled, wrong in lost
+            f"{one.missing} missing, {one.doubled} doubled, {one.wrong_totals} wrong totals" for one in figures.accounts
         )
         found.append(Bar("every input record accounted for exactly once", figures.is_clean, differences))
     return [
@@ -131,12 +130,12 @@ def _times(figures: RunFigures) -> list[Bar]:
             seen = f"{max(one.unmoved)} ms beside {max(one.quiet)} ms"
             found.append(Bar(f"{one.name}: gap of unmoved tasks no longer than quiet ones", fits, seen))
     by_name = {one.name: one for one in figures.phases}
-    warm = Spread.of([gap for name, one in by_name.items() if name in WARM for gap in one.moved])
-    count = sum(len(one.moved) for name, one in by_name.items() if name in WARM)
-    if warm.p50 is not None and warm.p99 is not None and count >= WARM_MOVES:
+    gaps = [gap for name, one in by_name.items() if name in WARM for gap in one.moved]
+    warm = Spread.of(gaps)
+    if warm.p50 is not None and warm.p99 is not None and len(gaps) >= WARM_MOVES:
         text = f"warm handover gap p50 under {WARM_P50_MS} ms, p99 under {WARM_P99_MS} ms"
         held = warm.p50 < WARM_P50_MS and warm.p99 < WARM_P99_MS
-        found.append(Bar(text, held, f"{warm.p50} and {warm.p99} ms over {count} moves"))
+        found.append(Bar(text, held, f"{warm.p50} and {warm.p99} ms over {len(gaps)} moves"))
     if (killed := by_name.get("crash")) is not None and killed.moved:
         worst = max(killed.moved)
         found.append(Bar(f"kill -9 with a ready standby: gap under {CRASH_MS} ms", worst < CRASH_MS, f"{worst} ms"))

@@ -62,8 +62,8 @@ async def make_topics(job: Job, *, keep_bytes: int | None = None) -> bool:
     async with admin_of(job.bootstrap) as admin:
         answer = await admin.create_topics(wanted)
         errors = [for_code(code)(f"{name}: {message}") for name, code, message in answer.topic_errors if code]
-        if any(not isinstance(error, TopicAlreadyExistsError) for error in errors):
-            raise next(error for error in errors if not isinstance(error, TopicAlreadyExistsError))
+        if refusals := [error for error in errors if not isinstance(error, TopicAlreadyExistsError)]:
+            raise refusals[0]
         for topic in wanted:
             await led(admin, topic.name, job.tasks)
     return not errors
@@ -109,16 +109,11 @@ async def preload(job: Job) -> int:
 
 
 async def throttle(job: Job, workers: Iterable[str], bytes_per_s: float) -> None:
-    """Limit how fast each copy of a task, on each of these workers, may restore.
+    """Limit how fast each copy of a task, on each of these workers, may restore, by the name of its changelog's reader.
 
     Raises:
         KafkaError: when the broker refuses.
     """
-    clients = [restoring_client(worker, task) for worker in workers for task in job.task_ids]
+    clients = [f"{worker}-{task}-changelog" for worker in workers for task in job.task_ids]
     async with admin_of(job.bootstrap) as admin:
         await limit_reading(admin, clients, bytes_per_s)
-
-
-def restoring_client(worker: str, task: str) -> str:
-    """Return the name by which the broker knows the client that reads a task's changelog on a worker."""
-    return f"{worker}-{task}-changelog"

@@ -130,10 +130,8 @@ class Questions:
             return 400, b"{}"
         store = self._runtime.store(task_id, STORE)
         task = self._member.tasks.get(task_id)
-        if store is None or task is None:
-            return 404, b"{}"
-        kept = store.get(key)
-        if kept is None:
+        kept = None if store is None else store.get(key)
+        if kept is None or task is None:
             # A copy that has not restored this customer cannot answer.
             return 404, b"{}"
         count, total = read_state(kept)

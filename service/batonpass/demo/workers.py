@@ -34,10 +34,11 @@ class Workers:
     job: Job
     infrastructure: Infrastructure
     commit_interval_ms: int
+    on_exit: Exit = Exit.RESTART
     running: dict[str, Child] = field(default_factory=dict)
     restores: list[Restore] = field(default_factory=list)
 
-    async def start(self, name: str, *, on_exit: Exit = Exit.RESTART) -> None:
+    async def start(self, name: str) -> None:
         """Start a worker, with the state that its folder has."""
         order = Order(
             job=self.job,
@@ -45,13 +46,13 @@ class Workers:
             name=name,
             folder=str(self._folder(name)),
             token_file=str(self.infrastructure.token_file),
-            on_exit=on_exit,
+            on_exit=self.on_exit,
             caught_up=ACCEPTABLE_LAG,
             commit_interval_ms=self.commit_interval_ms,
         )
         log = self.infrastructure.logs / f"{name}.log"
         self.running[name] = await Child.start(
-            name, "batonpass.demo.worker", [order.words()], log=log, hear=lambda event: self._hear(name, event)
+            "batonpass.demo.worker", [order.words()], log=log, hear=lambda event: self._hear(name, event)
         )
 
     def kill(self, name: str) -> None:
@@ -80,7 +81,8 @@ class Workers:
 
     def restored(self, window: Window) -> int:
         """Return how many records were read within a window to restore state."""
-        return sum(one.records for one in self.restores if one.done_ms is not None and _within(one.done_ms, window))
+        done = [one for one in self.restores if one.done_ms is not None and window[0] <= one.done_ms <= window[1]]
+        return sum(one.records for one in done)
 
     def restoring_ms(self, window: Window) -> int:
         """Return for how long within a window anything was being restored."""
@@ -114,7 +116,3 @@ class Workers:
 
 class WorkerLost(Exception):
     """A worker that should run has ended."""
-
-
-def _within(at_ms: int, window: Window) -> bool:
-    return window[0] <= at_ms <= window[1]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from batonpass.core.handover.copies import HeldBack, TaskPlan
-from batonpass.core.handover.planner import StepPlan, plan_step
+from batonpass.core.handover.step import StepPlan, plan_step
 from batonpass.core.handover.view import View
 from batonpass.core.state.ids import MemberId, TaskId, task_sort_key
 from batonpass.core.state.model import ActiveState, Group, Role, Task

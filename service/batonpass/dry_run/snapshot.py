@@ -7,29 +7,11 @@ as never set (docs/plan.md).
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from batonpass.core.state import model as m
 from batonpass.core.state.ids import GroupId, MemberId, TaskId, split_task_id, subtopology_sort_key, task_sort_key
-from batonpass.core.state.model import (
-    ActiveState,
-    Drain,
-    Failure,
-    Grant,
-    Group,
-    Handover,
-    Marks,
-    Member,
-    Pause,
-    PauseScope,
-    Pending,
-    Role,
-    Stall,
-    Target,
-    Task,
-    Unreleased,
-)
 from batonpass.core.state.pmap import PMap
 from batonpass.core.state.policy import GroupConfig
 from batonpass.core.state.soft import MeasuredReport, MemberSoft, Soft, TaskReport
-from batonpass.core.state.task_table import TaskTable
 
 _FAR_MS = 2**62
 _GROUP = GroupId("snapshot")
@@ -53,7 +35,7 @@ class SnapshotCopy:
     """
 
     role: str
-    state: ActiveState | None = None
+    state: m.ActiveState | None = None
     lag: int | None = None
     lost: bool = False
     progress_at_ms: int | None = None
@@ -83,7 +65,7 @@ class Snapshot:
     now_ms: int = 0
     target: Mapping[TaskId, tuple[MemberId | None, tuple[MemberId, ...]]] = field(default_factory=dict)
     pins: Mapping[TaskId, MemberId] = field(default_factory=dict)
-    paused: PauseScope | None = None
+    paused: m.PauseScope | None = None
 
 
 def contradictions(snapshot: Snapshot) -> list[tuple[str, str]]:
@@ -133,7 +115,7 @@ def _unknown_names(snapshot: Snapshot, known: set[TaskId], names: set[MemberId])
             yield f"target.{task_id}", f"there is no task {task_id}"
 
 
-def to_group(snapshot: Snapshot) -> tuple[Group, Soft]:
+def to_group(snapshot: Snapshot) -> tuple[m.Group, Soft]:
     """Return the group and the soft state that a snapshot without contradictions describes."""
     members = {member.id: member for member in snapshot.members}
     table = _table(snapshot.tasks)
@@ -142,15 +124,15 @@ def to_group(snapshot: Snapshot) -> tuple[Group, Soft]:
         for task_id in member.tasks:
             holders.setdefault(task_id, []).append(member)
     tasks = {task.id: _task(snapshot, task, members, holders[task.id]) for task in snapshot.tasks}
-    group = Group(
+    group = m.Group(
         id=_GROUP,
         declared=True,
         config=snapshot.config,
         table=table,
         members=PMap({member.id: _member(snapshot, member, tasks) for member in snapshot.members}),
         tasks=PMap({task_id: tasks[task_id] for task_id in table.ids}),
-        unsettled=PMap(dict.fromkeys(table.ids, Pending.MOVING)),
-        pause=None if snapshot.paused is None else Pause(snapshot.paused, "", snapshot.now_ms, None),
+        unsettled=PMap(dict.fromkeys(table.ids, m.Pending.MOVING)),
+        pause=None if snapshot.paused is None else m.Pause(snapshot.paused, "", snapshot.now_ms, None),
     )
     member_softs = {
         member.id: MemberSoft(
@@ -163,11 +145,11 @@ def to_group(snapshot: Snapshot) -> tuple[Group, Soft]:
     return group, Soft(started_ms=-_FAR_MS, listens_since_ms=-_FAR_MS, members=PMap(member_softs))
 
 
-def _table(tasks: tuple[SnapshotTask, ...]) -> TaskTable:
+def _table(tasks: tuple[SnapshotTask, ...]) -> m.TaskTable:
     ordered = sorted(tasks, key=lambda task: task_sort_key(task.id))
     names = sorted({split_task_id(task.id)[0] for task in ordered}, key=subtopology_sort_key)
     number = {name: index for index, name in enumerate(names)}
-    return TaskTable(
+    return m.TaskTable(
         tuple(number[split_task_id(task.id)[0]] for task in ordered),
         tuple(task.stateful for task in ordered),
         tuple(task.weight for task in ordered),
@@ -185,13 +167,15 @@ def _task(
     listed: SnapshotTask,
     members: Mapping[MemberId, SnapshotMember],
     holders: Iterable[SnapshotMember],
-) -> Task:
+) -> m.Task:
     active = next(iter(_in_role(holders, listed.id, "active")), None)
     standbys = _in_role(holders, listed.id, "standby") if listed.stateful else ()
     warmups = _in_role(holders, listed.id, "warmup") if listed.stateful else ()
     target, target_standbys = snapshot.target.get(listed.id, (None, ()))
     stalls = tuple(
-        Stall(member_id, _FAR_MS) for member_id in warmups if _is_stalled(snapshot, members[member_id].tasks[listed.id])
+        m.Stall(member_id, _FAR_MS)
+        for member_id in warmups
+        if _is_stalled(snapshot, members[member_id].tasks[listed.id])
     )
     if target is None and active is not None:
         # A warmup that runs has a destination, even if the file names none.
@@ -201,22 +185,24 @@ def _task(
         )
         target, target_standbys = (going[0][-1], standbys) if going else (None, ())
     away = target if active is None and target is not None and _is_away(members.get(target)) else None
-    state = _state(members[active].tasks[listed.id]) if active is not None else ActiveState.GRANTED
-    task = Task(
+    state = _state(members[active].tasks[listed.id]) if active is not None else m.ActiveState.GRANTED
+    task = m.Task(
         listed.id,
         owner=active,
         state=state,
         since_ms=snapshot.now_ms,
         standbys=standbys,
         warmups=warmups,
-        target=Target(
+        target=m.Target(
             target if target in members else None,
             tuple(sorted(member_id for member_id in target_standbys if member_id in members)),
         ),
-        handover=Handover(away_owner=away),
-        marks=Marks(
+        handover=m.Handover(away_owner=away),
+        marks=m.Marks(
             pin=snapshot.pins.get(listed.id),
-            failures=(Failure(active, snapshot.now_ms),) if active is not None and state is ActiveState.FAILED else (),
+            failures=(m.Failure(active, snapshot.now_ms),)
+            if active is not None and state is m.ActiveState.FAILED
+            else (),
             stalls=stalls,
         ),
     )
@@ -228,7 +214,7 @@ def _is_away(listed: SnapshotMember | None) -> bool:
     return listed is not None and listed.missing and all(copy.role == "none" for copy in listed.tasks.values())
 
 
-def _revoked(task: Task, revoking: MemberId, members: Mapping[MemberId, SnapshotMember]) -> Task:
+def _revoked(task: m.Task, revoking: MemberId, members: Mapping[MemberId, SnapshotMember]) -> m.Task:
     """Return the task between revocation and confirmation: its next owner is set, and the last owner keeps a copy."""
     next_owner = task.target.owner if task.target.owner not in (None, revoking) else None
     if next_owner is None:
@@ -239,9 +225,9 @@ def _revoked(task: Task, revoking: MemberId, members: Mapping[MemberId, Snapshot
         )
         next_owner = best[0][1] if best else None
     return task._replace(owner=None, standbys=tuple(sorted({*task.standbys, revoking}))).with_handover(
-        unreleased=(Unreleased(revoking, None),),
+        unreleased=(m.Unreleased(revoking, None),),
         next_owner=next_owner,
-        previous_owner=revoking if task.state is ActiveState.RUNNING else None,
+        previous_owner=revoking if task.state is m.ActiveState.RUNNING else None,
     )
 
 
@@ -249,8 +235,8 @@ def _lag(copy: SnapshotCopy) -> int:
     return _FAR_MS if copy.lag is None else copy.lag
 
 
-def _state(copy: SnapshotCopy) -> ActiveState:
-    return ActiveState.LOST if copy.lost else (copy.state or ActiveState.RUNNING)
+def _state(copy: SnapshotCopy) -> m.ActiveState:
+    return m.ActiveState.LOST if copy.lost else (copy.state or m.ActiveState.RUNNING)
 
 
 def _is_stalled(snapshot: Snapshot, copy: SnapshotCopy) -> bool:
@@ -260,14 +246,14 @@ def _is_stalled(snapshot: Snapshot, copy: SnapshotCopy) -> bool:
     return snapshot.now_ms - copy.progress_at_ms >= config.warmup_stall_timeout_ms
 
 
-def _member(snapshot: Snapshot, listed: SnapshotMember, tasks: Mapping[TaskId, Task]) -> Member:
-    assignment: dict[TaskId, Grant] = {}
+def _member(snapshot: Snapshot, listed: SnapshotMember, tasks: Mapping[TaskId, m.Task]) -> m.Member:
+    assignment: dict[TaskId, m.Grant] = {}
     for task_id in sorted(listed.tasks):
         task = tasks[task_id]
-        role = Role.ACTIVE if task.owner == listed.id else task.holders.get(listed.id)
+        role = m.Role.ACTIVE if task.owner == listed.id else task.holders.get(listed.id)
         if role is not None:
-            assignment[task_id] = Grant(role, 1, snapshot.now_ms, int(role is Role.ACTIVE))
-    return Member(
+            assignment[task_id] = m.Grant(role, 1, snapshot.now_ms, int(role is m.Role.ACTIVE))
+    return m.Member(
         id=listed.id,
         joined_ms=snapshot.now_ms,
         capacity=listed.capacity,
@@ -275,7 +261,7 @@ def _member(snapshot: Snapshot, listed: SnapshotMember, tasks: Mapping[TaskId, T
         client_tags=listed.client_tags,
         epoch=1,
         assignment=PMap(assignment),
-        drain=Drain(snapshot.now_ms, None, _FAR_MS) if listed.draining else None,
+        drain=m.Drain(snapshot.now_ms, None, _FAR_MS) if listed.draining else None,
         away_until_ms=_FAR_MS if _is_away(listed) else None,
         tried_ms=_FAR_MS * any(one.role == "warmup" and _is_stalled(snapshot, one) for one in listed.tasks.values()),
     )

@@ -6,7 +6,7 @@ It changes nothing. Each piece of advice is one sentence with the fact, its cons
 from collections.abc import Iterator, Sequence
 
 from batonpass.core.arrivals.commands import warnings_of
-from batonpass.core.handover.open_transactions import open_transactions, place_in_words
+from batonpass.core.handover.lag import open_transactions, place_in_words
 from batonpass.core.handover.view import View
 from batonpass.core.state.ids import MemberId
 from batonpass.core.state.model import Member, Task

@@ -10,8 +10,8 @@ from typing import Final, NamedTuple
 
 from batonpass.core.arrivals.answers import why_drain_is_blocked
 from batonpass.core.handover.copies import HeldBack, TaskPlan, plan_task
-from batonpass.core.handover.planner import plan_step
 from batonpass.core.handover.probing import copies_behind
+from batonpass.core.handover.step import plan_step
 from batonpass.core.handover.view import View
 from batonpass.core.state.durations import duration
 from batonpass.core.state.failures import distrusted_until_ms, faults_in_words, host_of

@@ -12,8 +12,8 @@ from typing import Final, NamedTuple
 
 from batonpass.core.arrivals.answers import why_drain_is_blocked
 from batonpass.core.arrivals.kept_out import name_of_instance
-from batonpass.core.handover.planner import plan_step
 from batonpass.core.handover.probing import copies_behind
+from batonpass.core.handover.step import plan_step
 from batonpass.core.handover.turns import last_came_on
 from batonpass.core.handover.view import View
 from batonpass.core.state.application import Application, rebalance_due_ms

@@ -10,9 +10,9 @@ from enum import StrEnum
 from batonpass.core.handover.copies import HeldBack, TaskPlan
 from batonpass.core.handover.lag import caught_up_in_ms
 from batonpass.core.handover.owner import Choice
-from batonpass.core.handover.planner import plan_step
 from batonpass.core.handover.probing import is_at_rest
 from batonpass.core.handover.state_size import state_sizes
+from batonpass.core.handover.step import plan_step
 from batonpass.core.handover.view import View
 from batonpass.core.state.application import Application, application_of, others_refusals, rebalance_due_ms
 from batonpass.core.state.ids import MemberId, TaskId, task_sort_key

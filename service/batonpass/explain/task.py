@@ -9,10 +9,9 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from batonpass.core.handover.copies import HeldBack, TaskPlan, plan_task
-from batonpass.core.handover.lag import Copy, caught_up_in_ms
-from batonpass.core.handover.open_transactions import open_transactions_of, place_in_words
-from batonpass.core.handover.planner import plan_step
+from batonpass.core.handover.lag import Copy, caught_up_in_ms, open_transactions_of, place_in_words
 from batonpass.core.handover.room import has_limit
+from batonpass.core.handover.step import plan_step
 from batonpass.core.handover.view import View
 from batonpass.core.state.durations import duration
 from batonpass.core.state.failures import is_avoided

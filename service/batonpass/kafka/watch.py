@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 
 from aiokafka.errors import KafkaError
 
-from batonpass.core.handover.open_transactions import open_transactions
+from batonpass.core.handover.lag import open_transactions
 from batonpass.core.state.errors import ProtocolError
 from batonpass.core.state.ids import GroupId
 from batonpass.core.state.inputs import EndOffsets, PartitionCounts

@@ -12,7 +12,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector, CollectorRegistry
 
-from batonpass.core.handover.open_transactions import open_transactions
+from batonpass.core.handover.lag import open_transactions
 from batonpass.core.handover.view import View
 from batonpass.core.state.ids import GroupId, TaskId
 from batonpass.core.state.model import ActiveState, Group, Member, Role

@@ -108,10 +108,8 @@ class Amounts:
         """Give away the tasks without a member, as far as they fit: to where they leave the loads lowest."""
         nothing = [0] * len(self._capacity)
         for sort in np.flatnonzero(self.lacking).tolist():
-            load, most = (
-                self._load / self._weight[sort],
-                np.where(self._allowed[:, sort], np.maximum(0, self._slots), 0),
-            )
+            load = self._load / self._weight[sort]
+            most = np.where(self._allowed[:, sort], np.maximum(0, self._slots), 0)
             amount = min(int(self.lacking[sort]), int(most.sum()))
             quota = level_quotas(load.tolist(), self._capacity.tolist(), nothing, most.tolist(), amount)
             amounts = np.array(quota.floors)

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice, pairwise, product
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -74,22 +74,11 @@ Move = tuple[int, int, int]
 The last is ``UNASSIGNED`` if the copy has to wait.
 """
 
+Suits = Callable[[Move], bool | None]
+"""Says whether a move suits (True), is acceptable (False), or is not allowed (None)."""
 
-class Preference(Protocol):
-    """How to choose among the tasks of a class, and among the members that they go to."""
-
-    def suits(self, move: Move) -> bool | None:
-        """Say whether a move suits (True), is acceptable (False), or is not allowed (None)."""
-
-    def note(self, move: Move) -> None:
-        """Record a move that was chosen."""
-
-
-class _Way(NamedTuple):
-    """Members from which so many copies of a class get one each: from the left."""
-
-    places: deque[int]
-    amount: int
+_Way = tuple[deque[int], int]
+"""Members, from the left, from which so many copies of a class get one each."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -110,7 +99,8 @@ class Exchange:
         solver: solves the network.
         divide: returns the quotas of members in parts that are levelled apart from one another, from the copies that
             each member has. None: the quota can be reached.
-        choice: how to choose among equal tasks and equal members. None: the first of each.
+        suits: how to choose among equal tasks and equal members. None: the first of each.
+        note: is told of each move that was chosen so.
         parts: the parts, once it is solved.
     """
 
@@ -125,7 +115,8 @@ class Exchange:
     width: Floats
     solver: Solver
     divide: Callable[[Sequence[Ints], Ints], Quotas] | None = None
-    choice: Preference | None = None
+    suits: Suits | None = None
+    note: Callable[[Move], None] = lambda _: None
     parts: list[Ints] = field(default_factory=list)
 
     def solve(self, classes: Classes) -> list[Move]:
@@ -191,10 +182,10 @@ class Exchange:
             key=lambda way: (way[1] == UNASSIGNED, way),
         ):
             some = in_turn[head] if member == UNASSIGNED else deque([member] * amount)
-            dealt.setdefault(rows[place], []).append(_Way(some, amount))
+            dealt.setdefault(rows[place], []).append((some, amount))
         for place, amount in zip(waits, flow[waiting].tolist(), strict=True):
             if amount:
-                dealt.setdefault(rows[place], []).append(_Way(deque([UNASSIGNED] * amount), amount))
+                dealt.setdefault(rows[place], []).append((deque([UNASSIGNED] * amount), amount))
         floors = np.asarray(self.quota.floors)
         ends = np.minimum(self.have, floors)
         np.add.at(ends, ending, flow[end_arcs])
@@ -206,13 +197,13 @@ class Exchange:
         """Yield the moves of a class: its tasks in order, and places in turn."""
         left, home = deque(list(tasks) * task_class.copies), task_class.home
         for places, amount in dealt.get(task_class, ()):
-            if self.choice is None:
+            if self.suits is None:
                 for target in _first(places, amount, task_class.excluded):
                     yield left.popleft(), home, target
                 continue
             for _ in range(amount):
                 move = left[0], home, places[0]
-                found = move if self.choice.suits(move) else _first_that_suits(self.choice, home, left, places)
+                found = move if self.suits(move) else _first_that_suits(self.suits, home, left, places)
                 if found is not None:
                     if found is not move:
                         left.remove(found[0])
@@ -221,7 +212,7 @@ class Exchange:
                         places.rotate(-places.index(found[2]))
                     left.popleft()
                     places.popleft()
-                    self.choice.note(found)
+                    self.note(found)
                     yield found
 
     def _load(self, network: Network, members: Ints, sink: int) -> tuple[Ints, slice]:
@@ -360,16 +351,16 @@ def _in_turn(members: Sequence[int], amounts: Ints) -> deque[int]:
     return deque(np.repeat(members, amounts)[np.argsort(turns, kind="stable")].tolist())
 
 
-def _first_that_suits(choice: Preference, home: int, tasks: Sequence[int], places: Sequence[int]) -> Move | None:
+def _first_that_suits(suits: Suits, home: int, tasks: Sequence[int], places: Sequence[int]) -> Move | None:
     """Return the first move that suits, among a few; failing that, the first acceptable one, among all."""
     # Missing copies of a class are of one owner's tasks, so that another task would suit no better.
     few, near = [*islice(tasks, _TASKS if home != UNASSIGNED else 1)], dict.fromkeys(islice(places, _PLACES))
-    if suiting := next((move for move in product(few, (home,), near) if choice.suits(move)), None):
+    if suiting := next((move for move in product(few, (home,), near) if suits(move)), None):
         return suiting
     # There may be fifty thousand places, which are not gone through where one of the first will do.
     for some, there in ((few[:1], near), (tasks, places)):
         every = product(some, (home,), dict.fromkeys(there))
-        if acceptable := next((move for move in every if choice.suits(move) is not None), None):
+        if acceptable := next((move for move in every if suits(move) is not None), None):
             return acceptable
     return None
 

@@ -72,17 +72,12 @@ class Network:
         Returns:
             The slice of their flows in what ``solve`` returns.
         """
-        given = [np.asarray(column, np.int64) for column in (tails, heads, capacity, *costs.values())]
-        sizes = {column.size for column in given}
-        count = 0 if 0 in sizes else max(sizes)
-        columns = [
-            column.ravel() if column.size == count else np.full(count, column.item() if count else 0)
-            for column in given
-        ]
-        self._parts.append(columns[:3])
+        given = [np.asarray(column, np.int64).ravel() for column in (tails, heads, capacity, *costs.values())]
+        columns = np.broadcast_arrays(*given)
+        self._parts.append([*columns[:3]])
         self._costs.append(dict(zip(costs, columns[3:], strict=True)))
-        self._arcs += count
-        return slice(self._arcs - count, self._arcs)
+        self._arcs += len(columns[0])
+        return slice(self._arcs - len(columns[0]), self._arcs)
 
     def solve(self, pivots: int) -> Ints:
         """Return the flow through each arc.

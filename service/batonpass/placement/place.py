@@ -27,16 +27,15 @@ def place(request: PlacementRequest, solver: Solver = minimum_flow) -> Placed:
         place_equal(state, stateful_tasks(state))
     else:
         lower_bound = place_weighted(state, stateful_tasks(state))
-    if state.eligible and request.table.stateless_indexes:
+    if state.eligible and not all(request.table.stateful):
         place_weighted(state, stateless_tasks(state))
-    standbys, short = place_standbys(state)
+    standbys = place_standbys(state)
     why = _reasons(state)
     moves = int(state.stateful[[*why]].sum())
     return Placed(
         owner=state.owner,
         standbys=standbys,
         waiting=state.waiting,
-        short=short,
         why=why,
         moves=moves,
         # With limits and topology epochs together the bound assumes places that the epochs may rule out.

@@ -29,20 +29,20 @@ _SINGLE: Final = 64
 _SMALL: Final = 1 << 16
 
 
-def place_standbys(state: PlacementState) -> tuple[list[tuple[int, ...]], dict[int, int]]:
-    """Return the target standbys of every task, and how many each task lacks, for those that lack any."""
+def place_standbys(state: PlacementState) -> list[tuple[int, ...]]:
+    """Return the target standbys of every task."""
     request = state.request
     if not state.eligible:
         # Nothing moves, but the number of copies follows the group's present settings.
-        return [_warmest(state, task, held) for task, held in enumerate(request.standbys)], {}
+        return [_warmest(state, task, held) for task, held in enumerate(request.standbys)]
     if not request.num_standby_replicas:
-        return [()] * len(state.owner), {}
+        return [()] * len(state.owner)
     standbys, seen = _Standbys(state), list[list[tuple[int, ...]]]()
     # Once or twice is enough, except where limits or tags bind. There, what one exchange does the next may take back.
     while standbys.copies not in seen:
         seen.append([*standbys.copies])
         standbys.improve()
-    return standbys.all_copies(), standbys.short()
+    return standbys.all_copies()
 
 
 def _warmest(state: PlacementState, task: int, held: tuple[int, ...]) -> tuple[int, ...]:
@@ -80,10 +80,10 @@ class _Standbys:
         for task in np.flatnonzero(~standing).tolist():
             self.copies[task] = ()
         self._kept_apart = self._set_apart()
-        self._lacks = np.full(len(state.owner), request.num_standby_replicas)
+        lacks = np.full(len(state.owner), request.num_standby_replicas)
         for task, kept in self._kept_apart.items():
-            self._lacks[task] -= len(kept)
-        self._wanted = np.where(standing, np.minimum(self._lacks, others), 0)
+            lacks[task] -= len(kept)
+        self._wanted = np.where(standing, np.minimum(lacks, others), 0)
         self._there = list(self.copies)
         self._owned = state.count(self._owner[standing])
         actives = state.count(self._owner)
@@ -122,11 +122,6 @@ class _Standbys:
         for task, kept in self._kept_apart.items():
             copies[task] = tuple(sorted((*copies[task], *kept)))
         return copies
-
-    def short(self) -> dict[int, int]:
-        lacks = self._lacks - self._lengths
-        short = np.flatnonzero(self._state.stateful & (self._owner != UNASSIGNED) & (lacks > 0))
-        return dict(zip(short.tolist(), lacks[short].tolist(), strict=True))
 
     def improve(self) -> None:
         """Drop the copies that cannot stay, and exchange once.
@@ -241,12 +236,8 @@ class _Standbys:
 
         They are not chosen where limits or topology epochs may bring two copies to one kind.
         """
-        state, tags, kind, missing = (
-            self._state,
-            self._tags,
-            self._tags.kind,
-            defaultdict[tuple[int | None, int], list[int]](list),
-        )
+        state, tags, kind = self._state, self._tags, self._tags.kind
+        missing = defaultdict[tuple[int | None, int], list[int]](list)
         amounts = np.maximum(0, self._wanted - self._lengths)
         level, width = [0.0] * tags.kinds, [0.0] * tags.kinds
         for member in state.eligible:
@@ -309,7 +300,8 @@ class _Standbys:
             width=state.width,
             solver=state.solver,
             divide=self._quota if may_bend else None,
-            choice=self,
+            suits=self.suits,
+            note=self.note,
             parts=[np.array(state.eligible)],
         )
         exchange.solve(self._classes)

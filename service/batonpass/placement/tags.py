@@ -27,8 +27,6 @@ class Tags:
         kinds: the number of kinds. With one kind, tags decide nothing.
     """
 
-    __slots__ = ("_size", "_tiers", "_values", "_ways", "kind", "kinds")
-
     def __init__(self, members: Sequence[PlacementMember], opened: Sequence[int], keys: Sequence[str]) -> None:
         telling = [key for key in keys if 1 < len({members[index].tags.get(key) for index in opened}) < len(opened)]
         number: dict[tuple[str | None, ...], int] = {}

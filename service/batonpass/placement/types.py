@@ -4,7 +4,7 @@ A task is its index among the tasks of a topology. A member is its index among t
 needs neither the solver nor numpy, so code that only handles tasks and targets does not need them either.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from typing import Final, NamedTuple
@@ -68,7 +68,6 @@ class Tasks:
         topology_epoch: the lowest topology epoch of a member that may take it.
         uniform: whether all stateful tasks weigh the same; derived.
         stateful_indexes: the indexes of stateful tasks, ascending; derived.
-        stateless_indexes: the indexes of stateless tasks, ascending; derived.
         newest_epoch: the highest topology epoch that a task needs; derived.
     """
 
@@ -78,15 +77,12 @@ class Tasks:
     topology_epoch: tuple[int, ...]
     uniform: bool = field(init=False, compare=False)
     stateful_indexes: tuple[int, ...] = field(init=False, repr=False, compare=False)
-    stateless_indexes: tuple[int, ...] = field(init=False, repr=False, compare=False)
     newest_epoch: int = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
         """Derive, once per topology, what every placement reads."""
-        indexes = range(len(self.stateful))
         derive = object.__setattr__
-        derive(self, "stateful_indexes", tuple([task for task in indexes if self.stateful[task]]))
-        derive(self, "stateless_indexes", tuple([task for task in indexes if not self.stateful[task]]))
+        derive(self, "stateful_indexes", tuple([task for task, stateful in enumerate(self.stateful) if stateful]))
         derive(self, "uniform", len({self.weight[task] for task in self.stateful_indexes}) <= 1)
         derive(self, "newest_epoch", max(self.topology_epoch, default=0))
 
@@ -120,16 +116,6 @@ Copies = Mapping[int, Mapping[int, Warmth]]
 """How warm copies and state on disk are: per task, by member. A member that is left out has nothing."""
 
 
-def nobody(_task: int) -> Collection[int]:
-    """Leave out no member."""
-    return ()
-
-
-def nothing_anywhere(*_of: object) -> Copies:
-    """Say that no member has state of any task."""
-    return {}
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacementRequest:
     """Everything that placement looks at. Equal requests get equal answers.
@@ -159,7 +145,7 @@ class PlacementRequest:
     previous: Mapping[int, int] = field(default_factory=dict)
     warming: Mapping[int, int] = field(default_factory=dict)
     bound: Mapping[int, int] = field(default_factory=dict)
-    warmth: Callable[..., Copies] = nothing_anywhere
+    warmth: Callable[..., Copies] = lambda *_of: {}
     state_size: Mapping[int, int] = field(default_factory=dict)
     num_standby_replicas: int = 0
     rack_aware_tags: tuple[str, ...] = ()
@@ -175,7 +161,6 @@ class Placed:
         owner: per task, the target owner; ``UNASSIGNED`` for a task that waits.
         standbys: per task, the target standbys, ascending; empty for stateless tasks.
         waiting: why each task without a target owner waits. A draining member goes on running it meanwhile.
-        short: per task, the number of standbys that no member can take.
         why: why each task whose target is not its home has another target.
         moves: the stateful tasks whose target is not their home, including those without an owner.
         lower_bound: the fewest stateful moves of any equally balanced placement. It is exact if stateful tasks weigh
@@ -185,7 +170,6 @@ class Placed:
     owner: list[int]
     standbys: list[tuple[int, ...]]
     waiting: Mapping[int, Waits]
-    short: Mapping[int, int]
     why: Mapping[int, Moves]
     moves: int
     lower_bound: int

@@ -45,10 +45,10 @@ class Wishes:
     def at(self, task: int, member: int) -> Warmth:
         return self.copies.get(task, {}).get(member, NO_STATE)
 
-    def wish(self, task: int, member: int, *, move: int = 1, warming: bool = False, previous: bool = False) -> Wish:
+    def wish(self, task: int, member: int, *, warming: bool = False, previous: bool = False) -> Wish:
         """Return the cost of bringing a copy of a task to a member."""
         unready, cold, restore = self._costs[self.at(task, member)]
-        return Wish(member, move, -warming, unready, cold, restore, -previous)
+        return Wish(member, 1, -warming, unready, cold, restore, -previous)
 
     def chill(self, task: int, member: int) -> int:
         """Return how much warmth would be lost with a copy: the colder the copy, the lower."""

@@ -5,6 +5,7 @@ from typing import Final
 from batonpass.core.arrivals.answers import Taken, no_such_task, refusal
 from batonpass.core.arrivals.kept_out import instance_named
 from batonpass.core.handover.decision_draft import DecisionDraft
+from batonpass.core.state import inputs as i
 from batonpass.core.state import records as r
 from batonpass.core.state.application import application_of
 from batonpass.core.state.durations import duration
@@ -19,17 +20,6 @@ from batonpass.core.state.errors import (
     UnknownGroup,
     UnknownMember,
 )
-from batonpass.core.state.inputs import (
-    GroupDeclaration,
-    GroupDeletion,
-    PartitionCounts,
-    PauseRequest,
-    PinRequest,
-    ProbeRequest,
-    ReleaseRequest,
-    ResumeRequest,
-    TrustRequest,
-)
 from batonpass.core.state.model import Group, Pause, Topology
 from batonpass.core.state.policy import OF_AN_APPLICATION, WHOSE_GROUP, GroupConfig, Policy, parse_config
 from batonpass.core.state.replies import Declared, Done, Reply
@@ -38,31 +28,33 @@ from batonpass.core.state.topology import next_topology, with_partitions
 _SAID_BY_LEADER: Final = "the leader of a Kafka Streams application says this at each rebalance; leave it out"
 
 
-def declare(draft: DecisionDraft, item: GroupDeclaration) -> Reply:
+def declare(draft: DecisionDraft, item: i.GroupDeclaration) -> Reply:
     """Create the group, or change it. What the caller leaves out stays as it is.
 
     A change needs the revision that the caller has read. Nothing is recorded if nothing changes.
     """
     group = draft.group
-    if not group.declared:
-        if item.if_match is not None:
-            raise PreconditionFailed(f"group {group.id!r} is not declared; send no If-Match to create it")
-        return _create(draft, item)
-    if item.if_match is None:
+    if not group.declared and item.if_match is not None:
+        raise PreconditionFailed(f"group {group.id!r} is not declared; send no If-Match to create it")
+    if group.declared and item.if_match is None:
         raise PreconditionRequired(f"group {group.id!r} exists; send If-Match with its ETag to change it")
-    if item.if_match != group.revision:
+    if group.declared and item.if_match != group.revision:
         raise PreconditionFailed(f"group {group.id!r} has changed since; read it again and send its present ETag")
     topology = _topology_said(item, group)
-    config = _config_said(item, group.config)
+    config = _config_said(item, group.config if group.declared else GroupConfig())
     require_size(draft, topology)
-    if redeclare(draft, topology, config):
+    if record_declared(draft, topology, config) and group.declared:
         draft.schedule("topology" if topology != group.topology else "config")
-    return Declared(created=False, revision=draft.group.revision, warnings=warnings_of(draft.policy, config))
+    warnings = warnings_of(draft.policy, config)
+    return Declared(created=not group.declared, revision=draft.group.revision, warnings=warnings)
 
 
-def redeclare(draft: DecisionDraft, topology: Topology, config: GroupConfig) -> bool:
-    """Record what is new of a declared group; say whether anything is."""
+def record_declared(draft: DecisionDraft, topology: Topology, config: GroupConfig) -> bool:
+    """Record that the group is declared, or what is new of it; say whether anything is."""
     group, known = draft.group, len(draft.records)
+    if not group.declared:
+        draft.record(r.GroupDeclared(topology, config, draft.now_ms))
+        return True
     if topology != group.topology:
         draft.record(r.TopologyChanged(topology))
     if config != group.config:
@@ -74,18 +66,7 @@ def redeclare(draft: DecisionDraft, topology: Topology, config: GroupConfig) -> 
     return len(draft.records) > known
 
 
-def _create(draft: DecisionDraft, item: GroupDeclaration) -> Reply:
-    if item.topology is None:
-        message = "a new group needs a topology"
-        raise InvalidTopology(message, errors=[("topology", message)])
-    topology = next_topology(Topology(), item.topology)
-    config = _config_said(item, GroupConfig())
-    require_size(draft, topology)
-    draft.record(r.GroupDeclared(topology, config, draft.now_ms))
-    return Declared(created=True, revision=draft.group.revision, warnings=warnings_of(draft.policy, config))
-
-
-def _config_said(item: GroupDeclaration, before: GroupConfig) -> GroupConfig:
+def _config_said(item: i.GroupDeclaration, before: GroupConfig) -> GroupConfig:
     """Return the config with what a caller changes of it.
 
     A caller may clear whose group it is, for the application's next rebalance to say it anew.
@@ -104,14 +85,17 @@ def _config_said(item: GroupDeclaration, before: GroupConfig) -> GroupConfig:
     return config
 
 
-def _topology_said(item: GroupDeclaration, group: Group) -> Topology:
+def _topology_said(item: i.GroupDeclaration, group: Group) -> Topology:
     """Return the topology with what a caller changes of it.
 
     Raises:
-        InvalidTopology: if it cannot follow the present one, or is that of a Kafka Streams application.
+        InvalidTopology: if a new group has none, or it cannot follow the present one, or a leader says it.
     """
+    if item.topology is None and not group.declared:
+        message = "a new group needs a topology"
+        raise InvalidTopology(message, errors=[("topology", message)])
     topology = group.topology if item.topology is None else next_topology(group.topology, item.topology)
-    if group.config.kafka_streams and topology != group.topology:
+    if group.declared and group.config.kafka_streams and topology != group.topology:
         raise InvalidTopology(f"the topology is refused: {_SAID_BY_LEADER}", errors=[("topology", _SAID_BY_LEADER)])
     return topology
 
@@ -140,7 +124,7 @@ def warnings_of(policy: Policy, config: GroupConfig) -> tuple[str, ...]:
     return ()
 
 
-def delete(draft: DecisionDraft, item: GroupDeletion) -> Reply:
+def delete(draft: DecisionDraft, item: i.GroupDeletion) -> Reply:
     """Delete an empty group, or (``force``) one with members. A tombstone keeps its epochs and its highest token.
 
     Of an application that has no group, because each of its questions was refused, that is forgotten.
@@ -167,7 +151,7 @@ def delete(draft: DecisionDraft, item: GroupDeletion) -> Reply:
     return Done()
 
 
-def partition_counts(draft: DecisionDraft, item: PartitionCounts) -> Reply:
+def partition_counts(draft: DecisionDraft, item: i.PartitionCounts) -> Reply:
     """Take the partition counts of source topics. Each new partition is a new task.
 
     The tasks of a Kafka Streams application come from its rebalances instead.
@@ -183,7 +167,7 @@ def partition_counts(draft: DecisionDraft, item: PartitionCounts) -> Reply:
     return Done()
 
 
-def pause(draft: DecisionDraft, item: PauseRequest) -> Reply:
+def pause(draft: DecisionDraft, item: i.PauseRequest) -> Reply:
     expires_ms = item.expires_ms if item.for_ms is None else draft.now_ms + item.for_ms
     if expires_ms is not None and expires_ms <= draft.now_ms:
         message = "expires_at lies in the past"
@@ -192,7 +176,7 @@ def pause(draft: DecisionDraft, item: PauseRequest) -> Reply:
     return Done()
 
 
-def resume(draft: DecisionDraft, _item: ResumeRequest) -> Reply:
+def resume(draft: DecisionDraft, _item: i.ResumeRequest) -> Reply:
     was_paused, was_storm = draft.group.pause is not None, draft.group.storm_since_ms is not None
     if was_paused:
         draft.record(r.Resumed())
@@ -204,12 +188,12 @@ def resume(draft: DecisionDraft, _item: ResumeRequest) -> Reply:
     return Done()
 
 
-def probe(_draft: DecisionDraft, _item: ProbeRequest) -> Reply:
+def probe(_draft: DecisionDraft, _item: i.ProbeRequest) -> Reply:
     """Place the group anew, as ``decide`` does on each such request."""
     return Taken(is_news=True)
 
 
-def pin(draft: DecisionDraft, item: PinRequest) -> Reply:
+def pin(draft: DecisionDraft, item: i.PinRequest) -> Reply:
     """Pin a task to a member, so that it stays or moves (warm) there; or remove the pin."""
     group = draft.group
     _require_task(draft, item.task)
@@ -221,7 +205,7 @@ def pin(draft: DecisionDraft, item: PinRequest) -> Reply:
     return Done()
 
 
-def release(draft: DecisionDraft, item: ReleaseRequest) -> Reply:
+def release(draft: DecisionDraft, item: i.ReleaseRequest) -> Reply:
     """Forget a task's failures, so that a parked task is tried again and no member is avoided for it."""
     _require_task(draft, item.task)
     task = draft.group.tasks[item.task]
@@ -231,7 +215,7 @@ def release(draft: DecisionDraft, item: ReleaseRequest) -> Reply:
     return Done()
 
 
-def trust(draft: DecisionDraft, item: TrustRequest) -> Reply:
+def trust(draft: DecisionDraft, item: i.TrustRequest) -> Reply:
     """Forget what is held against a member's host: it is given tasks again, also those that failed there.
 
     A host without a member now is named by its instance, or by a run that is gone.

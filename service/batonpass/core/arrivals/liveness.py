@@ -10,10 +10,9 @@ from batonpass.core.arrivals.answers import Taken
 from batonpass.core.arrivals.kept_out import let_in_when_over
 from batonpass.core.arrivals.membership import release
 from batonpass.core.arrivals.reports import clear_suspicion, explain_distrust, park
-from batonpass.core.handover.availability import Availability
 from batonpass.core.handover.decision_draft import DecisionDraft
 from batonpass.core.handover.turns import last_came_on
-from batonpass.core.handover.view import View
+from batonpass.core.handover.view import Availability, View
 from batonpass.core.state import records as r
 from batonpass.core.state.failures import distrust_ends
 from batonpass.core.state.inputs import PollBroken, PollOpened, Started, Tick

@@ -152,7 +152,8 @@ def adopt(draft: DecisionDraft, member: Member, epoch: int, reports: Mapping[Tas
     tasks = draft.group.tasks
     running = []
     for task in claimed:
-        others = [other for other in _others_with(draft, member, task) if _is_running(draft, other, task)]
+        there = [(other, draft.soft.report_of(other, task)) for other in _others_with(draft, member, task)]
+        others = [other for other, known in there if known is not None and known.report.role == "active"]
         if others:
             detail = f"member {member.id} says that it runs it, and so does {others[0]}, who has it in the log"
             draft.explain(LOST_COMMITS, task, detail=detail)
@@ -186,7 +187,7 @@ def _waits_for_others(draft: DecisionDraft, member: Member, claimed: list[TaskId
         other: until_ms
         for task in claimed
         for other, until_ms in _others_with(draft, member, task).items()
-        if not _has_reported(draft, other)
+        if not draft.soft.of(other).full and not draft.soft.of(other).reports
     }
     if not silent:
         return False
@@ -215,13 +216,3 @@ def _others_with(draft: DecisionDraft, member: Member, task_id: TaskId) -> dict[
         if holder is not None and holder in members:
             until[holder] = draft.view().lease_end_ms(members[holder])
     return {other: at_ms for other, at_ms in until.items() if other != member.id and at_ms > draft.now_ms}
-
-
-def _has_reported(draft: DecisionDraft, other: MemberId) -> bool:
-    known = draft.soft.of(other)
-    return known.full or bool(known.reports)
-
-
-def _is_running(draft: DecisionDraft, other: MemberId, task_id: TaskId) -> bool:
-    measured = draft.soft.report_of(other, task_id)
-    return measured is not None and measured.report.role == "active"

@@ -36,10 +36,8 @@ def bounded(
             continue
         kept[task_id] = report
         known = topics_of[task_id.rpartition("_")[0]]
-        strange: dict[str, None] = {}
-        for topic, _ in report.positions + report.end_offsets + report.final_position:
-            if topic and topic not in known:
-                strange[topic] = None
+        named = report.positions + report.end_offsets + report.final_position
+        strange = {topic for topic, _ in named if topic and topic not in known}
         if strange and (why := _why_ignored(task_id, strange, is_any_named=bool(known), policy=policy)):
             unknown_topics.extend(why)
             kept[task_id] = report._replace(

@@ -6,16 +6,10 @@ A heartbeat without news costs the same in a group of any size: it touches the m
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
+from batonpass.core.arrivals import recovery
 from batonpass.core.arrivals.answers import Late, Taken, refusal
 from batonpass.core.arrivals.doubts import end_doubts, is_doubted, is_to_be_doubted
 from batonpass.core.arrivals.loads import read_loads, smoothed_loads
-from batonpass.core.arrivals.recovery import (
-    adopt,
-    believe,
-    knows_more_than_the_log,
-    notice_lost_join,
-    without_implausible_tokens,
-)
 from batonpass.core.arrivals.report_bounds import bounded, invalid_numbers, too_many_unassigned
 from batonpass.core.handover.decision_draft import DecisionDraft
 from batonpass.core.handover.lag import (
@@ -43,7 +37,7 @@ def heartbeat(draft: DecisionDraft, item: Heartbeat) -> Reply:
     member = group.present_member(item.member_id)
     if member is None:
         refused = refusal(group, item.member_id)
-        notice_lost_join(draft, item)
+        recovery.notice_lost_join(draft, item)
         disprove_death(draft, item.member_id)
         raise refused
     if item.tasks is not None and len(item.tasks) > draft.policy.max_tasks_per_heartbeat:
@@ -60,13 +54,13 @@ def heartbeat(draft: DecisionDraft, item: Heartbeat) -> Reply:
             f"member epoch {item.member_epoch} is below {known.echoed}, which this member has echoed before; take the assignment in answer"
         )
     kept, news = _what_is_new(draft, member, known, item)
-    if knows_more_than_the_log(group, member, item.member_epoch, news):
-        plausible, faults = without_implausible_tokens(group, item)
+    if recovery.knows_more_than_the_log(group, member, item.member_epoch, news):
+        plausible, faults = recovery.without_implausible_tokens(group, item)
         if faults:
             outcome = heartbeat(draft, plausible)
             ignored = invalid_numbers(faults)
             return replace(outcome, ignored=(*outcome.ignored, *ignored)) if isinstance(outcome, Taken) else outcome
-        believe(draft, member, item)
+        recovery.believe(draft, member, item)
         # Once the log has caught up with the member, the heartbeat is taken like any other.
         return heartbeat(draft, item)
     heard = _with_heartbeat(known, item, draft.now_ms)
@@ -188,7 +182,7 @@ def _take_report(
     """
     member, (known, heard) = draft.group.members[item.member_id], softs
     is_recovering = draft.group.recovering_until_ms > draft.now_ms
-    is_undecided = is_recovering and not adopt(draft, member, item.member_epoch, tasks)
+    is_undecided = is_recovering and not recovery.adopt(draft, member, item.member_epoch, tasks)
     member = draft.group.members[item.member_id]
     measured, is_news, is_estimated = _measure_all(draft, heard, tasks, member)
     reports = kept | measured

@@ -30,17 +30,6 @@ _NEVER: Final = 2**62
 class Slots:
     """What is left of one step's budgets, and of the room that members have."""
 
-    __slots__ = (
-        "_balance_left",
-        "_drain_left",
-        "_view",
-        "_warmups",
-        "balance",
-        "copy_capacity",
-        "drains",
-        "per_member",
-    )
-
     def __init__(self, view: View, task_plans: list[TaskPlan], copy_capacity: CopyCapacity) -> None:
         config, stateful = view.config, len(view.group.table.stateful_indexes)
         self._view = view
@@ -181,6 +170,10 @@ class _Order(NamedTuple):
     """The owner's load for its capacity, negated, so that the highest comes first."""
 
 
+_Line = defaultdict[_Order, list[tuple[Task, MemberId, TaskPlan | None]]]
+"""By order, the copies that wait for a slot: of which task, on which member, and the plan that it has already."""
+
+
 def give_slots(
     view: View, task_plans: list[TaskPlan], copy_capacity: CopyCapacity, queue: Iterable[Task] = ()
 ) -> Slots:
@@ -190,16 +183,14 @@ def give_slots(
     added to ``task_plans``. The queue is not read if no slot is left.
     """
     slots = Slots(view, task_plans, copy_capacity)
-    requested: defaultdict[_Order, list[tuple[CopyRequest, TaskPlan]]] = defaultdict(list)
+    in_line: _Line = defaultdict(list)
     for plan in task_plans:
         for request in plan.requests:
-            requested[_order(view, request)].append((request, plan))
-    queued = _in_line(view, slots, queue)
+            in_line[_order(view, request)].append((plan.task, request.member_id, plan))
+    _line_up(in_line, view, slots, queue)
     served: dict[TaskId, TaskPlan] = {}
-    for order in filter(slots.are_left_for, sorted({*requested, *queued})):
-        alike: list[tuple[Task, MemberId, TaskPlan | None]]
-        alike = [(request.task, request.member_id, plan) for request, plan in requested.get(order, ())]
-        alike += [(task, member_id, None) for task, member_id in queued.get(order, ())]
+    for order in filter(slots.are_left_for, sorted(in_line)):
+        alike = in_line[order]
         if order.needs_slot or view.limited:
             alike.sort(key=lambda one: _catch_up_order(view, one[0], one[1]))
         for task, member_id, planned in alike:
@@ -216,13 +207,12 @@ def give_slots(
     return slots
 
 
-def _in_line(view: View, slots: Slots, queue: Iterable[Task]) -> dict[_Order, list[tuple[Task, MemberId]]]:
-    """Return the copies that queued tasks want on members that may begin another warmup, by their order."""
-    in_line: defaultdict[_Order, list[tuple[Task, MemberId]]] = defaultdict(list)
+def _line_up(in_line: _Line, view: View, slots: Slots, queue: Iterable[Task]) -> None:
+    """Add the copies that queued tasks want on members that may begin another warmup."""
     leaving = view.draining
     has_slots, has_drain_slots = slots.are_given(for_drain=False), slots.are_given(for_drain=True)
     if not has_slots and not (leaving and has_drain_slots):
-        return in_line
+        return
     may_begin: dict[MemberId, bool] = {}
     for task in queue:
         owner = task.owner
@@ -234,8 +224,7 @@ def _in_line(view: View, slots: Slots, queue: Iterable[Task]) -> dict[_Order, li
             if may_begin[member_id] and not view.is_new_for(task, member_id):
                 since_ms, for_standby = view.members[member_id].tried_ms, member_id != task.target.owner
                 order = _Order(True, since_ms, 0, owner not in leaving, for_standby, -view.load(owner))
-                in_line[order].append((task, member_id))
-    return in_line
+                in_line[order].append((task, member_id, None))
 
 
 def _order(view: View, request: CopyRequest) -> _Order:

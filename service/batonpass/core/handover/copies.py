@@ -240,7 +240,7 @@ def _with_requests(
     if not missing:
         return TaskPlan(task, choice, copies)
     free = view.config.num_standby_replicas - len(copies)
-    if free >= len(missing) and view.grants_freely(missing):
+    if free >= len(missing) and view.limited.isdisjoint(missing) and not view.why_moves_are_held(for_balance=False):
         # No other task can compete for these copies.
         for member_id in missing:
             copies[member_id] = STANDBY

@@ -20,8 +20,6 @@ class RoomLeft:
     It may become negative. The caller then takes copies back.
     """
 
-    __slots__ = ("_copies", "_more", "_view")
-
     def __init__(self, view: View, copies: dict[MemberId, int]) -> None:
         """Start with ``copies`` as the room for copies of members with a limit, and with all free room on disks."""
         self._view = view
@@ -62,8 +60,6 @@ class CopyCapacity(RoomLeft):
 
     ``task_plans`` are the tasks of the step and where they go. Everything else that a member holds stays.
     """
-
-    __slots__ = ()
 
     def __init__(self, view: View, task_plans: list[TaskPlan]) -> None:
         looked_at = {plan.task.id for plan in task_plans} if view.limited else set()

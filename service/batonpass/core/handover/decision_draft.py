@@ -21,8 +21,6 @@ from batonpass.placement.flow import Solver, minimum_flow
 class DecisionDraft:
     """A decision in the making. ``held_until_ms`` are the instants until which its step holds anything."""
 
-    __slots__ = ("_view", "group", "held_until_ms", "now_ms", "policy", "reasons", "records", "soft", "solver")
-
     def __init__(self, group: Group, soft: Soft, now_ms: int, policy: Policy, solver: Solver = minimum_flow) -> None:
         self.group = group
         self.soft = soft

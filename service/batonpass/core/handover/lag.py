@@ -6,16 +6,22 @@ Until it is reported, an active counts as running and any other copy as unknown,
 
 Lag is in records, summed over the task's changelogs. These rules avoid the defects D5, D6, D17 and D26 of Kafka's
 assignor (``docs/decisions/0003-kafka-defects.md``).
+
+Readers of committed records get as far as the first open transaction (the last stable offset), although others commit
+more behind it. If one stays open, a member that takes the task over has to wait there, so no running owner hands the
+task over meanwhile.
 """
 
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from batonpass.core.state.durations import duration
 from batonpass.core.state.ids import TaskId
 from batonpass.core.state.model import ACTIVE, FAILED, LOST, RUNNING, Group, Member, Task
 from batonpass.core.state.numbers import WHOLE_MAX
 from batonpass.core.state.pmap import PMap
-from batonpass.core.state.policy import LAG_UNBOUNDED, GroupConfig
-from batonpass.core.state.soft import EndOffset, Log, MeasuredReport, MemberSoft, Positions, TaskReport
+from batonpass.core.state.policy import GroupConfig
+from batonpass.core.state.soft import EndOffset, Log, MeasuredReport, MemberSoft, Positions, Soft, TaskReport
 from batonpass.placement.types import Readiness
 
 LEAST_RATE: Final = 0.001
@@ -67,6 +73,25 @@ def log_of(name: str, logs: list[Log]) -> Log | None:
     if name == "" and len(logs) == 1:
         return logs[0]
     return next((log for log in logs if log[0] == name), None)
+
+
+def open_transactions(group: Group, soft: Soft) -> Mapping[Log, EndOffset]:
+    """Return the ends of those changelog partitions of a group in which a transaction stays open, in order."""
+    topics = {topic for part in group.topology.subtopologies for topic in part.changelog_topics}
+    return dict(sorted([(log, end) for log, end in soft.end_offsets.items() if end.is_held_up and log[0] in topics]))
+
+
+def open_transactions_of(group: Group, soft: Soft, task_id: TaskId) -> Mapping[Log, EndOffset]:
+    """Return the ends of those changelogs of a task in which a transaction stays open."""
+    ends = {log: soft.end_offsets.get(log) for log in changelogs_of(group, task_id)}
+    return {log: end for log, end in ends.items() if end is not None and end.is_held_up}
+
+
+def place_in_words(log: Log, end: EndOffset, now_ms: int) -> str:
+    """Return where the transaction that stays open there begins, and for how long it has been seen open."""
+    topic, partition = log
+    open_ms = now_ms - (end.open_since_ms or 0)
+    return f"offset {end.offset} of {topic}, partition {partition} (open for at least {duration(open_ms)})"
 
 
 def end_after(
@@ -240,9 +265,8 @@ def _copy_by_lag(measured: MeasuredReport, config: GroupConfig, *, on_disk: bool
         return CAUGHT_UP_COPY
     if lag is None:
         return Copy(Readiness.UNKNOWN, None, on_disk)
-    if config.acceptable_recovery_lag >= LAG_UNBOUNDED or is_acceptable_lag(measured.lag, measured.rate, config):
-        return Copy(Readiness.CAUGHT_UP, measured.lag, on_disk, measured.rate)
-    return Copy(Readiness.BEHIND, measured.lag, on_disk, measured.rate)
+    readiness = Readiness.CAUGHT_UP if is_acceptable_lag(lag, measured.rate, config) else Readiness.BEHIND
+    return Copy(readiness, lag, on_disk, measured.rate)
 
 
 def copy_as_reported(group: Group, member_soft: MemberSoft | None, task: Task, member: Member) -> Copy:

@@ -8,7 +8,7 @@ once to the most caught-up live copy, on whichever member that is, and its targe
 In each table the first row that fits decides. A *ready* copy is caught up, on a member whose program knows the task's
 subtopology; while an owner runs or is suspected, state on disk that the member does not tail is not ready. An owner
 that has not reported since the coordinator started counts as running. Nothing is taken from an owner for a member that
-is not there (``availability``): its copies count as none.
+is not there (``Availability``): its copies count as none.
 
 | the present owner | owner after this step |
 |---|---|
@@ -68,10 +68,9 @@ member may hold. This file only reads the view that it is given, and changes not
 
 from typing import NamedTuple
 
-from batonpass.core.handover.availability import Availability
 from batonpass.core.handover.lag import Copy, level_in_ms
 from batonpass.core.handover.room import has_limit
-from batonpass.core.handover.view import View
+from batonpass.core.handover.view import Availability, View
 from batonpass.core.state.ids import MemberId
 from batonpass.core.state.model import FAILED, GRANTED, LOST, RUNNING, Member, Task
 from batonpass.core.state.reasons import Held, Hold, Why

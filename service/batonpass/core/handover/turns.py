@@ -16,7 +16,7 @@ from typing import Final
 from batonpass.core.handover.budget import Slots
 from batonpass.core.handover.copies import HeldBack, is_for_drain
 from batonpass.core.handover.decision_draft import DecisionDraft
-from batonpass.core.handover.planner import plan_step
+from batonpass.core.handover.step import plan_step
 from batonpass.core.handover.view import View
 from batonpass.core.state import records as r
 from batonpass.core.state.ids import MemberId, TaskId

@@ -1,12 +1,11 @@
 """Hard and soft state at one instant, as the deciding files read it."""
 
 from collections.abc import Iterable, Mapping
+from enum import IntEnum
 from functools import cached_property
 from typing import Final
 
-from batonpass.core.handover.availability import Availability
-from batonpass.core.handover.lag import Copy, copy_as_reported
-from batonpass.core.handover.open_transactions import open_transactions_of
+from batonpass.core.handover.lag import Copy, copy_as_reported, open_transactions_of
 from batonpass.core.handover.room import DiskRoom, has_limit, room_on_disks
 from batonpass.core.state.failures import avoided_until_ms, distrusted_until_ms, host_of, is_avoided
 from batonpass.core.state.ids import MemberId, TaskId
@@ -16,6 +15,27 @@ from batonpass.core.state.reasons import Held, Hold
 from batonpass.core.state.soft import MemberSoft, Soft
 
 _NOBODY: Final[frozenset[MemberId]] = frozenset()
+
+
+class Availability(IntEnum):
+    """How well a member may take what it does not have: the one answer for placement, handovers and takeovers.
+
+    A member that is silent for longer than a heartbeat can be late, or away to restart, cannot begin a task before it
+    is heard. So it keeps the place of what it has, and gets something new only if no member is there that may have it.
+    Nothing is taken from an owner for it at all. A draining member runs what it takes at once, but has to hand it over
+    again, so it is no target. Lower is better, and the worst that holds of a member counts.
+    """
+
+    THERE = 0
+    DRAINING = 1
+    OVERDUE = 2
+    SUSPECTED = 3
+    AWAY = 4
+
+    @property
+    def is_heard(self) -> bool:
+        """Whether the member would begin at once."""
+        return self <= Availability.DRAINING
 
 
 class View:
@@ -254,10 +274,6 @@ class View:
             return False
         owner = self.members.get(task.owner) if task.owner is not None else None
         return owner is not None and owner.drain is None and not owner.suspected
-
-    def grants_freely(self, member_ids: Iterable[MemberId]) -> bool:
-        """Say whether these members take any copy that needs no slot: moves go on, and none of them has a limit."""
-        return self.why_moves_are_held(for_balance=False) is None and self.limited.isdisjoint(member_ids)
 
     def load(self, member_id: MemberId) -> float:
         """Return the weight of a member's stateful actives, divided by its capacity."""

@@ -11,9 +11,7 @@ SPAN: Final = r"^([0-9]{1,9}(\.[0-9]{1,9})?(ms|s|m|h|d))+$"
 
 _PART: Final = re.compile(r"([0-9.]+)(ms|s|m|h|d)")
 _UNITS_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_MINUTE_S: Final = 60
-_HOUR_S: Final = 3_600
-_DAY_S: Final = 86_400
+_IN_TWO: Final = (("d", 86_400, "h", 3_600), ("h", 3_600, "min", 60), ("min", 60, "s", 1))
 
 
 def duration(milliseconds: float | None, none: str = DASH) -> str:
@@ -28,16 +26,12 @@ def duration(milliseconds: float | None, none: str = DASH) -> str:
     if milliseconds < 9_950:
         return f"{milliseconds / 1_000:.1f}".removesuffix(".0") + " s"
     seconds = round(milliseconds / 1_000)
-    if seconds < _MINUTE_S:
-        return f"{seconds} s"
-    large, large_s, small, small_s = "min", _MINUTE_S, "s", 1
-    if seconds >= _DAY_S:
-        large, large_s, small, small_s = "d", _DAY_S, "h", _HOUR_S
-    elif seconds >= _HOUR_S:
-        large, large_s, small, small_s = "h", _HOUR_S, "min", _MINUTE_S
-    whole, rest = divmod(seconds, large_s)
-    # The smaller unit is rounded down: a minute that is not over does not count.
-    return f"{whole} {large} {rest // small_s} {small}" if rest // small_s else f"{whole} {large}"
+    for large, large_s, small, small_s in _IN_TWO:
+        if seconds >= large_s:
+            # The smaller unit is rounded down: a minute that is not over does not count.
+            part = seconds % large_s // small_s
+            return f"{seconds // large_s} {large}" + (f" {part} {small}" if part else "")
+    return f"{seconds} s"
 
 
 def parse_span(text: str) -> int:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Final, Never, cast
 
+from batonpass.core.state import model as m
 from batonpass.core.state import records as r
 from batonpass.core.state.failures import (
     charged,
@@ -22,43 +23,6 @@ from batonpass.core.state.failures import (
     with_failure,
 )
 from batonpass.core.state.ids import HostId, InstanceId, MemberId, TaskId
-from batonpass.core.state.model import (
-    ACTIVE,
-    FAILED,
-    GRANTED,
-    LOST,
-    MOVING,
-    NO_HANDOVER,
-    NOWHERE,
-    QUEUED,
-    REVOKED,
-    RUNNING,
-    STANDBY,
-    SUSPECTED,
-    WARMUP,
-    Cause,
-    Drain,
-    GoneMember,
-    Grant,
-    Group,
-    Handover,
-    HostFaults,
-    KeptOut,
-    LoadMove,
-    Loss,
-    Member,
-    Outcome,
-    Pending,
-    Revocation,
-    Stall,
-    Stop,
-    Target,
-    Task,
-    Topology,
-    Unreleased,
-    pending,
-    shared,
-)
 from batonpass.core.state.newcomers import stay_began_ms
 from batonpass.core.state.pmap import PMap
 from batonpass.core.state.policy import BalanceBy
@@ -66,7 +30,7 @@ from batonpass.core.state.set_back import moved_back
 from batonpass.core.state.topology import by_load, table_of
 
 
-def evolve(group: Group, records: Iterable[r.Record]) -> Group:
+def evolve(group: m.Group, records: Iterable[r.Record]) -> m.Group:
     """Return the group that ``records`` lead to; without records, ``group`` itself.
 
     Its version has grown by the number of records.
@@ -79,7 +43,7 @@ def evolve(group: Group, records: Iterable[r.Record]) -> Group:
     return builder.finish(group.version + count) if count else group
 
 
-def without_ended(group: Group) -> Group:
+def without_ended(group: m.Group) -> m.Group:
     """Return a group without the tasks that have ended, which were kept once."""
     builder = GroupBuilder(group)
     builder.tasks |= {task_id: task for task_id, task in group.tasks.items() if task_id not in group.table.index_of}
@@ -89,26 +53,24 @@ def without_ended(group: Group) -> Group:
 class GroupBuilder:
     """The group under construction: its plain fields, and the tasks and members that differ from before."""
 
-    __slots__ = ("_naming", "before", "group", "members", "tasks")
-
-    def __init__(self, before: Group) -> None:
+    def __init__(self, before: m.Group) -> None:
         self.before = before
         self.group = before
-        self.tasks: dict[TaskId, Task | None] = {}
-        self.members: dict[MemberId, Member | None] = {}
+        self.tasks: dict[TaskId, m.Task | None] = {}
+        self.members: dict[MemberId, m.Member | None] = {}
         self._naming: dict[MemberId | None, list[TaskId]] | None = None
 
-    def task(self, task_id: TaskId) -> Task:
+    def task(self, task_id: TaskId) -> m.Task:
         """Return the task as it stands (``Group.task``)."""
-        return (self.tasks[task_id] or Task(task_id)) if task_id in self.tasks else self.before.task(task_id)
+        return (self.tasks[task_id] or m.Task(task_id)) if task_id in self.tasks else self.before.task(task_id)
 
-    def tasks_as_they_stand(self, task_ids: Collection[TaskId]) -> list[Task]:
+    def tasks_as_they_stand(self, task_ids: Collection[TaskId]) -> list[m.Task]:
         """Return several tasks, as ``task`` returns one."""
         tasks, before = self.tasks, self.before.tasks.for_reads(len(task_ids))
         found = [(tasks if task_id in tasks else before).get(task_id) for task_id in task_ids]
-        return [task or Task(task_id) for task_id, task in zip(task_ids, found, strict=True)]
+        return [task or m.Task(task_id) for task_id, task in zip(task_ids, found, strict=True)]
 
-    def member(self, member_id: MemberId) -> Member | None:
+    def member(self, member_id: MemberId) -> m.Member | None:
         """Return the member as it stands; None if it is not in the group."""
         if member_id in self.members:
             return self.members[member_id]
@@ -117,7 +79,7 @@ class GroupBuilder:
     def every_task(self) -> list[TaskId]:
         return list(dict.fromkeys([*self.before.tasks, *self.tasks]))
 
-    def every_member(self) -> list[tuple[MemberId, Member]]:
+    def every_member(self) -> list[tuple[MemberId, m.Member]]:
         ids = dict.fromkeys([*self.before.members, *self.members])
         members = [(member_id, self.member(member_id)) for member_id in ids]
         return [(member_id, member) for member_id, member in members if member is not None]
@@ -176,7 +138,7 @@ class GroupBuilder:
             self.tasks |= dict.fromkeys(task.id for task in ended)
             self.change(tokens_from=max(self.group.tokens_from, *(task.token for task in ended)))
 
-    def finish(self, version: int) -> Group:
+    def finish(self, version: int) -> m.Group:
         """Return the group with everything folded in, at ``version``."""
         self.forget_ended()
         before, group = self.before, self.group
@@ -188,7 +150,7 @@ class GroupBuilder:
         fields["unsettled"] = before.unsettled.updated(self._unsettled())
         return replace(group, **fields)  # type: ignore[arg-type]
 
-    def _unsettled(self) -> dict[TaskId, Pending | None]:
+    def _unsettled(self) -> dict[TaskId, m.Pending | None]:
         """Return the tasks whose entry in ``unsettled`` changes, with their new entry."""
         table, replicas = self.group.table, self.group.config.num_standby_replicas
         index_of, stateful, tasks = table.index_of, table.stateful, self.tasks
@@ -200,17 +162,17 @@ class GroupBuilder:
         suspects = {member.id for member in owners if member.suspected}
         # At the deadline of its drain such a member gives up what it runs, whether copies are ready or not.
         leaving = {member.id for member in owners if member.drain is not None and member.drain.deadline_ms is not None}
-        changes: dict[TaskId, Pending | None] = {}
+        changes: dict[TaskId, m.Pending | None] = {}
         for task_id, task in tasks.items():
             task_index = index_of.get(task_id)
             if task is None:
                 mark = None
             elif task_index is None:
-                mark = MOVING
+                mark = m.MOVING
             else:
-                mark = pending(task, replicas=replicas if stateful[task_index] else None)
-                if task.owner in suspects or (task.owner in leaving and mark is QUEUED):
-                    mark = MOVING
+                mark = m.pending(task, replicas=replicas if stateful[task_index] else None)
+                if task.owner in suspects or (task.owner in leaving and mark is m.QUEUED):
+                    mark = m.MOVING
             if mark is not known.get(task_id):
                 changes[task_id] = mark
         return changes
@@ -232,7 +194,7 @@ def _declared(builder: GroupBuilder, record: r.GroupDeclared) -> None:
     _set_topology(builder, record.topology)
 
 
-def _set_topology(builder: GroupBuilder, topology: Topology) -> None:
+def _set_topology(builder: GroupBuilder, topology: m.Topology) -> None:
     builder.forget_ended()
     known = builder.group.table.ids
     builder.change(topology=topology)
@@ -243,7 +205,7 @@ def _set_topology(builder: GroupBuilder, topology: Topology) -> None:
         builder.tasks[task_id] = builder.task(task_id)
     for task_id in dropped:
         # Its holders are told to give it up.
-        builder.tasks[task_id] = builder.task(task_id).with_target(NOWHERE).with_marks(pin=None)
+        builder.tasks[task_id] = builder.task(task_id).with_target(m.NOWHERE).with_marks(pin=None)
     _forget_dropped(builder, dropped)
 
 
@@ -265,7 +227,7 @@ def _topology_changed(builder: GroupBuilder, record: r.TopologyChanged) -> None:
 def _tasks_ended(builder: GroupBuilder, record: r.TasksEnded) -> None:
     """Only their tokens are left. Nobody holds them any more."""
     for task_id in record.tasks:
-        builder.tasks[task_id] = Task(task_id, token=builder.task(task_id).token)
+        builder.tasks[task_id] = m.Task(task_id, token=builder.task(task_id).token)
     _forget_dropped(builder, record.tasks)
 
 
@@ -280,13 +242,13 @@ def _config_changed(builder: GroupBuilder, record: r.ConfigChanged) -> None:
 def _deleted(builder: GroupBuilder, record: r.GroupDeleted) -> None:
     """A tombstone stays: epochs, generation, highest token and ids of members, and nothing that is not named here."""
     for task_id in builder.every_task():
-        builder.tasks[task_id] = Task(task_id, token=builder.task(task_id).token)
-    gone_now: dict[MemberId, GoneMember | None] = {}
+        builder.tasks[task_id] = m.Task(task_id, token=builder.task(task_id).token)
+    gone_now: dict[MemberId, m.GoneMember | None] = {}
     for member_id, member in builder.every_member():
         builder.members[member_id] = None
-        gone_now[member_id] = _gone_entry(member, record.at_ms, Cause.EVICTED, record.lease_end_ms)
+        gone_now[member_id] = _gone_entry(member, record.at_ms, m.Cause.EVICTED, record.lease_end_ms)
     group = builder.group
-    builder.group = Group(
+    builder.group = m.Group(
         id=group.id,
         version=group.version,
         revision=group.revision + 1,
@@ -321,7 +283,7 @@ def _gone(builder: GroupBuilder, record: r.MemberGone) -> None:
         return
     entry = _gone_entry(member, record.at_ms, record.cause, record.lease_end_ms)
     builder.change(gone=builder.group.gone.having(member.id, entry))
-    if record.cause is Cause.EXPIRED:
+    if record.cause is m.Cause.EXPIRED:
         _note_death(builder, member, record)
     _change_alike(builder, _tasks_involving(builder, member), lambda task: _left_by(task, record))
     builder.members[member.id] = None
@@ -330,11 +292,11 @@ def _gone(builder: GroupBuilder, record: r.MemberGone) -> None:
         builder.change(instances=builder.group.instances.without(member.instance_id))
     if member.instance_id is None and host_of(member) in builder.group.hosts:
         builder.change(hosts=builder.group.hosts.without(host_of(member)))
-    if record.cause is Cause.EXPIRED and (member.assignment or member.revoking):
+    if record.cause is m.Cause.EXPIRED and (member.assignment or member.revoking):
         _note_loss(builder, member, record.at_ms)
 
 
-def _note_loss(builder: GroupBuilder, member: Member, at_ms: int) -> None:
+def _note_loss(builder: GroupBuilder, member: m.Member, at_ms: int) -> None:
     """Note a member that was lost, and with it copies: one without any adds no load to the others.
 
     In a storm, one that came back and is lost again has been counted already.
@@ -343,16 +305,16 @@ def _note_loss(builder: GroupBuilder, member: Member, at_ms: int) -> None:
     if group.storm_since_ms is None:
         oldest = at_ms - group.config.session_timeout_ms
         recent = tuple(loss for loss in group.losses if loss.at_ms > oldest)
-        builder.change(losses=(*recent, Loss(member.id, at_ms)))
+        builder.change(losses=(*recent, m.Loss(member.id, at_ms)))
     elif member.joined_ms < group.storm_since_ms:
-        builder.change(losses=(*group.losses, Loss(member.id, at_ms)))
+        builder.change(losses=(*group.losses, m.Loss(member.id, at_ms)))
 
 
-def _gone_entry(member: Member, at_ms: int, cause: Cause, lease_end_ms: int) -> GoneMember:
-    return GoneMember(at_ms, cause, lease_end_ms, member.instance_id, stay_began_ms(member), member.doubts.plain())
+def _gone_entry(member: m.Member, at_ms: int, cause: m.Cause, lease_end_ms: int) -> m.GoneMember:
+    return m.GoneMember(at_ms, cause, lease_end_ms, member.instance_id, stay_began_ms(member), member.doubts.plain())
 
 
-def _note_death(builder: GroupBuilder, member: Member, record: r.MemberGone) -> None:
+def _note_death(builder: GroupBuilder, member: m.Member, record: r.MemberGone) -> None:
     """Note with each task that a member ran when its lease expired that it died: the task may be what ended it.
 
     It still ran what it was to give up and did not confirm. What was taken over from it while it was suspected has that
@@ -372,14 +334,14 @@ def _note_death(builder: GroupBuilder, member: Member, record: r.MemberGone) -> 
     for task_id in (*member.actives, *member.revoking):
         task = builder.task(task_id)
         had = task.owner == member.id or any(entry.member_id == member.id for entry in task.handover.unreleased)
-        if had and task.state is RUNNING:
-            _fail(builder, task, member, Outcome.DIED, (at_ms, ran_until_ms))
+        if had and task.state is m.RUNNING:
+            _fail(builder, task, member, m.Outcome.DIED, (at_ms, ran_until_ms))
     for task_id in member.revoking:
         _charge_hosts(builder, builder.task(task_id), at_ms)
 
 
 def _fail(
-    builder: GroupBuilder, task: Task, member: Member, outcome: Outcome, at: tuple[int, int], *, detail: str = ""
+    builder: GroupBuilder, task: m.Task, member: m.Member, outcome: m.Outcome, at: tuple[int, int], *, detail: str = ""
 ) -> None:
     """Note that a task did not run well on a member: when that counts from, and until when it ran at the most.
 
@@ -388,26 +350,26 @@ def _fail(
     config, (at_ms, ran_until_ms) = builder.group.config, at
     well_ms = ran_until_ms if ran_well(task, ran_until_ms, config) else task.well_ms
     failures = task.marks.failures
-    if outcome is not Outcome.DIED or member.drain is None:
+    if outcome is not m.Outcome.DIED or member.drain is None:
         failures = with_failure(task, member, outcome, at_ms, config, ran_until_ms=ran_until_ms)
         failures = (*failures[:-1], failures[-1]._replace(detail=detail))
     builder.tasks[task.id] = task._replace(well_ms=well_ms, marks=task.marks._replace(failures=failures))
 
 
-def _charge_hosts(builder: GroupBuilder, task: Task, now_ms: int) -> None:
+def _charge_hosts(builder: GroupBuilder, task: m.Task, now_ms: int) -> None:
     """Charge the hosts on which a task failed lately, if it runs elsewhere now."""
     runs_on = builder.member(task.owner) if task.owner is not None else None
-    if not task.marks.failures or runs_on is None or task.state is not RUNNING:
+    if not task.marks.failures or runs_on is None or task.state is not m.RUNNING:
         return
     hosts, config = builder.group.hosts, builder.group.config
     for host, fault in faults_of(task, runs_on, builder.group, now_ms):
-        known = hosts.get(host) or HostFaults()
+        known = hosts.get(host) or m.HostFaults()
         hosts = hosts.having(host, charged(known, fault, config, now_ms, _well_ms(builder, host, known, now_ms)))
     if hosts is not builder.group.hosts:
         builder.change(hosts=hosts)
 
 
-def _well_ms(builder: GroupBuilder, host: HostId, known: HostFaults, now_ms: int) -> int:
+def _well_ms(builder: GroupBuilder, host: HostId, known: m.HostFaults, now_ms: int) -> int:
     """Return the last fault of a host after which it ran any task well. 0: there is none."""
     member_id = builder.group.instances.get(InstanceId(host)) or MemberId(host)
     member, config = builder.member(member_id), builder.group.config
@@ -422,19 +384,19 @@ def _well_ms(builder: GroupBuilder, host: HostId, known: HostFaults, now_ms: int
     return max(refuted, default=0)
 
 
-def _change_alike(builder: GroupBuilder, task_ids: Collection[TaskId], change: Callable[[Task], Task]) -> None:
+def _change_alike(builder: GroupBuilder, task_ids: Collection[TaskId], change: Callable[[m.Task], m.Task]) -> None:
     """Change tasks by what they have besides their id: tasks that differ in nothing else change alike, and at once."""
-    known: dict[tuple[object, ...], Task] = {}
+    known: dict[tuple[object, ...], m.Task] = {}
     for task in builder.tasks_as_they_stand(task_ids):
         fields = task[1:]
         after = known.get(fields)
         if after is None:
             after = known[fields] = change(task)
         if after[1:] != fields:
-            builder.tasks[task.id] = Task._make((task.id, *after[1:]))
+            builder.tasks[task.id] = m.Task._make((task.id, *after[1:]))
 
 
-def _left_by(task: Task, record: r.MemberGone) -> Task:
+def _left_by(task: m.Task, record: r.MemberGone) -> m.Task:
     """Return a task without a member that is gone.
 
     If the member may still run the task until its lease ends, it stays unreleased until then.
@@ -443,9 +405,9 @@ def _left_by(task: Task, record: r.MemberGone) -> Task:
     may_run = task.owner == member_id or any(entry.member_id == member_id for entry in unreleased)
     unreleased = _without(unreleased, member_id)
     if may_run and record.lease_end_ms > record.at_ms:
-        unreleased = (*unreleased, Unreleased(member_id, record.lease_end_ms))
+        unreleased = (*unreleased, m.Unreleased(member_id, record.lease_end_ms))
     away_owner = None if task.handover.away_owner == member_id else task.handover.away_owner
-    departure = Stop(member_id, None, record.cause, record.heard_ms)
+    departure = m.Stop(member_id, None, record.cause, record.heard_ms)
     task = _without_departed(task, unreleased, departure, record.at_ms, away_owner=away_owner)
     if target.owner == member_id or member_id in target.standbys:
         owner = None if target.owner == member_id else target.owner
@@ -458,9 +420,9 @@ def _away(builder: GroupBuilder, record: r.MemberAway) -> None:
     member = builder.member(record.member_id)
     if member is None:
         return
-    departure = Stop(member.id, None, Cause.RESTARTED)
+    departure = m.Stop(member.id, None, m.Cause.RESTARTED)
 
-    def left(task: Task) -> Task:
+    def left(task: m.Task) -> m.Task:
         unreleased = _without(task.handover.unreleased, member.id)
         away_owner = member.id if task.owner == member.id else task.handover.away_owner
         return _without_departed(task, unreleased, departure, record.at_ms, away_owner=away_owner)
@@ -492,7 +454,7 @@ def _inherited(builder: GroupBuilder, record: r.PlaceInherited) -> None:
         if target == successor:
             # The successor may take the place of two members, one of which was a standby of a task of the other.
             standbys = _removed(standbys, successor)
-        after = task._replace(target=Target(target, standbys, task.target.waiting_reason))
+        after = task._replace(target=m.Target(target, standbys, task.target.waiting_reason))
         if task.marks.pin == old:
             after = after.with_marks(pin=successor)
         if after != task:
@@ -509,7 +471,7 @@ def _trusted(builder: GroupBuilder, record: r.MemberTrusted) -> None:
     """Nothing is held against the host of the member: neither its faults, nor failures of tasks on it."""
     member = builder.member(record.member_id)
     if member is None and record.instance_id is not None:
-        member = Member(record.member_id, 0, record.instance_id)
+        member = m.Member(record.member_id, 0, record.instance_id)
     if member is None:
         return
     builder.change(hosts=builder.group.hosts.without(host_of(member)))
@@ -519,7 +481,7 @@ def _trusted(builder: GroupBuilder, record: r.MemberTrusted) -> None:
             builder.tasks[task_id] = _forgiven(builder, task, member)
 
 
-def _forgiven(builder: GroupBuilder, task: Task, member: Member) -> Task:
+def _forgiven(builder: GroupBuilder, task: m.Task, member: m.Member) -> m.Task:
     """Return a task without its failures on the host of a member."""
     config = builder.group.config
     failures = tuple(failure for failure in task.marks.failures if not may_be_the_host(failure, member, config))
@@ -537,13 +499,13 @@ def _drain_started(builder: GroupBuilder, record: r.DrainStarted) -> None:
     """The member hands over everything, and ``blocked`` says whether its time is over."""
     member = builder.member(record.member_id)
     kept_out = member is not None and member.drain is not None and member.drain.kept_out
-    drain = Drain(record.since_ms, record.deadline_ms, record.gives_up_ms, record.blocked, kept_out)
+    drain = m.Drain(record.since_ms, record.deadline_ms, record.gives_up_ms, record.blocked, kept_out)
     builder.change_standing(record.member_id, drain=drain)
 
 
 def _keeping_out_changed(builder: GroupBuilder, record: r.InstanceKeptOut | r.InstanceLetIn) -> None:
     """Runs of the instance that join from now on get nothing, or are like any other."""
-    entry = KeptOut(record.since_ms, record.until_ms) if isinstance(record, r.InstanceKeptOut) else None
+    entry = m.KeptOut(record.since_ms, record.until_ms) if isinstance(record, r.InstanceKeptOut) else None
     builder.change(kept_out=builder.group.kept_out.updated({record.instance_id: entry}))
 
 
@@ -585,7 +547,7 @@ def _moved_for_load(builder: GroupBuilder, record: r.MovedForLoad) -> None:
     """These tasks rest from now on. Those that have rested are forgotten."""
     group = builder.group
     resting = [one for one in group.load_moves if one.at_ms + group.config.load_cooldown_ms > record.at_ms]
-    builder.change(load_moves=(*resting, *(LoadMove(task_id, record.at_ms) for task_id in record.tasks)))
+    builder.change(load_moves=(*resting, *(m.LoadMove(task_id, record.at_ms) for task_id in record.tasks)))
 
 
 def _gone_forgotten(builder: GroupBuilder, record: r.GoneForgotten) -> None:
@@ -630,8 +592,8 @@ def _assignment_changed(builder: GroupBuilder, record: r.AssignmentChanged) -> N
     member = builder.member(record.member_id)
     if member is None:
         return
-    assignment: dict[TaskId, Grant | None] = {}
-    revoking: dict[TaskId, Revocation | None] = {}
+    assignment: dict[TaskId, m.Grant | None] = {}
+    revoking: dict[TaskId, m.Revocation | None] = {}
     demoted = frozenset(record.demoted)
     ready = frozenset(record.ready)
     for task_id in record.revoked:
@@ -640,11 +602,11 @@ def _assignment_changed(builder: GroupBuilder, record: r.AssignmentChanged) -> N
     for task_id in [task_id for task_id in record.granted if task_id in demoted] if demoted else ():
         revoking[task_id] = _give_up(builder, member, task_id, record)
         task = builder.task(task_id)
-        if task.state is RUNNING:
+        if task.state is m.RUNNING:
             builder.tasks[task_id] = task.with_handover(previous_owner=member.id)
     assignment.update(record.granted)
     for task, grant in zip(builder.tasks_as_they_stand(record.granted), record.granted.values(), strict=True):
-        is_given_over = grant.role is ACTIVE and task.handover is not NO_HANDOVER
+        is_given_over = grant.role is m.ACTIVE and task.handover is not m.NO_HANDOVER
         before = _passed_over(builder, task, member.id, record.at_ms) if is_given_over else task
         builder.tasks[task.id] = _taken_up(before, member.id, grant, ready=task.id in ready)
     builder.change_member(
@@ -655,38 +617,38 @@ def _assignment_changed(builder: GroupBuilder, record: r.AssignmentChanged) -> N
     )
 
 
-def _give_up(builder: GroupBuilder, member: Member, task_id: TaskId, record: r.AssignmentChanged) -> Revocation:
+def _give_up(builder: GroupBuilder, member: m.Member, task_id: TaskId, record: r.AssignmentChanged) -> m.Revocation:
     task = builder.task(task_id)
     was_active = task.owner == member.id
     handover, since_ms = task.handover, task.since_ms
     if was_active:
-        has_run = task.state is RUNNING
+        has_run = task.state is m.RUNNING
         if task_id in record.stuck or (member.suspected and has_run):
-            outcome = Outcome.STUCK if task_id in record.stuck else Outcome.DIED
+            outcome = m.Outcome.STUCK if task_id in record.stuck else m.Outcome.DIED
             _fail(builder, task, member, outcome, (record.at_ms, record.at_ms))
             task = builder.task(task_id)
-        stop = Stop(member.id, None, SUSPECTED if member.suspected else REVOKED) if has_run else handover.stop
+        stop = m.Stop(member.id, None, m.SUSPECTED if member.suspected else m.REVOKED) if has_run else handover.stop
         handover, since_ms = _unreleased_by(task, member.id, stop), record.at_ms
     builder.tasks[task_id] = _without_member(task, member.id, handover, since_ms)
-    return Revocation(record.epoch, record.at_ms, was_active)
+    return m.Revocation(record.epoch, record.at_ms, was_active)
 
 
-def _taken_up(task: Task, member_id: MemberId, grant: Grant, *, ready: bool) -> Task:
+def _taken_up(task: m.Task, member_id: MemberId, grant: m.Grant, *, ready: bool) -> m.Task:
     """Return the task once the member holds it in the role of the grant."""
     _, owner, state, ready_grant, since_ms, token, ran_ms, well_ms, standbys, warmups, target, handover, marks = task
     if standbys or warmups:
         standbys, warmups = _removed(standbys, member_id), _removed(warmups, member_id)
-    if grant.role is STANDBY:
+    if grant.role is m.STANDBY:
         standbys = _added(standbys, member_id)
-    elif grant.role is WARMUP:
+    elif grant.role is m.WARMUP:
         warmups = _added(warmups, member_id)
     else:
-        owner, state, ready_grant, since_ms, token = member_id, GRANTED, ready, grant.since_ms, grant.token
-        if handover is not NO_HANDOVER:
+        owner, state, ready_grant, since_ms, token = member_id, m.GRANTED, ready, grant.since_ms, grant.token
+        if handover is not m.NO_HANDOVER:
             previous_owner = None if handover.previous_owner == member_id else handover.previous_owner
-            handover = shared(handover._replace(next_owner=None, previous_owner=previous_owner, away_owner=None))
+            handover = m.shared(handover._replace(next_owner=None, previous_owner=previous_owner, away_owner=None))
     # A constructor takes half the time of ``_replace``, and a first generation takes up every task and every copy.
-    return Task(
+    return m.Task(
         task.id, owner, state, ready_grant, since_ms, token, ran_ms, well_ms, standbys, warmups, target, handover, marks
     )
 
@@ -706,7 +668,7 @@ def _released(builder: GroupBuilder, record: r.TaskReleased) -> None:
         builder.change_member(member.id, revoking=member.revoking.without(record.task))
 
 
-def _note_good_end(builder: GroupBuilder, before: Task, record: r.TaskReleased) -> None:
+def _note_good_end(builder: GroupBuilder, before: m.Task, record: r.TaskReleased) -> None:
     """Note that a task ran well if its owner handed it over while it ran, and had not failed it since it got it.
 
     What it failed there before is over then. Who confirms has not died, even if it was suspected.
@@ -714,18 +676,18 @@ def _note_good_end(builder: GroupBuilder, before: Task, record: r.TaskReleased) 
     member, stop = builder.member(record.member_id), before.handover.stop
     if member is None:
         return
-    is_end = stop is not None and stop.cause == REVOKED and stop.member_id == member.id
+    is_end = stop is not None and stop.cause == m.REVOKED and stop.member_id == member.id
     ran = is_end and (member.id, before.token) not in {(one.member_id, one.token) for one in before.marks.failures}
-    if ran or any(one.member_id == member.id and one.outcome is Outcome.DIED for one in before.marks.failures):
+    if ran or any(one.member_id == member.id and one.outcome is m.Outcome.DIED for one in before.marks.failures):
         task = _forgiven(builder, builder.task(record.task), member)
         if ran:
             builder.tasks[task.id] = task._replace(well_ms=max(task.well_ms, record.at_ms))
             return
         # It was silent, and no more than that. If it is so again and again, it is not tried again each time.
         silent = [
-            one._replace(outcome=Outcome.SILENT)
+            one._replace(outcome=m.Outcome.SILENT)
             for one in before.marks.failures
-            if one.member_id == member.id and one.outcome is Outcome.DIED
+            if one.member_id == member.id and one.outcome is m.Outcome.DIED
         ]
         builder.tasks[task.id] = task.with_marks(failures=(*task.marks.failures, *silent))
 
@@ -740,13 +702,13 @@ def _release_waived(builder: GroupBuilder, record: r.ReleaseWaived) -> None:
     builder.tasks[record.task] = task.with_handover(unreleased=unreleased, final_position=(), stop=stop)
 
 
-def _passed_over(builder: GroupBuilder, task: Task, taker: MemberId, at_ms: int) -> Task:
+def _passed_over(builder: GroupBuilder, task: m.Task, taker: MemberId, at_ms: int) -> m.Task:
     """Return a task that another member gets than its next owner. If that is in the group, it was not heard."""
     next_owner = task.handover.next_owner
     passed_over = builder.member(next_owner) if next_owner not in (None, taker) else None
     if passed_over is None or passed_over.away_until_ms is not None:
         return task
-    return task.with_marks(failures=with_failure(task, passed_over, Outcome.SILENT, at_ms, builder.group.config))
+    return task.with_marks(failures=with_failure(task, passed_over, m.Outcome.SILENT, at_ms, builder.group.config))
 
 
 def _next_owner_chosen(builder: GroupBuilder, record: r.NextOwnerChosen) -> None:
@@ -761,18 +723,18 @@ def _active_reported(builder: GroupBuilder, record: r.ActiveReported) -> None:
     if task.owner != record.member_id:
         return
     member = builder.member(record.member_id)
-    lost_what_it_had = record.state is LOST and (task.ready_grant or task.state is RUNNING)
-    if member is not None and (record.state is FAILED or lost_what_it_had):
-        outcome = Outcome.LOST if lost_what_it_had else Outcome.FAILED
+    lost_what_it_had = record.state is m.LOST and (task.ready_grant or task.state is m.RUNNING)
+    if member is not None and (record.state is m.FAILED or lost_what_it_had):
+        outcome = m.Outcome.LOST if lost_what_it_had else m.Outcome.FAILED
         _fail(builder, task, member, outcome, (record.at_ms, record.at_ms), detail=record.detail)
         task = builder.task(record.task)
     handover, ran_since_ms = task.handover, task.ran_since_ms
-    if record.state is RUNNING:
-        ran_since_ms = ran_since_ms if task.state is RUNNING else record.at_ms
-        if handover is not NO_HANDOVER:
-            handover = shared(handover._replace(previous_owner=None, final_position=(), stop=None))
-    elif task.state is RUNNING:
-        handover = handover._replace(stop=Stop(record.member_id, record.at_ms, record.state.value))
+    if record.state is m.RUNNING:
+        ran_since_ms = ran_since_ms if task.state is m.RUNNING else record.at_ms
+        if handover is not m.NO_HANDOVER:
+            handover = m.shared(handover._replace(previous_owner=None, final_position=(), stop=None))
+    elif task.state is m.RUNNING:
+        handover = handover._replace(stop=m.Stop(record.member_id, record.at_ms, record.state.value))
     task = task._replace(state=record.state, ran_since_ms=ran_since_ms, handover=handover)
     builder.tasks[record.task] = task
     _charge_hosts(builder, task, record.at_ms)
@@ -783,7 +745,7 @@ def _stalled(builder: GroupBuilder, record: r.WarmupStalled) -> None:
     task = builder.task(record.task)
     builder.change_member(record.member_id, tried_ms=record.until_ms)
     others = tuple(stall for stall in task.marks.stalls if stall.member_id != record.member_id)
-    builder.mark(record.task, stalls=(*others, Stall(record.member_id, record.until_ms, record.gave_way)))
+    builder.mark(record.task, stalls=(*others, m.Stall(record.member_id, record.until_ms, record.gave_way)))
 
 
 def _doubts_changed(builder: GroupBuilder, record: r.StateDoubted | r.StateTrusted) -> None:
@@ -798,7 +760,7 @@ def _pinned(builder: GroupBuilder, record: r.TaskPinned) -> None:
     """The task is pinned to a member, or no longer. Its failures there are forgotten, unless it fails there now."""
     task = builder.task(record.task)
     member = builder.member(record.member_id) if record.member_id is not None else None
-    if member is not None and (task.owner != record.member_id or task.state is not FAILED):
+    if member is not None and (task.owner != record.member_id or task.state is not m.FAILED):
         task = _forgiven(builder, task, member)
     builder.tasks[record.task] = task.with_marks(pin=record.member_id)
     builder.change(pins=builder.group.pins.updated({record.task: record.member_id}))
@@ -809,13 +771,13 @@ def _adopted(builder: GroupBuilder, record: r.TasksAdopted) -> None:
     member = builder.member(record.member_id)
     if member is None:
         return
-    assignment: dict[TaskId, Grant | None] = {}
-    revoking: dict[TaskId, Revocation | None] = {}
+    assignment: dict[TaskId, m.Grant | None] = {}
+    revoking: dict[TaskId, m.Revocation | None] = {}
     for task_id in record.dropped:
         task = builder.task(task_id)
         assignment[task_id] = None
-        revoking[task_id] = Revocation(member.epoch, record.at_ms, active=True)
-        stop = task.handover.stop or Stop(member.id, record.at_ms, REVOKED)
+        revoking[task_id] = m.Revocation(member.epoch, record.at_ms, active=True)
+        stop = task.handover.stop or m.Stop(member.id, record.at_ms, m.REVOKED)
         handover = _unreleased_by(task, member.id, stop)
         builder.tasks[task_id] = _without_member(task, member.id, handover, task.since_ms)
     for task_id, token in record.tokens.items():
@@ -823,11 +785,11 @@ def _adopted(builder: GroupBuilder, record: r.TasksAdopted) -> None:
         if task.owner is not None and task.owner != member.id:
             _dispossess(builder, task_id, record)
             task = builder.task(task_id)
-        grant = Grant(ACTIVE, member.epoch, record.at_ms, max(token, task.token))
+        grant = m.Grant(m.ACTIVE, member.epoch, record.at_ms, max(token, task.token))
         assignment[task_id] = grant
         revoking[task_id] = None
         taken_up = _taken_up(task, member.id, grant, ready=True)
-        builder.tasks[task_id] = taken_up._replace(state=RUNNING, ran_since_ms=record.at_ms).with_handover(
+        builder.tasks[task_id] = taken_up._replace(state=m.RUNNING, ran_since_ms=record.at_ms).with_handover(
             unreleased=_without(task.handover.unreleased, member.id), previous_owner=None, stop=None
         )
     builder.change_member(
@@ -849,24 +811,24 @@ def _dispossess(builder: GroupBuilder, task_id: TaskId, record: r.TasksAdopted) 
         other.id,
         epoch=epoch,
         assignment=other.assignment.without(task_id),
-        revoking=other.revoking.having(task_id, Revocation(epoch, record.at_ms, active=True)),
+        revoking=other.revoking.having(task_id, m.Revocation(epoch, record.at_ms, active=True)),
     )
 
 
 # What several folds share.
 
 
-def _tasks_involving(builder: GroupBuilder, member: Member) -> list[TaskId]:
+def _tasks_involving(builder: GroupBuilder, member: m.Member) -> list[TaskId]:
     """Return every task that names the member: tasks it holds or held, its pins, and tasks with it as target."""
     pinned = [task_id for task_id, pin in builder.group.pins.items() if pin == member.id]
     return list(dict.fromkeys([*member.assignment, *member.revoking, *builder.tasks_naming(member.id), *pinned]))
 
 
-def _named_in(task: Task) -> set[MemberId | None]:
+def _named_in(task: m.Task) -> set[MemberId | None]:
     target, handover = task.target, task.handover
     named = {task.owner, target.owner, task.marks.pin}
     named.update(task.standbys, task.warmups, target.standbys)
-    if handover is not NO_HANDOVER:
+    if handover is not m.NO_HANDOVER:
         named.update((handover.next_owner, handover.previous_owner, handover.away_owner))
         named.update([entry.member_id for entry in handover.unreleased])
         if handover.stop is not None:
@@ -875,12 +837,12 @@ def _named_in(task: Task) -> set[MemberId | None]:
     return named
 
 
-def _unreleased_by(task: Task, member_id: MemberId, stop: Stop | None) -> Handover:
+def _unreleased_by(task: m.Task, member_id: MemberId, stop: m.Stop | None) -> m.Handover:
     """Return the handover of a task that a member has yet to give up, and with it this end of its last run."""
-    return task.handover._replace(unreleased=(*task.handover.unreleased, Unreleased(member_id, None)), stop=stop)
+    return task.handover._replace(unreleased=(*task.handover.unreleased, m.Unreleased(member_id, None)), stop=stop)
 
 
-def _without_member(task: Task, member_id: MemberId, handover: Handover, since_ms: int) -> Task:
+def _without_member(task: m.Task, member_id: MemberId, handover: m.Handover, since_ms: int) -> m.Task:
     """Return the task once the member holds nothing of it, except what ``handover`` says."""
     if handover.next_owner == member_id:
         handover = handover._replace(next_owner=None)
@@ -891,18 +853,18 @@ def _without_member(task: Task, member_id: MemberId, handover: Handover, since_m
         since_ms=since_ms,
         standbys=_removed(task.standbys, member_id),
         warmups=_removed(task.warmups, member_id),
-        handover=shared(handover),
+        handover=m.shared(handover),
     )
 
 
 def _without_departed(
-    task: Task, unreleased: tuple[Unreleased, ...], departure: Stop, at_ms: int, *, away_owner: MemberId | None
-) -> Task:
+    task: m.Task, unreleased: tuple[m.Unreleased, ...], departure: m.Stop, at_ms: int, *, away_owner: MemberId | None
+) -> m.Task:
     """Return the task without the member of ``departure``, which holds nothing of it any more but ``unreleased``."""
     member_id, stop, final_position = departure.member_id, task.handover.stop, task.handover.final_position
     since_ms, ran = task.since_ms, task.owner == member_id
     is_its_stop = stop is not None and stop.member_id == member_id and stop.at_ms is None
-    if is_its_stop or (ran and task.state is RUNNING):
+    if is_its_stop or (ran and task.state is m.RUNNING):
         stop = departure
     if ran:
         # The member may have written since its last report, so the final position of the owner before it is outdated.
@@ -916,7 +878,7 @@ def _without_departed(
     return _without_member(task, member_id, handover, since_ms)
 
 
-def _stop_completed(stop: Stop | None, unreleased: tuple[Unreleased, ...], at_ms: int) -> Stop | None:
+def _stop_completed(stop: m.Stop | None, unreleased: tuple[m.Unreleased, ...], at_ms: int) -> m.Stop | None:
     """Return ``stop`` with the instant from which no member can be running the task, once every member released it.
 
     If that instant was not recorded (0), nothing is known of the stop.
@@ -926,7 +888,7 @@ def _stop_completed(stop: Stop | None, unreleased: tuple[Unreleased, ...], at_ms
     return stop._replace(at_ms=at_ms) if at_ms else None
 
 
-def _without(unreleased: tuple[Unreleased, ...], member_id: MemberId) -> tuple[Unreleased, ...]:
+def _without(unreleased: tuple[m.Unreleased, ...], member_id: MemberId) -> tuple[m.Unreleased, ...]:
     return tuple([entry for entry in unreleased if entry.member_id != member_id]) if unreleased else ()
 
 

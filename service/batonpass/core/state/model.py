@@ -4,7 +4,7 @@ Hard state survives a restart of the coordinator. What may be lost, because memb
 All values here are immutable. Only ``evolve`` makes a new group, out of records.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from typing import Final, NamedTuple
@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from batonpass.core.state.ids import GroupId, HostId, InstanceId, MemberId, TaskId
 from batonpass.core.state.pmap import PMap
 from batonpass.core.state.policy import GroupConfig
-from batonpass.core.state.task_table import TaskTable
+from batonpass.placement.types import Tasks
 
 
 class Role(StrEnum):
@@ -522,6 +522,30 @@ class LoadMove(NamedTuple):
 
     task: TaskId
     at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class TaskTable(Tasks):
+    """The tasks of a topology, in the order (subtopology, partition). A task's index is its place in it.
+
+    Attributes:
+        ids: the tasks, sorted.
+        index_of: the index of each id; derived.
+    """
+
+    ids: tuple[TaskId, ...] = field(kw_only=True)
+    index_of: Mapping[TaskId, int] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Derive, once per topology, what is read often."""
+        Tasks.__post_init__(self)
+        object.__setattr__(self, "index_of", {task: task_index for task_index, task in enumerate(self.ids)})
+
+    def in_order(self, task_ids: Collection[TaskId]) -> list[TaskId]:
+        """Return tasks in the order of the topology. Tasks that it has dropped come last, by id."""
+        index_of = self.index_of
+        dropped = sorted([task_id for task_id in task_ids if task_id not in index_of])
+        return sorted([task_id for task_id in task_ids if task_id in index_of], key=index_of.__getitem__) + dropped
 
 
 EMPTY_TABLE: Final = TaskTable((), (), (), (), ids=())

@@ -180,7 +180,7 @@ class Soft(NamedTuple):
         listens_since_ms: since when this coordinator hears members without having stood still: its start, or the end of
             its own last silence.
         placed_without: the members that stay and that the present target gives nothing new, because they were not there
-            (``availability``). Once one of them is, the group is placed anew.
+            (``Availability``). Once one of them is, the group is placed anew.
         refused: the refusals since the last answer to a Kafka Streams application, or else those of another one under
             the group's name (``application``). None: it was answered, or not heard.
         loads_read_ms: when the loads that members say were last compared with the recorded ones.

@@ -10,9 +10,8 @@ from dataclasses import replace
 from batonpass.core.state.errors import InvalidTopology
 from batonpass.core.state.ids import TaskId, split_task_id, subtopology_sort_key, task_id
 from batonpass.core.state.loads import weight_of_new
-from batonpass.core.state.model import EMPTY_TABLE, Group, Subtopology, Topology
+from batonpass.core.state.model import EMPTY_TABLE, Group, Subtopology, TaskTable, Topology
 from batonpass.core.state.policy import BalanceBy
-from batonpass.core.state.task_table import TaskTable
 
 NAMED_MAX = 5
 """How many of a kind are named to people: every heartbeat of such a group is answered with it."""

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from batonpass.core.handover.copies import TaskPlan
 from batonpass.core.handover.copy_capacity import CopyCapacity
-from batonpass.core.handover.planner import plan_without_slots
+from batonpass.core.handover.step import plan_without_slots
 from batonpass.core.handover.view import View
 from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.model import RUNNING, Group, Member, Target, Task

@@ -11,7 +11,7 @@ from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.model import Group, Target
 from batonpass.core.state.reasons import Held, NoChange, Reason, Why
 from batonpass.core.state.topology import is_ready
-from batonpass.core.target.reach import find_unreachable
+from batonpass.core.target.reach import Reachability, find_unreachable
 from batonpass.core.target.targets import build_request, last_resorts, target_changes
 from batonpass.placement.flow import PlacementError, Solver
 from batonpass.placement.place import place
@@ -28,16 +28,13 @@ class TargetPlan:
         request: the request to placement.
         placed: its answer, without the moves that are not made.
         changes: the tasks whose target changes.
-        unreachable: the tasks that stay although placement would move them, each with the full member that has no room
-            for it.
-        may_free_up: some tasks wait for room that may still come free.
+        reach: what of its answer the group cannot reach, or not yet.
     """
 
     request: PlacementRequest
     placed: Placed
     changes: Mapping[TaskId, Target]
-    unreachable: Mapping[TaskId, MemberId]
-    may_free_up: bool
+    reach: Reachability
 
 
 def plan_target(view: View, solver: Solver, moves: Mapping[int, int] | None = None) -> TargetPlan:
@@ -53,17 +50,17 @@ def plan_target(view: View, solver: Solver, moves: Mapping[int, int] | None = No
         request = replace(request, bound={**stay, **request.bound, **moves})
     placed = last_resorts(view, request, place(request, solver))
     changes = target_changes(view, request, placed)
-    kept, full, may_free_up = find_unreachable(view, changes)
-    for task_id, target in kept.items():
+    reach = find_unreachable(view, changes)
+    for task_id, target in reach.kept.items():
         changes.pop(task_id, None)
         if target != view.group.tasks[task_id].target:
             changes[task_id] = target
-    if full:
+    if reach.full:
         why = dict(placed.why)
-        not_made = [task for task in map(view.group.table.index_of.__getitem__, full) if why.pop(task, None)]
+        not_made = [task for task in map(view.group.table.index_of.__getitem__, reach.full) if why.pop(task, None)]
         made = placed.moves - sum([request.table.stateful[task] for task in not_made])
         placed = replace(placed, why=why, moves=made, lower_bound=min(placed.lower_bound, made))
-    return TargetPlan(request, placed, changes, full, may_free_up)
+    return TargetPlan(request, placed, changes, reach)
 
 
 def try_to_plan(view: View, solver: Solver, plan: Callable[[View, Solver], T]) -> T | str:
@@ -101,7 +98,7 @@ def place_now(draft: DecisionDraft) -> None:
         # drains keeps nothing if others stay.
         may_move = {member.id for member in request.members if member.may_be_target}
         may_move |= {member.id for member in group.members.values() if member.drain is not None and may_move}
-        is_provisional = target_plan.may_free_up or any(
+        is_provisional = target_plan.reach.may_free_up or any(
             request.members[index].id in may_move
             and group.tasks[group.table.ids[task_index]].marks.pin != request.members[index].id
             for task_index, index in request.bound.items()
@@ -172,7 +169,7 @@ def _explain(draft: DecisionDraft, target_plan: TargetPlan) -> None:
         is_in_force = pin in takers
         if is_in_force and group.table.index_of[task] not in target_plan.request.bound:
             draft.explain(Held.NO_CAPACITY, task, pin, "it is pinned there, and there is no room for it")
-    for task, full in target_plan.unreachable.items():
+    for task, full in target_plan.reach.full.items():
         draft.explain(
             Held.NO_CAPACITY, task, full, "it stays as it is: there is no room for it, and none will come free there"
         )

@@ -21,7 +21,7 @@ The request holds more than the present owners and copies. Some tasks are *bound
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, compress, count
 from math import inf
@@ -46,7 +46,6 @@ from batonpass.placement.types import (
     PlacementRequest,
     Readiness,
     Warmth,
-    nobody,
 )
 
 _WITHOUT_LAG: Final = tuple(Warmth(int(readiness), 0) for readiness in Readiness)
@@ -64,41 +63,29 @@ _STANDBYS: Final[Callable[[Task], tuple[MemberId, ...]]] = attrgetter("standbys"
 
 def build_request(view: View) -> PlacementRequest:
     """Return the request to placement for the group as it stands."""
-    group = view.group
-    table = group.table
-    members = [group.members[member_id] for member_id in sorted(group.members)]
-    number = {member.id: index for index, member in enumerate(members)}
-    home, standbys = _fill_settled(view, number)
-    constraints = _Constraints(view, members, number)
-    tasks = group.tasks.plain()
-    for task_id, pending in group.unsettled.items():
-        task = tasks[task_id]
-        # A task without an owner that awaits a target has no copies, and no move under way.
-        if task_id in table.index_of and (pending is not AWAITING_NEWS or task.owner is not None):
-            constraints.fill(table.index_of[task_id], task, home, standbys)
+    constraints = _Constraints(view)
+    constraints.fill_unsettled()
     constraints.leave_those_that_gave_way()
     constraints.bind_pinned()
-    constraints.keep_missing(home)
-    placed = [_placement_member(view, member) for member in members]
-    constraints.redirect(placed, home)
-    constraints.avoid_failed(placed, home)
-    constraints.keep_on_distrusted(home)
+    constraints.keep_missing()
+    constraints.redirect()
+    constraints.avoid_failed()
+    constraints.keep_on_distrusted()
     held = view.why_moves_are_held(for_balance=True) is not None or _only_load_moves(view)
     if held:
         # No new moves for balance. Moves under way keep their destination, so that warm copies stay warm.
-        constraints.keep_going(placed, home)
-    if view.disk_room:
-        placed = _with_room_on_disks(view, placed, constraints.bound)
+        constraints.keep_going()
+    members = constraints.members
     return PlacementRequest(
-        table=table,
-        members=placed,
-        home=home,
-        standbys=standbys,
+        table=view.group.table,
+        members=_with_room_on_disks(view, members, constraints.bound) if view.disk_room else members,
+        home=constraints.home,
+        standbys=constraints.standbys,
         previous=constraints.previous,
         warming=constraints.warming,
         bound=constraints.bound,
         warmth=constraints.warmth,
-        state_size=state_sizes(group, view.soft),
+        state_size=state_sizes(view.group, view.soft),
         num_standby_replicas=view.config.num_standby_replicas,
         rack_aware_tags=view.config.rack_aware_tags,
         balance_held=held,
@@ -153,21 +140,34 @@ def _fill_settled(view: View, number: Mapping[MemberId, int]) -> tuple[list[int]
 
 
 class _Constraints:
-    """What binds placement: tasks on their way, pinned ones, and those that failed or stalled lately."""
+    """What binds placement: tasks on their way, pinned ones, and those that failed or stalled lately.
 
-    def __init__(self, view: View, members: list[Member], number: Mapping[MemberId, int]) -> None:
+    The fields without an underscore are those of the request.
+    """
+
+    def __init__(self, view: View) -> None:
         self._view = view
-        self._ordered = members
+        self._table = view.group.table
+        self._ordered = [view.group.members[member_id] for member_id in sorted(view.group.members)]
+        self._number = {member.id: index for index, member in enumerate(self._ordered)}
         self._tasks = view.group.tasks.plain()
-        self._number = number
         # The few tasks with a pin, a stall or a failure. They may be settled, so this is one quick pass over all tasks.
         self._marked = [task for task in self._tasks.values() if task.marks != UNMARKED]
+        self.members = [_placement_member(view, member) for member in self._ordered]
+        self.home, self.standbys = _fill_settled(view, self._number)
         self.previous: dict[int, int] = {}
         self.warming: dict[int, int] = {}
         self.bound: dict[int, int] = {}
-        self.avoided: dict[int, int] = {}
+        self._avoided: dict[int, int] = {}
 
-    def fill(self, task_index: int, task: Task, home: list[int], standbys: list[tuple[int, ...]]) -> None:
+    def fill_unsettled(self) -> None:
+        for task_id, pending in self._view.group.unsettled.items():
+            task, task_index = self._tasks[task_id], self._table.index_of.get(task_id)
+            # A task without an owner that awaits a target has no copies, and no move under way.
+            if task_index is not None and (pending is not AWAITING_NEWS or task.owner is not None):
+                self._fill(task_index, task)
+
+    def _fill(self, task_index: int, task: Task) -> None:
         """Note the home, the move under way, and the binding of one unsettled task."""
         view, number = self._view, self._number
         target = task.target.owner
@@ -189,10 +189,10 @@ class _Constraints:
         if task.state is LOST and task_index not in self.bound and view.is_stateful(task.id):
             # A holder without state does not count as owner, so that the task goes where it is warm.
             owner = None
-        home[task_index] = number[owner] if owner is not None else UNASSIGNED
+        self.home[task_index] = number[owner] if owner is not None else UNASSIGNED
         if task.target.standbys or target is not None:
-            standbys[task_index] = tuple(sorted([number[member_id] for member_id in task.target.standbys]))
-        if target is not None and number[target] != home[task_index]:
+            self.standbys[task_index] = tuple(sorted([number[member_id] for member_id in task.target.standbys]))
+        if target is not None and number[target] != self.home[task_index]:
             self.previous[task_index] = number[target]
             if target in task.warmups:
                 self.warming[task_index] = number[target]
@@ -202,14 +202,14 @@ class _Constraints:
     def _bind_unready(self, task_index: int, task: Task, target: MemberId | None) -> None:
         """Bind a task whose copies all have unknown lag; release it from a target that it avoids."""
         view = self._view
-        if not view.group.table.stateful[task_index]:
+        if not self._table.stateful[task_index]:
             return
         has_failed = target is not None and target != task.owner and view.has_failed(task, target)
         if target is not None and (has_failed or view.is_stalled(task, target)):
             # The member becomes the last choice for this task (``warmth``), and another one is tried (``redirect``).
             self.previous.pop(task_index, None)
             self.warming.pop(task_index, None)
-            self.avoided[task_index] = self._number[target]
+            self._avoided[task_index] = self._number[target]
             return
         begins_ready = task.ready_grant and task.state is GRANTED
         if task.owner is not None and (begins_ready or task.state is RUNNING):
@@ -221,62 +221,67 @@ class _Constraints:
         if held and all(view.copy(task, member_id).readiness is Readiness.UNKNOWN for member_id in held):
             self.bound[task_index] = self._number[keep]
 
+    def _marked_and_free(self) -> Iterator[tuple[int, Task]]:
+        """Yield the tasks with a pin, a stall or a failure that nothing binds yet."""
+        for task in self._marked:
+            task_index = self._table.index_of.get(task.id)
+            if task_index is not None and task_index not in self.bound:
+                yield task_index, task
+
     def leave_those_that_gave_way(self) -> None:
         """Bind running tasks whose copy gave way lately to their owner, so that balance moves others meanwhile.
 
         They do not stay on a member that drains, nor away from the member to which an operator pinned them.
         """
-        for task in self._marked:
+        for task_index, task in self._marked_and_free():
             gave_way = any(stall.gave_way and stall.until_ms > self._view.now_ms for stall in task.marks.stalls)
             if not gave_way or task.owner is None or task.state is not RUNNING or task.marks.pin is not None:
                 continue
-            task_index = self._view.group.table.index_of.get(task.id)
-            if task_index is None or task_index in self.bound or self._view.members[task.owner].drain is not None:
+            if self._view.members[task.owner].drain is not None:
                 continue
             self.bound[task_index] = self._number[task.owner]
-            for moves in (self.previous, self.warming, self.avoided):
+            for moves in (self.previous, self.warming, self._avoided):
                 moves.pop(task_index, None)
 
-    def redirect(self, members: list[PlacementMember], home: list[int]) -> None:
+    def redirect(self) -> None:
         """Point every task that avoids its target to the least loaded other member, if that is better than staying."""
-        if not self.avoided:
-            return
-        load = loads_of(self._view.group.table.weight, home, self.bound, len(members))
-        for task_index, avoided in sorted(self.avoided.items()):
-            weight, at = self._view.group.table.weight[task_index], home[task_index]
-            free = [index for index, member in enumerate(members) if member.may_be_target and index != avoided]
-            levels = {index: (load[index] + weight) / members[index].capacity for index in (*free, at)}
+        load = self._loads() if self._avoided else []
+        for task_index, avoided in sorted(self._avoided.items()):
+            weight, at = self._table.weight[task_index], self.home[task_index]
+            free = [index for index, member in enumerate(self.members) if member.may_be_target and index != avoided]
+            levels = {index: (load[index] + weight) / self.members[index].capacity for index in (*free, at)}
             best = min(levels, key=lambda index: (levels[index], index != at, index))
             if at not in (UNASSIGNED, best):
                 self.previous[task_index] = self.warming[task_index] = best
                 load[best] += weight
 
-    def avoid_failed(self, members: list[PlacementMember], home: list[int]) -> None:
+    def _loads(self) -> list[float]:
+        return loads_of(self._table.weight, self.home, self.bound, len(self.members))
+
+    def avoid_failed(self) -> None:
         """Bind tasks that failed lately to the member that runs them now, and those that cannot run to another one.
 
         Each failure moves a task once, to a member where it has not failed, until it is parked. Balance moves another
         task instead of moving it back. A move away from where it failed goes on although the task runs there again.
         """
-        table = self._view.group.table
-        for task in self._marked:
-            task_index = table.index_of.get(task.id)
-            if task_index is None or task_index in self.bound or task.marks.parked or task.state is LOST:
-                continue
+        for task_index, task in self._marked_and_free():
             avoided = {self._number[member_id] for member_id in self._view.avoided_for(task)}
-            at = home[task_index]
-            if avoided and at != UNASSIGNED and members[at].may_be_target and at not in avoided:
+            if not avoided or task.marks.parked or task.state is LOST:
+                continue
+            at = self.home[task_index]
+            if at != UNASSIGNED and self.members[at].may_be_target and at not in avoided:
                 self.bound[task_index] = at
-            elif avoided and self._is_to_go(task, task_index, at, avoided):
-                free = [index for index, member in enumerate(members) if self._may_have(task, member)]
+            elif self._is_to_go(task, task_index, at, avoided):
+                free = [index for index, member in enumerate(self.members) if self._may_have(task, member)]
                 free = [index for index in free if index not in avoided]
                 if free:
-                    self.bound[task_index] = self._best_of(free, task, home)
+                    self.bound[task_index] = self._best_of(free, task_index, task)
 
     def _is_to_go(self, task: Task, task_index: int, at: int, avoided: Collection[int]) -> bool:
         """Say whether a task that failed lately is to go elsewhere: nobody has it, or it fails where it is."""
-        if at == UNASSIGNED or not self._view.group.table.stateful[task_index]:
+        if at == UNASSIGNED or not self._table.stateful[task_index]:
             return True
-        is_under_way = task_index in self.previous and task_index not in self.avoided
+        is_under_way = task_index in self.previous and task_index not in self._avoided
         return at in avoided and (is_under_way or task.state is not RUNNING)
 
     def _may_have(self, task: Task, member: PlacementMember) -> bool:
@@ -290,13 +295,10 @@ class _Constraints:
             and not self._view.has_full_disk_for(member_id, task.id)
         )
 
-    def _best_of(self, free: list[int], task: Task, home: list[int]) -> int:
+    def _best_of(self, free: list[int], task_index: int, task: Task) -> int:
         """Return the member to which a task is to go already, else the warmest, else the least loaded."""
-        table = self._view.group.table
-        load = loads_of(table.weight, home, self.bound, len(self._ordered))
-        task_index = table.index_of[task.id]
-        under_way, weight = self.previous.get(task_index), table.weight[task_index]
-        warmth = self._warmth_of(task, set(free)) if table.stateful[task_index] else {}
+        load, under_way, weight = self._loads(), self.previous.get(task_index), self._table.weight[task_index]
+        warmth = self._warmth_of(task, set(free)) if self._table.stateful[task_index] else {}
         return min(
             free,
             key=lambda index: (
@@ -307,28 +309,28 @@ class _Constraints:
             ),
         )
 
-    def keep_on_distrusted(self, home: list[int]) -> None:
+    def keep_on_distrusted(self) -> None:
         """Bind to each distrusted member what it runs, and what is not on its way to another member."""
-        view, index_of = self._view, self._view.group.table.index_of
+        view, index_of = self._view, self._table.index_of
         for member_id in sorted(view.distrusted):
             member = self._view.members[member_id]
             if member.drain is not None:
                 continue
             for task in view.tasks.pick(member.assignment):
-                is_here = task.owner == member_id and home[index_of[task.id]] == self._number[member_id]
+                is_here = task.owner == member_id and self.home[index_of[task.id]] == self._number[member_id]
                 is_to_stay = task.state not in (FAILED, LOST)
                 is_leaving = task.target.owner != member_id and view.present_member(task.target.owner) is not None
                 if is_here and is_to_stay and not is_leaving:
                     self.bound.setdefault(index_of[task.id], self._number[member_id])
 
-    def keep_going(self, members: list[PlacementMember], home: list[int]) -> None:
+    def keep_going(self) -> None:
         for task_index, index in self.previous.items():
-            if home[task_index] != UNASSIGNED and members[index].may_be_target:
+            if self.home[task_index] != UNASSIGNED and self.members[index].may_be_target:
                 self.bound.setdefault(task_index, index)
 
-    def keep_missing(self, home: list[int]) -> None:
+    def keep_missing(self) -> None:
         """Bind what missing members have to where it is, or is on its way to; count what may go as without an owner."""
-        index_of = self._view.group.table.index_of
+        index_of = self._table.index_of
         for member in self._ordered:
             if not self._view.is_missing(member.id):
                 continue
@@ -337,37 +339,31 @@ class _Constraints:
                 if place is not None:
                     self.bound.setdefault(task_index, self._number[place])
                 else:
-                    home[task_index] = UNASSIGNED
+                    self.home[task_index] = UNASSIGNED
 
     def bind_pinned(self) -> None:
         """Bind pinned tasks, on each member as many as its limit allows, starting with those that it has.
 
         While a member drains or is missing its pins are suspended, and placement ignores them.
         """
-        table, number = self._view.group.table, self._number
-        room = RoomLeft(
-            self._view,
-            {member.id: member.max_tasks for member in self._ordered if member.max_tasks is not None},
-        )
+        room = RoomLeft(self._view, {one.id: one.max_tasks for one in self._ordered if one.max_tasks is not None})
         for task_index, index in self.bound.items():
-            room.take(self._ordered[index].id, table.ids[task_index])
-        takers = self._view.takers
-        pinned = [task for task in self._marked if task.marks.pin in takers]
-        for task in sorted(pinned, key=lambda task: (task.owner != task.marks.pin, table.index_of[task.id])):
-            task_index, pin = table.index_of[task.id], task.marks.pin
-            if pin is None or task_index in self.bound or not room.allows(pin, task.id):
-                continue
-            self.bound[task_index] = number[pin]
-            room.take(pin, task.id)
+            room.take(self._ordered[index].id, self._table.ids[task_index])
+        pinned = [(task.owner != task.marks.pin, task_index, task) for task_index, task in self._marked_and_free()]
+        for _, task_index, task in sorted(pinned):
+            pin = task.marks.pin
+            if pin is not None and pin in self._view.takers and room.allows(pin, task.id):
+                self.bound[task_index] = self._number[pin]
+                room.take(pin, task.id)
 
     def warmth(
-        self, tasks: Collection[int], members: Collection[int], without: Callable[[int], Collection[int]] = nobody
+        self, tasks: Collection[int], members: Collection[int], without: Callable[[int], Collection[int]] = lambda _: ()
     ) -> Copies:
         """Return how warm these members are for these tasks, including their state on disk.
 
         Nothing is said of the members that a task is ``without``.
         """
-        view, table, wanted = self._view, self._view.group.table, set(members)
+        view, table, wanted = self._view, self._table, set(members)
         some: Iterable[int] = tasks
         if len(tasks) > sum(len(self._ordered[index].assignment) + 1 for index in members):
             named = {task.id for task in self._marked}
