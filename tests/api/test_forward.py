@@ -456,7 +456,7 @@ def end_lease(found: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_a_coordinator_without_a_lease_ends_the_connections_of_its_callers(
     cut_off: Pair, monkeypatch: pytest.MonkeyPatch, method: str, path: str, body: Any
 ) -> None:
-    """A load balancer leaves a connection where it is, and its caller would be refused for as long as the lease is over."""
+    """A load balancer leaves a connection where it is, so its caller would be refused for as long as there is no lease."""
     assert "connection" not in (await cut_off.call(method, path, json=body)).headers
     end_lease(cut_off, monkeypatch)
     refused = await cut_off.call(method, path, json=body)
@@ -469,7 +469,7 @@ async def test_who_has_no_other_coordinator_to_go_to_keeps_its_connection(
     cut_off: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     end_lease(cut_off, monkeypatch)
-    monkeypatch.setattr(cut_off.processes[0].store.ownership, "others", lambda: [])
+    monkeypatch.setattr(cut_off.processes[0].store.ownership, "others", list)
     refused = await cut_off.call("GET", "/v1/groups/apples")
     assert (refused.status_code, refused.headers.get("connection")) == (503, None)
 

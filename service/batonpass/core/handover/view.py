@@ -172,7 +172,10 @@ class View:
 
     @cached_property
     def away(self) -> Mapping[MemberId | None, int]:
-        """The members that are away to restart, and until when their places are kept; at least until members are judged."""
+        """The members that are away to restart, and until when their places are kept.
+
+        That is as long as no member is judged, at least.
+        """
         ends = {member.id: member.away_until_ms for member in self.members.values()}
         return {name: max(at_ms, self.soft.judge_from_ms) for name, at_ms in ends.items() if at_ms is not None}
 
