@@ -456,7 +456,7 @@ def end_lease(found: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_a_coordinator_without_a_lease_ends_the_connections_of_its_callers(
     cut_off: Pair, monkeypatch: pytest.MonkeyPatch, method: str, path: str, body: Any
 ) -> None:
-    """A load balancer leaves a connection where it is, so its caller would be refused for as long as there is no lease."""
+    """A load balancer leaves a connection where it is, and its caller would be refused until it gets another."""
     assert "connection" not in (await cut_off.call(method, path, json=body)).headers
     end_lease(cut_off, monkeypatch)
     refused = await cut_off.call(method, path, json=body)
