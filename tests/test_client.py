@@ -52,6 +52,15 @@ def frames(text: str) -> httpx.Response:
     return httpx.Response(200, text=text, headers={"content-type": "text/event-stream"})
 
 
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), -float("inf")])
+async def test_a_number_that_no_json_has_is_refused_before_it_is_sent(number: float) -> None:
+    """Python reads such a number from a file or an option, and TOML has it."""
+    coordinator, hosts = one(WELL)
+    with pytest.raises(Refused, match="NaN or infinite") as refused:
+        await coordinator.declare("orders", {"config": {"load_imbalance": number}})
+    assert (refused.value.status, refused.value.kind, hosts.requests) == (422, "invalid-request", [])
+
+
 @pytest.mark.parametrize("first", [GONE, BROKEN, NOT_NOW, httpx.Response(502, text="<html>")])
 async def test_a_look_goes_to_the_next_coordinator(first: Any) -> None:
     hosts = Hosts(one=first, two=WELL)

@@ -180,7 +180,7 @@ def build(settings: "Settings", store: Store) -> Process:
         evolve=evolve,
         poll=answer_to_poll,
         check_step=check_step,
-        stalls=pulse.stalls,
+        stalls=lambda: pulse.stalls() + store.ownership.lapses,
         policy=_policy(settings),
         code=code_version(),
     )

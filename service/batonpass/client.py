@@ -210,6 +210,11 @@ class CoordinatorClient:
             Refused: when the call is refused.
         """
         may_repeat = method == "GET" if is_repeatable is None else is_repeatable
+        try:
+            json.dumps(body, allow_nan=False)
+        except ValueError:
+            said = "a number of the body is NaN or infinite, which JSON has no form for"
+            raise Refused(HTTPStatus.UNPROCESSABLE_ENTITY, {"type": "invalid-request", "detail": said}) from None
 
         async def ask(client: httpx.AsyncClient) -> Reply:
             answer = await client.request(

@@ -18,6 +18,7 @@ import uvicorn
 from tests.api.pairs import BEARER, Divided, Pair, listening, paired
 from tests.waiting import until
 
+from batonpass.api import events
 from batonpass.core.state.ids import GroupId
 from batonpass.runtime.history import Asked
 from batonpass.sockets import bind, url_of
@@ -424,3 +425,75 @@ async def test_an_owner_that_breaks_off_breaks_the_answer_off(pair: Pair) -> Non
         pair.owners["e"] = url_of(server.sockets[0], is_tls=False)
         with pytest.raises(httpx.TransportError):
             await pair.call("GET", "/v1/groups/e-group")
+
+
+@pytest.fixture
+async def cut_off() -> AsyncIterator[Pair]:
+    """Two coordinators, the first of which has a member and then no lease any more."""
+    async with paired() as found:
+        await found.declare("apples")
+        assert (await found.call("PUT", "/v1/groups/apples/members/m1", json={})).status_code == 201
+        yield found
+
+
+def end_lease(found: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the first coordinator be without a lease."""
+    ownership = found.processes[0].store.ownership
+    monkeypatch.setattr(ownership, "not_ready", lambda: "its lease is over")
+    monkeypatch.setattr(ownership, "holds", lambda _group: False)
+    monkeypatch.setattr(ownership, "owner_url", lambda _group: None)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("POST", "/v1/groups/apples/members/m1/heartbeat", {"seq": 1, "member_epoch": 1}),
+        ("GET", "/v1/groups/apples/members/m1/assignment?after=1&wait_ms=0", None),
+        ("GET", "/v1/groups/apples", None),
+        ("GET", "/v1/groups", None),
+    ],
+)
+async def test_a_coordinator_without_a_lease_ends_the_connections_of_its_callers(
+    cut_off: Pair, monkeypatch: pytest.MonkeyPatch, method: str, path: str, body: Any
+) -> None:
+    """A load balancer leaves a connection where it is, and its caller would be refused until it gets another."""
+    assert "connection" not in (await cut_off.call(method, path, json=body)).headers
+    end_lease(cut_off, monkeypatch)
+    refused = await cut_off.call(method, path, json=body)
+    assert (refused.status_code, refused.headers["connection"]) == (503, "close")
+    missing = await cut_off.call("GET", "/v1/nothing")
+    assert (missing.status_code, missing.headers.get("connection")) == (404, None)
+
+
+async def test_who_has_no_other_coordinator_to_go_to_keeps_its_connection(
+    cut_off: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    end_lease(cut_off, monkeypatch)
+    monkeypatch.setattr(cut_off.processes[0].store.ownership, "others", list)
+    refused = await cut_off.call("GET", "/v1/groups/apples")
+    assert (refused.status_code, refused.headers.get("connection")) == (503, None)
+
+
+async def test_a_coordinator_without_a_lease_ends_streams_of_events(
+    cut_off: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They would be silent while another coordinator tells what happens."""
+    monkeypatch.setattr(events, "KEEP_ALIVE_S", 0.05)
+    accept = BEARER | {"accept": "text/event-stream"}
+    async with cut_off.client.stream("GET", f"{cut_off.urls[0]}/v1/events", headers=accept) as answer:
+        lines = answer.aiter_lines()
+        async with asyncio.timeout(10):
+            while "keep-alive" not in await anext(lines):
+                pass
+            end_lease(cut_off, monkeypatch)
+            assert "member" not in "".join([line async for line in lines])
+
+
+async def test_after_a_time_without_a_lease_members_are_judged_as_after_a_start(cut_off: Pair) -> None:
+    """Nobody may have been able to reach this coordinator, and over Kafka nobody was heard (L5)."""
+    process, beat = cut_off.processes[0], {"seq": 1, "member_epoch": 1}
+    _, before = await process.coordinator.look(GroupId("apples"))
+    process.store.ownership.lapses += 1
+    assert (await cut_off.call("POST", "/v1/groups/apples/members/m1/heartbeat", json=beat)).status_code == 200
+    _, after = await process.coordinator.look(GroupId("apples"))
+    assert after.judge_from_ms > before.judge_from_ms

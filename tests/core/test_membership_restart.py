@@ -5,7 +5,7 @@ from tests.core.scene import Scene, copy, restoring, running, topology
 from batonpass.core.handover.lag import copy_as_reported
 from batonpass.core.state.errors import Gone, InvalidRequest
 from batonpass.core.state.ids import InstanceId, MemberId
-from batonpass.core.state.inputs import DrainRequest, Eviction, Heartbeat, Leave, Tick
+from batonpass.core.state.inputs import DrainRequest, Eviction, Heartbeat, Leave, Started, Tick
 from batonpass.core.state.model import ActiveState, Cause, Role
 from batonpass.core.state.reasons import Held
 from batonpass.core.state.records import MemberAway, MemberGone, TargetPlaced
@@ -118,6 +118,32 @@ def test_after_the_grace_the_tasks_go_elsewhere() -> None:
     scene.obey("m1")
     scene.settle(60)
     assert len(scene.held("m2b", Role.ACTIVE)) == 2
+
+
+def test_an_instance_keeps_its_place_while_no_coordinator_was_there_to_come_back_to() -> None:
+    """It may come back in the time for which members are not judged either (L5)."""
+    scene = pods()
+    mine, state = scene.held("m2", Role.ACTIVE), disk(scene, "m2")
+    scene.do(Leave(M2, restart=True))
+    scene.now_ms += GRACE_MS + 60_000
+    scene.do(Started())
+    scene.tick()
+    scene.obey("m1")
+    assert "m2" in scene.group.members
+    back(scene, "m2b", state, as_instance="m2")
+    scene.obey("m1")
+    assert scene.held("m2b", Role.ACTIVE) == mine
+
+
+def test_who_does_not_come_back_after_that_either_loses_its_place() -> None:
+    scene = pods()
+    scene.do(Leave(M2, restart=True))
+    scene.now_ms += GRACE_MS + 60_000
+    scene.do(Started())
+    scene.wait(scene.group.longest_session_ms - 1)
+    assert "m2" in scene.group.members
+    scene.wait(1)
+    assert scene.group.gone[M2].cause is Cause.GRACE_OVER
 
 
 def test_state_that_comes_back_while_a_cold_restore_runs_takes_over_at_once() -> None:

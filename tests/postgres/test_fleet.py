@@ -20,6 +20,7 @@ from batonpass.postgres.leases import LONGEST_MS, Leases, Reading
 from batonpass.postgres.record_log import PostgresRecordLog
 from batonpass.postgres.tables import ms_of
 from batonpass.runtime.ports import Commit, NotOwner, StoreUnavailable, Superseded
+from batonpass.runtime.pulse import STALL_MS
 from batonpass.settings import Settings
 
 ORDERS = GroupId("orders")
@@ -362,6 +363,19 @@ async def test_the_lease_counts_from_before_it_was_asked_for(start: Start) -> No
     assert alone.fleet.holds(ORDERS)
     alone.now_ms += 1
     assert not alone.fleet.holds(ORDERS)
+
+
+async def test_a_lease_that_was_over_for_a_while_and_goes_on_is_a_lapse(start: Start) -> None:
+    """Also where no other coordinator has taken its row away: in the meantime nobody was heard."""
+    alone = start("alone")
+    await alone.fleet.start()
+    lapses = alone.fleet.lapses
+    alone.now_ms += 4_500 + STALL_MS
+    await alone.fleet.renew_and_look()
+    assert (alone.fleet.holds(ORDERS), alone.fleet.lapses) == (True, lapses)
+    alone.now_ms += 4_500 + STALL_MS + 1
+    await alone.fleet.renew_and_look()
+    assert (alone.fleet.holds(ORDERS), alone.fleet.lapses) == (True, lapses + 1)
 
 
 async def test_a_fleet_without_its_database_holds_until_its_lease_is_over(

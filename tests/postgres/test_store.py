@@ -7,8 +7,11 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
+import asyncpg  # type: ignore[import-untyped]
 import pytest
 from sqlalchemy import make_url, text
 from sqlalchemy.ext.asyncio import AsyncEngine
@@ -143,3 +146,57 @@ async def test_however_many_read_the_history_nothing_else_waits_for_them(
         assert not any(one.done() for one in reading)
     assert await asyncio.gather(*reading) == [[]] * 30
     await store.stop()
+
+
+@asynccontextmanager
+async def relayed(url: str, answers: asyncio.Event) -> AsyncIterator[str]:
+    """Lend another address of a database, which passes nothing on while ``answers`` is not set."""
+    place, serving = make_url(url), list[asyncio.Task[object] | None]()
+
+    async def pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError):
+            while part := await reader.read(65_536):
+                await answers.wait()
+                writer.write(part)
+                await writer.drain()
+        writer.close()
+        with suppress(OSError):
+            await writer.wait_closed()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        serving.append(asyncio.current_task())
+        from_server, to_server = await asyncio.open_connection(place.host, place.port)
+        await asyncio.gather(pipe(reader, to_server), pipe(from_server, writer))
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as listening:
+        there = place.set(host="127.0.0.1", port=listening.sockets[0].getsockname()[1])
+        yield there.render_as_string(hide_password=False)
+        answers.set()
+        await asyncio.gather(*filter(None, serving))
+
+
+async def test_a_stop_says_no_word_to_a_database_that_does_not_answer(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each connection would be waited for as long as a statement, longer than a platform waits for the process."""
+    answers, was_over = asyncio.Event(), list[bool]()
+    close = asyncpg.Connection.close
+
+    async def closed(connection: asyncpg.Connection, **more: float) -> None:
+        if not more:  # One that was found to be of no use is given two seconds.
+            was_over.append(connection.is_closed())
+        await close(connection, **more)
+
+    answers.set()
+    async with relayed(database_url, answers) as url:
+        store = store_at(url, "one")
+        await store.start()
+        await until(lambda: store.ownership.holds(ORDERS))
+        await asyncio.gather(store.archive.last_position(), store.tokens.find("x"))
+        answers.clear()
+        with pytest.raises(StoreUnavailable):
+            await store.ownership.renew_and_look()
+        monkeypatch.setattr(asyncpg.Connection, "close", closed)
+        await store.stop()
+    assert was_over
+    assert all(was_over)

@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from http import HTTPStatus
 from itertools import chain
 from time import perf_counter
 from typing import Final
@@ -13,7 +14,7 @@ from batonpass.api.calls import GROUP_PART, HEARTBEAT, LONG_POLL, OPEN, UNKNOWN,
 from batonpass.api.context import CONTEXT, FORWARDED, GONE_STATUS, Disconnected, RequestContext, RequestIds
 from batonpass.api.forward import Forwarder
 from batonpass.api.limits import Limits, too_early
-from batonpass.api.problems import UnknownPath, not_allowed
+from batonpass.api.problems import TooManyConnections, UnknownPath, not_allowed
 from batonpass.core.state.errors import ProtocolError
 from batonpass.core.state.ids import GroupId
 from batonpass.runtime.access import AccessRole, Principal
@@ -173,4 +174,5 @@ class Admission:
         call = f"{context.scope['method']} {context.call.path}"
         self._policy.observer.refused(error, call, context.who, context.request_id)
         if not context.started:
-            await context.refuse(error)
+            is_away = error.status == HTTPStatus.SERVICE_UNAVAILABLE and self._policy.ownership.sends_away()
+            await context.refuse(error, is_last=is_away or isinstance(error, TooManyConnections))

@@ -228,8 +228,10 @@ class RequestContext:
         await self.send({"type": "http.response.start", "status": status, "headers": headers})
         await self.send({"type": "http.response.body", "body": body})
 
-    async def refuse(self, error: ProtocolError) -> None:
+    async def refuse(self, error: ProtocolError, *, is_last: bool = False) -> None:
+        """Answer with an error; ``is_last``: the connection ends with it."""
         headers = [(name.encode(), value.encode()) for name, value in problem_headers(error).items()]
+        headers += [(b"connection", b"close")] if is_last else []
         await self.answer(error.status, to_json(problem_body(error)), [_PROBLEM, *headers])
 
     async def send(self, message: Message) -> None:

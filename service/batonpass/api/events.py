@@ -22,7 +22,7 @@ from batonpass.core.state.ids import GroupId
 from batonpass.core.state.numbers import WHOLE_MAX
 from batonpass.runtime.feed import Feed, Follower, Missed
 from batonpass.runtime.history import StoredEvent
-from batonpass.runtime.ports import StoreUnavailable
+from batonpass.runtime.ports import Ownership, StoreUnavailable
 
 router = APIRouter(prefix="/v1", tags=["history"])
 _POSITION: Final = re.compile(r"\d{1,19}", re.ASCII)
@@ -80,7 +80,13 @@ async def _events(request: Request, group_id: GroupId | None) -> Response:
             group_id, after=_last_event_id(request, after), who=context_of(request).who
         )
         is_head = context_of(request).scope["method"] == "HEAD"
-        return EventStream(coordinator.feed, follower, is_admitted=partial(_is_admitted, request), is_head=is_head)
+        ownership: Ownership = request.app.state.policy.ownership
+        return EventStream(
+            coordinator.feed,
+            follower,
+            is_admitted=partial(_is_admitted, request),
+            is_over=lambda: is_head or ownership.sends_away(),
+        )
     with context_of(request).history():
         if backwards:
             found = await coordinator.archive.events_before(group_id, before=before, limit=asked.limit + 1)
@@ -144,16 +150,16 @@ class EventStream(Response):
         follower: Follower,
         *,
         is_admitted: Callable[[], Awaitable[bool]],
-        is_head: bool = False,
+        is_over: Callable[[], bool],
     ) -> None:
         """Take the follower over: it leaves the feed when the stream ends.
 
-        ``is_admitted`` says whether the caller may still follow; it is called before anything is sent.
-        An answer to HEAD ends at once.
+        ``is_admitted`` says whether the caller may still follow; it is called before anything is sent. ``is_over`` says
+        whether the stream is to end, as one that would be silent while another coordinator tells of events.
         """
         super().__init__(media_type=EVENT_STREAM)
         self._is_admitted = is_admitted
-        self._is_head = is_head
+        self._is_over = is_over
         self._feed = feed
         self._follower = follower
 
@@ -164,7 +170,7 @@ class EventStream(Response):
         try:
             await send({"type": "http.response.start", "status": 200, "headers": list(_HEADERS)})
             await _send(send, b"retry: %d\n%b" % (RECONNECT_MS, _place(self._follower.position)))
-            while not (self._is_head or self._feed.is_closed or gone.done()):
+            while not (self._feed.is_closed or gone.done() or self._is_over()):
                 found = await self._next(gone)
                 if found and not await self._is_admitted():
                     break

@@ -46,15 +46,13 @@ def not_allowed(method: str, path: str, allowed: Sequence[str]) -> MethodNotAllo
 def problem_headers(error: ProtocolError) -> dict[str, str]:
     """Return the headers that an error adds (RFC 9110).
 
-    Whole seconds to wait, rounded up; the methods allowed; how to authenticate; and that the connection ends.
+    Whole seconds to wait, rounded up; the methods allowed; and how to authenticate.
     """
     headers = {}
     if error.retry_after_ms is not None:
         headers["retry-after"] = str(-(-error.retry_after_ms // 1_000))
     if isinstance(error, MethodNotAllowed) and error.allowed:
         headers["allow"] = ", ".join(error.allowed)
-    if isinstance(error, TooManyConnections):
-        headers["connection"] = "close"
     if error.status == 401:
         headers["www-authenticate"] = 'Bearer realm="batonpass"'
     return headers

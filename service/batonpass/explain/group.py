@@ -180,8 +180,9 @@ def _obstacles(view: View) -> Iterator[Obstacle]:
     for member_id in sorted(view.group.members):
         member = view.group.members[member_id]
         if member.away_until_ms is not None:
-            until_ms = member.away_until_ms
-            yield Obstacle(member_id, "away", awaited[member_id], None, until_ms, "its instance is restarting")
+            yield Obstacle(
+                member_id, "away", awaited[member_id], None, view.away[member_id], "its instance is restarting"
+            )
         if member.suspected:
             detail = "its long-poll broke, and it has been silent since"
             yield Obstacle(member_id, "suspected", len(member.assignment), None, view.expires_ms(member), detail)

@@ -16,6 +16,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlencode
+from weakref import WeakSet
 
 import asyncpg  # type: ignore[import-untyped]
 from asyncpg import InterfaceError, InternalClientError, PostgresError, connect_utils
@@ -120,6 +121,8 @@ class Server:
 
     def __init__(self) -> None:
         self._changed_at = float("-inf")
+        self.connections = WeakSet[Any]()
+        """The driver's own, those that have ended too."""
 
     def failed(self, error: BaseException, *, was_small: bool = False) -> bool:
         """Take note of an error on a connection; return whether the connection has to be ended.
@@ -131,6 +134,11 @@ class Server:
         if remedy is Remedy.CONNECT_ALL or (was_small and isinstance(error, TimeoutError)):
             self._changed_at = time.monotonic()
         return remedy not in {Remedy.FAULT, Remedy.AGAIN}
+
+    def abandon(self) -> None:
+        """End every connection without a word: a server that does not answer would be waited for with each."""
+        for connection in list(self.connections):
+            connection.terminate()
 
     def is_current(self, made_at: float) -> bool:
         """Whether a connection that was made at an instant leads to the server as it is now."""
@@ -245,8 +253,9 @@ def connect(
 def _end_the_useless(engine: AsyncEngine, server: Server, *, are_small: bool) -> None:
     """Have connections ended that an error made useless, so that no caller gets one."""
 
-    def made(_connection: Any, record: Any) -> None:
+    def made(connection: Any, record: Any) -> None:
         record.info["made_at"] = time.monotonic()
+        server.connections.add(connection.driver_connection)
 
     def lent(connection: Any, record: Any, _proxy: Any) -> None:
         if connection.driver_connection.is_closed() or not server.is_current(record.info["made_at"]):

@@ -24,6 +24,7 @@ from batonpass.postgres.leases import LONGEST_MS, Leases, LiveCoordinator, Readi
 from batonpass.postgres.snapshots import KIND
 from batonpass.runtime.clocks import UNCERTAIN_MAX_MS, DatabaseClock, boot_ms
 from batonpass.runtime.ports import Ownership, StoreUnavailable
+from batonpass.runtime.pulse import STALL_MS
 
 LEASE_MS: Final = 5_000
 RENEWAL_MS: Final = 1_500
@@ -267,6 +268,8 @@ class Fleet(Ownership):
             )
         else:
             self.trouble = ""
+        if self._boot_ms() - self._valid_until > STALL_MS:
+            self.lapses += 1
         # From before the request was sent: the database began to count later.
         self._valid_until = sent_ms + self._registration.lease_ms * (1 - MARGIN)
         self._steady_since = min(self._steady_since, sent_ms)

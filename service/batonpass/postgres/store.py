@@ -43,7 +43,7 @@ class PostgresStore(Store):
     ) -> None:
         """Make everything; nothing is connected before it is used. ``alone``: no other coordinator can be running."""
         self._alone = alone
-        server = Server()
+        server = self._server = Server()
         # However many read the history at once, nothing else waits for that: no token, no group, no upkeep.
         self._reading = connect(url, connections_max=connections_max // 2, server=server)
         self._engine = connect(url, connections_max=connections_max - connections_max // 2, server=server)
@@ -79,9 +79,11 @@ class PostgresStore(Store):
 
     async def stop(self) -> None:
         await self._background.end()
-        # Without the database the lease runs out by itself.
-        with contextlib.suppress(StoreUnavailable):
+        try:
             await self.ownership.leave()
+        except StoreUnavailable:
+            # The lease runs out by itself.
+            self._server.abandon()
         await self._lease_engine.dispose()
         await self._writing.dispose()
         await self._reading.dispose()

@@ -195,6 +195,9 @@ class Ownership:
     id = ""
     """The name of this coordinator."""
 
+    lapses = 0
+    """How often its lease was over and it got another: meanwhile it heard nobody, or may have been asked by nobody."""
+
     def knows(self, coordinator: str) -> bool:
         """Whether a name is that of this coordinator, or of another live one on the same store."""
         return coordinator == self.id
@@ -213,6 +216,13 @@ class Ownership:
     def not_ready(self) -> str:
         """Return why requests should go to another coordinator; "" if there is no reason."""
         return ""
+
+    def sends_away(self) -> bool:
+        """Whether callers are better off at another coordinator, for which they have to connect anew.
+
+        A load balancer, or a name with several addresses, chooses a coordinator for each new connection, not call.
+        """
+        return bool(self.not_ready() and self.others())
 
     def owner_url(self, group_id: GroupId) -> str | None:
         """Return the base URL of the live coordinator that owns the group; None if it is this one, or unknown."""
@@ -318,8 +328,8 @@ Evolve = Callable[["Group", "Sequence[Record]"], "Group"]
 class Ports:
     """Everything that a group's engine works with, built once by the composition root.
 
-    ``stalls`` returns how often this process has stood still so far (``pulse``). ``code`` identifies the program that
-    decides; traces record it.
+    ``stalls`` returns how often this process has stood still so far (``pulse``), or had no lease. ``code`` identifies
+    the program that decides; traces record it.
     """
 
     log: RecordLog

@@ -3,6 +3,7 @@
 A tick asks what is due; it decides nothing itself. So a tick that comes too early or too often changes nothing.
 """
 
+import math
 from dataclasses import replace
 
 from batonpass.core.arrivals import storm
@@ -182,10 +183,11 @@ def _suspect(draft: DecisionDraft) -> None:
 
 
 def _end_absences(draft: DecisionDraft) -> None:
+    kept = draft.view().away
     over = [
         draft.gone(member_id, Cause.GRACE_OVER)
-        for member_id, member in sorted(draft.group.members.items())
-        if member.away_until_ms is not None and member.away_until_ms <= draft.now_ms
+        for member_id in sorted(draft.group.members)
+        if kept.get(member_id, math.inf) <= draft.now_ms
     ]
     if over:
         draft.record(*over)

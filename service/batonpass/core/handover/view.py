@@ -192,9 +192,12 @@ class View:
 
     @cached_property
     def away(self) -> Mapping[MemberId | None, int]:
-        """The members that are away to restart, and until when their places are kept."""
-        members = self.members.values()
-        return {member.id: member.away_until_ms for member in members if member.away_until_ms is not None}
+        """The members that are away to restart, and until when their places are kept.
+
+        That is as long as no member is judged, at least.
+        """
+        ends = {member.id: member.away_until_ms for member in self.members.values()}
+        return {name: max(at_ms, self.soft.judge_from_ms) for name, at_ms in ends.items() if at_ms is not None}
 
     def is_past_deadline(self, member: Member) -> bool:
         """Say whether the member drains and the deadline of its drain is over."""
