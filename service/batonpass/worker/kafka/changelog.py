@@ -4,7 +4,6 @@ A reader reads on from where its store is, whatever happened between an earlier 
 by placing the consumer there. What comes without records (markers, aborted writes) moves a store only from that place.
 """
 
-import asyncio
 import logging
 import math
 import time
@@ -21,6 +20,7 @@ from batonpass.worker.kafka.options import ActiveOptions
 from batonpass.worker.kafka.reading import Reading, place_of
 from batonpass.worker.kafka.stores import TaskState, TaskStore
 from batonpass.worker.kafka.topics import MissingPartition, deletions_kept_ms, log_ends, look_up
+from batonpass.worker.kafka.turns import Turns
 
 log = logging.getLogger("batonpass.worker.kafka")
 
@@ -130,10 +130,11 @@ def _why_of_no_use(state: TaskState, store: TaskStore, partition: TopicPartition
 class Changelog:
     """The changelog partitions of one task, read under read_committed: aborted writes never reach a store."""
 
-    def __init__(self, connection: KafkaConnection, state: TaskState, options: ActiveOptions) -> None:
+    def __init__(self, connection: KafkaConnection, state: TaskState, options: ActiveOptions, turns: Turns) -> None:
         self._connection = connection
         self._state = state
         self._options = options
+        self._turns = turns
         self._facts: Facts | None = None
         self._was_level = False
         self.partitions = [TopicPartition(topic, state.partition) for topic in state.stores]
@@ -209,7 +210,7 @@ class Changelog:
     async def _read(self, consumer: AIOKafkaConsumer, timeout_ms: int) -> int:
         """Read on from where the stores are, and apply what came."""
         # What has come already is handed out without a turn for anybody else.
-        await asyncio.sleep(0)
+        await self._turns.take()
         self._align(consumer)
         try:
             batches = await consumer.getmany(timeout_ms=timeout_ms, max_records=AT_ONCE)
@@ -217,6 +218,9 @@ class Changelog:
             log.info("%s is read at a place that it does not have: %s", self._state.task_id, error)
             await self._judge(consumer)
             return 0
+        if batches:
+            # What was waited for may have come for many copies at once.
+            await self._turns.take()
         if self._was_level and self._slept_too_long():
             # The copy was cut off, or the whole process stood still: what it read just now may lack deletions.
             await self._judge(consumer)

@@ -27,6 +27,7 @@ from batonpass.worker.kafka.said import SAY_AGAIN_S, Said
 from batonpass.worker.kafka.subtopology import Subtopology, check_partitions
 from batonpass.worker.kafka.topics import MissingPartition, log_ends, look_up, settings_of
 from batonpass.worker.kafka.transaction import Producer
+from batonpass.worker.kafka.turns import Turns
 from batonpass.worker.tasks import happens
 
 log = logging.getLogger("batonpass.worker.kafka")
@@ -71,6 +72,7 @@ class Terms:
     limits: dict[str, int] = field(default_factory=dict)
     changelogs: frozenset[str] = frozenset()
     fenced: dict[str, tuple[int | None, float]] = field(default_factory=dict)
+    turns: Turns = field(default_factory=Turns)
 
 
 class Clients:
