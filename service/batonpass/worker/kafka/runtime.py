@@ -310,9 +310,7 @@ class KafkaRuntime(Callbacks):
         copy = self._copies.get(task_id)
         if copy is None:
             state = self._folder.open(task_id, part.changelog_topics)
-            changelog = (
-                Changelog(self._connection, state, self._options, self._terms.turns) if part.changelogs else None
-            )
+            changelog = Changelog(self._terms, state) if part.changelogs else None
             if changelog is not None:
                 log.info("the state of %s on this disk: %s", task_id, dict(state.positions) or "nothing")
             prepared = Prepared(lambda: Clients(self._terms, task_id, part, state.partition), self._closing, task_id)
