@@ -288,12 +288,7 @@ class Context:
     """What the worker's own code gets to process the records of one transaction with."""
 
     def __init__(
-        self,
-        state: TaskState,
-        names: Mapping[str, str],
-        producer: Writer,
-        changelogs: Collection[str] = (),
-        turns: Turns | None = None,
+        self, state: TaskState, names: Mapping[str, str], producer: Writer, changelogs: Collection[str] = ()
     ) -> None:
         self._state = state
         self._producer = producer
@@ -315,11 +310,12 @@ class Context:
         """Whether it ends within the timers before a record, which comes again in the next one."""
         self._is_over = False
         self.when_applied: list[Callable[[], None]] = []
-        self._turns = turns or Turns()
+        self.turns = Turns()
+        """Those of all tasks, where there are several."""
 
     async def turn(self) -> None:
         """Let other work, such as heartbeats, have its turn, if that is due: for a function that goes over much."""
-        await self._turns.take()
+        await self.turns.take()
 
     @contextmanager
     def calling_for_time(self, what: str) -> Iterator[None]:
