@@ -17,7 +17,7 @@ from batonpass.background import is_failure
 from batonpass.worker.disk import Disk
 from batonpass.worker.forked import close_in_children
 from batonpass.worker.http_calls import HttpCalls
-from batonpass.worker.options import Exit, MemberOptions, Options
+from batonpass.worker.options import Exit, MemberOptions, Options, check_plain
 from batonpass.worker.protocol import (
     Holding,
     Instruction,
@@ -99,6 +99,7 @@ class Member:
         self.options = given = Options(**options)
         self.group = group
         self._callbacks = callbacks or Callbacks()
+        check_plain(self._callbacks, "on_status", "on_problem")
         self._clock = given.clock
         self._machine = MemberProtocol(given, given.new_member_id, on_disk=given.on_disk, replaces=given.replaces)
         self._http = HttpCalls([url] if isinstance(url, str) else url, group, given)
