@@ -14,7 +14,7 @@ import pytest
 from tests.waiting import until
 from tests.worker.recording import Scene, on_virtual_time
 
-from batonpass.worker import Member, Options
+from batonpass.worker import Callbacks, JoinRefused, Member, Options
 from batonpass.worker.http_calls import HttpCalls
 from batonpass.worker.protocol import Request, RequestKind
 from batonpass.worker.testing import Line, LocalCoordinator, LocalTransport, VirtualClock
@@ -316,3 +316,24 @@ async def test_a_request_whose_wire_was_cancelled_is_sent_again() -> None:
         async with Member("http://one", "orders", scene.worker("a"), transport=wire, clock=VirtualClock()):
             await asyncio.sleep(10)
             assert wire.polls == 2
+
+
+async def test_a_refusal_of_something_else_than_a_coordinator_says_that() -> None:
+    member = Member("http://one", "orders", transport=Network(one=httpx.Response(403, text="<html>No way</html>")))
+    with pytest.raises(JoinRefused, match="403: that was no coordinator"):
+        await member.__aenter__()
+
+
+def test_functions_of_a_member_that_are_not_awaited_are_refused_if_they_are_async() -> None:
+    async def token() -> str:
+        return "secret"
+
+    class Awaited(Callbacks):
+        async def on_status(self, statuses: object) -> None:  # type: ignore[override]
+            """Do nothing."""
+
+    wrong: Any = token
+    with pytest.raises(TypeError, match="token is called, and not awaited"):
+        Member("http://one", "orders", token=wrong)
+    with pytest.raises(TypeError, match="on_status is called, and not awaited"):
+        Member("http://one", "orders", Awaited())

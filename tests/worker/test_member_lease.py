@@ -173,3 +173,23 @@ async def test_that_no_coordinator_answers_is_said_now_and_then(caplog: pytest.L
         scene.lines["a"].mend()
         await member.joined()
         await member.exit()
+
+
+@pytest.mark.parametrize("status", [401, 404, 502, 503])
+@on_virtual_time
+async def test_that_a_member_is_refused_for_long_is_said_now_and_then(
+    status: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As behind a proxy whose coordinators are away."""
+    async with LocalCoordinator() as coordinator:
+        scene = Scene(coordinator)
+        await at_work(scene)
+        async with scene.member(scene.worker("a")):
+            await scene.rest()
+            scene.lines["a"].refuses_with = status
+            await asyncio.sleep(3)
+            assert "no coordinator has answered" not in caplog.text
+            await asyncio.sleep(67)
+            assert caplog.text.count(f", but for refusals (the last one is {status})") in {2, 3}
+            scene.lines["a"].refuses_with = None
+            await scene.rest()

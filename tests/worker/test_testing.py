@@ -16,6 +16,7 @@ from tests.worker.recording import Scene, on_virtual_time
 from batonpass.core.state.errors import ProtocolError
 from batonpass.worker import Callbacks, Member, Task
 from batonpass.worker.testing import HttpServer, Line, LocalCoordinator, VirtualClock, run
+from batonpass.worker.testing.__main__ import main
 from batonpass.worker.testing.http import Reply
 
 
@@ -209,3 +210,8 @@ def test_a_coordinator_for_tests_in_any_language_runs_as_a_process() -> None:
         done = subprocess.run(with_port, capture_output=True, text=True, timeout=20, check=False)
     assert done.returncode == 1
     assert "cannot listen" in done.stderr
+
+
+def test_a_port_that_there_is_not_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--port", "99999"]) == 1
+    assert "cannot listen on port 99999: " in capsys.readouterr().err

@@ -77,6 +77,11 @@ def test_the_command_lists_its_cases_and_knows_no_others(capsys: pytest.CaptureF
     assert main([]) == 2
 
 
+def test_a_client_that_cannot_be_started_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--only", "joins", "--", "no-such-client"]) == 2
+    assert "no-such-client cannot be started: No such file" in capsys.readouterr().err
+
+
 def test_a_client_brings_no_coordinator_along() -> None:
     program = "import sys, batonpass.worker.testing.conformance.sample; print('batonpass.core.decide' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], capture_output=True, check=True).stdout == b"False\n"

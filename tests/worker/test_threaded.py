@@ -5,7 +5,7 @@ import inspect
 import pytest
 
 from batonpass.worker.member import Member
-from batonpass.worker.tasks import Callbacks
+from batonpass.worker.tasks import Callbacks, Task
 from batonpass.worker.threaded import ThreadCallbacks, ThreadedMember, _InThreads
 
 WITHOUT_THREADS = {
@@ -61,3 +61,16 @@ async def test_what_a_member_in_threads_measures_is_asked_of_it() -> None:
     """A function that was not handed on would be the default of `Callbacks`, which measures nothing."""
     callbacks = _InThreads(Measuring())
     assert (await callbacks.disk_bytes(), await callbacks.numbers()) == ({"0_1": 70}, {"cpu_share": 0.5})
+
+
+class Awaited(ThreadCallbacks):
+    """Was written for a `Member`."""
+
+    async def on_standby(self, task: Task) -> None:  # type: ignore[override]
+        """Do nothing."""
+
+
+def test_a_function_for_threads_that_is_async_is_refused_when_the_member_is_made() -> None:
+    """It would do nothing, and nobody would know."""
+    with pytest.raises(TypeError, match="on_standby is called, and not awaited"):
+        ThreadedMember("http://one", "orders", Awaited())

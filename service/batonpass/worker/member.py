@@ -17,7 +17,7 @@ from batonpass.background import is_failure
 from batonpass.worker.disk import Disk
 from batonpass.worker.forked import close_in_children
 from batonpass.worker.http_calls import HttpCalls
-from batonpass.worker.options import Exit, MemberOptions, Options
+from batonpass.worker.options import Exit, MemberOptions, Options, check_plain
 from batonpass.worker.protocol import (
     Holding,
     Instruction,
@@ -69,7 +69,7 @@ class JoinRefused(Exception):
 
     def __init__(self, problem: Problem) -> None:
         faults = "".join(f"; {path}: {reason}" for path, reason in problem.errors if reason not in problem.detail)
-        super().__init__(f"{problem.type or problem.status}: {problem.detail or problem.title}{faults}")
+        super().__init__(f"{problem.type or problem.status}: {_words(problem) or problem.title}{faults}")
         self.problem = problem
 
 
@@ -99,6 +99,7 @@ class Member:
         self.options = given = Options(**options)
         self.group = group
         self._callbacks = callbacks or Callbacks()
+        check_plain(self._callbacks, "on_status", "on_problem")
         self._clock = given.clock
         self._machine = MemberProtocol(given, given.new_member_id, on_disk=given.on_disk, replaces=given.replaces)
         self._http = HttpCalls([url] if isinstance(url, str) else url, group, given)
@@ -407,21 +408,26 @@ class Member:
             if not is_failure(error):
                 raise
             log.exception("%s could not be sent", request.kind)
+        if reply is not None and reply.is_of_a_coordinator and reply.status < 300:
+            self._silent_since_ms = None
+        elif reply is None or request.kind is not RequestKind.POLL:
+            self._say_silence("" if reply is None else f", but for refusals (the last one is {reply.status})")
         if reply is None:
-            self._say_silence()
             self._turn(lambda now: self._machine.on_no_answer(request, now_ms=now))
         else:
-            self._silent_since_ms = None
             self._turn(lambda now: self._machine.on_answer(request, reply.status, reply.body, now_ms=now))
 
-    def _say_silence(self) -> None:
-        """Log, now and then, that no coordinator has answered anything for a while."""
+    def _say_silence(self, but: str) -> None:
+        """Log, now and then, that no coordinator has answered anything for a while, ``but`` for what it is that came.
+
+        A proxy before coordinators that are away answers too, and whoever is refused for long is as good as alone.
+        """
         now_ms = self._clock()
         self._silent_since_ms = self._silent_since_ms or now_ms
         if now_ms - self._silent_since_ms >= SILENCE_MS and now_ms - self._said_silence_ms >= SAY_SILENCE_AGAIN_MS:
             self._said_silence_ms = now_ms
             silent_s = (now_ms - self._silent_since_ms) // 1_000
-            log.warning("no coordinator has answered for %s s; %s is asked next", silent_s, self._http.url)
+            log.warning("no coordinator has answered for %s s%s; %s is asked next", silent_s, but, self._http.url)
 
     # --- what the machine says --------------------------------------------------------------------------------------
 
@@ -451,7 +457,7 @@ class Member:
             case ProblemSeen(kind, problem):
                 if kind is RequestKind.JOIN:
                     self._join_problem = problem
-                log.warning("%s refused: %s %s %s", kind, problem.status, problem.type, problem.detail)
+                log.warning("%s refused: %s %s %s", kind, problem.status, problem.type, _words(problem))
                 self._safely(lambda: self._callbacks.on_problem(kind, problem))
 
     def _safely(self, call: Callable[[], None]) -> None:
@@ -492,6 +498,10 @@ def member_lifespan(
             await member.exit()
 
     return lifespan
+
+
+def _words(problem: Problem) -> str:
+    return problem.detail if problem.type else "that was no coordinator: a proxy, or another server at this address"
 
 
 def _id(task: Task | str) -> str:

@@ -1,5 +1,6 @@
 """The options of a member, besides its coordinator, its group and its callbacks."""
 
+import inspect
 import random
 import re
 import socket
@@ -79,6 +80,17 @@ def check_count(name: str, count: object, least: int = 1) -> None:
         raise ValueError(f"{name} is a whole number from {least} on, and not {count!r}")
 
 
+def check_plain(of: object, *names: str) -> None:
+    """Refuse functions of these names that are ``async``: they are called and not awaited, and would do nothing.
+
+    Raises:
+        TypeError: naming the first.
+    """
+    for name in names:
+        if inspect.iscoroutinefunction(getattr(of, name)):
+            raise TypeError(f"{name} is called, and not awaited: write `def`, without `async`")
+
+
 def fresh_member_id() -> str:
     """Return an id that no run ever had. It begins with the host's name, for those who read what a member is called."""
     host = re.sub(r"[^A-Za-z0-9.-]", "", socket.gethostname())[:100]
@@ -138,6 +150,7 @@ class Options(MemberSettings):
         for one in fields(self):
             if one.name.endswith("_ms"):
                 check_count(one.name, getattr(self, one.name), 0)
+        check_plain(self, "token", "clock", "new_member_id")
 
     @property
     def exit(self) -> Exit:

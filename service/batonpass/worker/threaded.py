@@ -20,7 +20,7 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 from batonpass.worker.forked import close_in_children
 from batonpass.worker.measured_load import ThreadTime, tell_load
 from batonpass.worker.member import Member
-from batonpass.worker.options import Exit, MemberOptions
+from batonpass.worker.options import Exit, MemberOptions, check_plain
 from batonpass.worker.protocol import (
     Instruction,
     MemberProtocol,
@@ -117,6 +117,7 @@ class _InThreads(Callbacks):
 
     def __init__(self, callbacks: ThreadCallbacks) -> None:
         self._is_closed = asyncio.Event()
+        check_plain(callbacks, *(name for name in dir(ThreadCallbacks) if not name.startswith("_")))
         self.on_status = callbacks.on_status  # type: ignore[method-assign] # both must return at once
         self.on_problem = callbacks.on_problem  # type: ignore[method-assign]
         for name in ("on_active", "on_standby", "on_warmup"):

@@ -124,6 +124,16 @@ async def test_a_function_says_which_records_are_skipped_and_which_are_tried_aga
     await owner.close()
 
 
+@pytest.mark.parametrize("name", ["on_error", "load", "clock"])
+def test_a_function_that_is_called_and_not_awaited_is_refused_if_it_is_async(name: str) -> None:
+    async def function(*_: object) -> str:
+        return "skip"
+
+    wrong: Any = {name: function}
+    with pytest.raises(TypeError, match=f"{name} is called, and not awaited"):
+        ActiveOptions(**wrong)
+
+
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [

@@ -377,6 +377,9 @@ def test_a_wrong_question_is_no_failure_of_the_store(tmp_path: Path) -> None:
     wrong: Any = "k1"
     with pytest.raises(TypeError, match="are bytes, and not 'k1'"):
         state.stores["changelog"].get(wrong)
+    for where in ({"prefix": wrong}, {"start": wrong}):
+        with pytest.raises(TypeError, match="are bytes, and not 'k1'"):
+            list(state.stores["changelog"].scan(**where))
     assert not state.has_failed
     state.close()
 

@@ -42,6 +42,7 @@ from batonpass.worker.kafka.failed_records import (
     where,
 )
 from batonpass.worker.kafka.inputs import Batches, Inputs
+from batonpass.worker.kafka.metadata import first_look
 from batonpass.worker.kafka.reading import GONE_S, HELD_BACK_S, place_of
 from batonpass.worker.kafka.said import Said
 from batonpass.worker.kafka.stores import TaskState, progress
@@ -406,9 +407,9 @@ class Active:
     async def _process(self, clients: Clients) -> None:
         reported_lag_at = 0.0
         said = Said()
-        looked_at = moved_at = time.monotonic()
-        meter = LoadMeter(self._busy.seconds, looked_at)
-        renew_at = looked_at + FIRST_RENEWAL_S
+        looked_at, moved_at = first_look(TOPICS_LOOK_S), time.monotonic()
+        meter = LoadMeter(self._busy.seconds, moved_at)
+        renew_at = moved_at + FIRST_RENEWAL_S
         # Where the input is to go on by what is committed, and where this task has come without anything to process.
         at_start = self._places(clients)
         if at_start.items() - self._found.items() and "latest" in {self._options.start, self._options.offset_gone}:
@@ -493,6 +494,7 @@ class Active:
         """
         producer = clients.producer
         context = Context(self._state, self._part.changelogs, producer, self._terms.changelogs)
+        context.turns = self._terms.turns
         await self._in_time(producer.begin_transaction(), clients)
         try:
             now_ms = self._options.clock()

@@ -4,7 +4,6 @@ A reader reads on from where its store is, whatever happened between an earlier 
 by placing the consumer there. What comes without records (markers, aborted writes) moves a store only from that place.
 """
 
-import asyncio
 import logging
 import math
 import time
@@ -15,8 +14,9 @@ from weakref import WeakKeyDictionary
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import OffsetOutOfRangeError
 
-from batonpass.worker.kafka.connection import KafkaConnection, disconnect, to_its_end
-from batonpass.worker.kafka.metadata import topic_ids
+from batonpass.worker.kafka.clients import Terms
+from batonpass.worker.kafka.connection import disconnect, to_its_end
+from batonpass.worker.kafka.metadata import first_look, topic_ids
 from batonpass.worker.kafka.options import ActiveOptions
 from batonpass.worker.kafka.reading import Reading, place_of
 from batonpass.worker.kafka.stores import TaskState, TaskStore
@@ -37,7 +37,7 @@ AGE_SHARE = 5 / 6
 CLOCK_STEP_MS = 60_000
 """How far a clock may have been set back since a state was level. A state from farther ahead has an unknown age."""
 
-TOPICS_LOOK_S = 10.0
+TOPICS_LOOK_S = 8.0
 """How often a task's topics are looked at, whether they are still the ones that they were."""
 
 
@@ -130,10 +130,11 @@ def _why_of_no_use(state: TaskState, store: TaskStore, partition: TopicPartition
 class Changelog:
     """The changelog partitions of one task, read under read_committed: aborted writes never reach a store."""
 
-    def __init__(self, connection: KafkaConnection, state: TaskState, options: ActiveOptions) -> None:
-        self._connection = connection
+    def __init__(self, terms: Terms, state: TaskState) -> None:
+        self._terms = terms
+        self._connection = terms.connection
         self._state = state
-        self._options = options
+        self._options = terms.options
         self._facts: Facts | None = None
         self._was_level = False
         self.partitions = [TopicPartition(topic, state.partition) for topic in state.stores]
@@ -169,7 +170,7 @@ class Changelog:
         except BaseException:
             await disconnect(consumer)
             raise
-        self._consumer, self._looked_at = consumer, time.monotonic()
+        self._consumer, self._looked_at = consumer, first_look(TOPICS_LOOK_S)
         return consumer
 
     async def _judge(self, consumer: AIOKafkaConsumer) -> None:
@@ -201,7 +202,7 @@ class Changelog:
         consumer = await self.open()
         if time.monotonic() - self._looked_at > TOPICS_LOOK_S:
             self._looked_at = time.monotonic()
-            ids = await topic_ids(consumer._client, self.partitions)  # noqa: SLF001 - nothing public asks for it
+            ids = await topic_ids(consumer._client, self.partitions, self._terms.lately)  # noqa: SLF001 - as above
             if any(self._state.topic_id(topic) != topic_id for topic, topic_id in ids.items()):
                 await self._judge(consumer)
         return await self._read(consumer, timeout_ms)
@@ -209,7 +210,7 @@ class Changelog:
     async def _read(self, consumer: AIOKafkaConsumer, timeout_ms: int) -> int:
         """Read on from where the stores are, and apply what came."""
         # What has come already is handed out without a turn for anybody else.
-        await asyncio.sleep(0)
+        await self._terms.turns.take()
         self._align(consumer)
         try:
             batches = await consumer.getmany(timeout_ms=timeout_ms, max_records=AT_ONCE)
@@ -217,6 +218,9 @@ class Changelog:
             log.info("%s is read at a place that it does not have: %s", self._state.task_id, error)
             await self._judge(consumer)
             return 0
+        if batches:
+            # What was waited for may have come for many copies at once.
+            await self._terms.turns.take()
         if self._was_level and self._slept_too_long():
             # The copy was cut off, or the whole process stood still: what it read just now may lack deletions.
             await self._judge(consumer)

@@ -19,7 +19,7 @@ from aiokafka.errors import KafkaError, OffsetOutOfRangeError
 
 from batonpass.worker.kafka.commits import began_with_of, topic_ids_of
 from batonpass.worker.kafka.connection import KafkaConnection, disconnect, in_time, to_its_end
-from batonpass.worker.kafka.metadata import partition_counts, topic_ids
+from batonpass.worker.kafka.metadata import Lately, partition_counts, topic_ids
 from batonpass.worker.kafka.metrics import Counts
 from batonpass.worker.kafka.options import ActiveOptions
 from batonpass.worker.kafka.reading import Reading, place_of
@@ -27,6 +27,7 @@ from batonpass.worker.kafka.said import SAY_AGAIN_S, Said
 from batonpass.worker.kafka.subtopology import Subtopology, check_partitions
 from batonpass.worker.kafka.topics import MissingPartition, log_ends, look_up, settings_of
 from batonpass.worker.kafka.transaction import Producer
+from batonpass.worker.kafka.turns import Turns
 from batonpass.worker.tasks import happens
 
 log = logging.getLogger("batonpass.worker.kafka")
@@ -71,6 +72,8 @@ class Terms:
     limits: dict[str, int] = field(default_factory=dict)
     changelogs: frozenset[str] = frozenset()
     fenced: dict[str, tuple[int | None, float]] = field(default_factory=dict)
+    turns: Turns = field(default_factory=Turns)
+    lately: Lately = field(default_factory=Lately)
 
 
 class Clients:
@@ -81,6 +84,7 @@ class Clients:
         self._group = terms.group
         self._partition = partition
         self._transactional_id = f"{terms.group}-{task_id}"
+        self._lately = terms.lately
         self._options = options = terms.options
         producing: dict[str, Any] = (
             terms.connection.client_options()
@@ -258,16 +262,16 @@ class Clients:
     async def _find_bounds(self) -> None:
         client = self.input._client  # noqa: SLF001 - nothing public asks for ends and ids
         asking = asyncio.gather(
-            self.input.beginning_offsets(self.partitions), log_ends(client, self.partitions), self._ids()
+            self.input.beginning_offsets(self.partitions), log_ends(client, self.partitions), self._ids(None)
         )
         begins, ends, self.topic_ids = await in_time(
             asking, f"begin and end of {_listed(self.partitions)} were not read"
         )
         self._bounds = {partition: (begins[partition], ends[partition]) for partition in self.partitions}
 
-    async def _ids(self) -> dict[str, str]:
+    async def _ids(self, lately: Lately | None) -> dict[str, str]:
         changelogs = [TopicPartition(topic, self._partition) for topic in self._part.changelog_topics]
-        return await topic_ids(self.input._client, [*self.partitions, *changelogs])  # noqa: SLF001 - as above
+        return await topic_ids(self.input._client, [*self.partitions, *changelogs], lately)  # noqa: SLF001 - as above
 
     async def raise_if_remade(self) -> None:
         """Raise when a source or a changelog was deleted and made anew since this try began, or has a partition more.
@@ -275,7 +279,8 @@ class Clients:
         Raises:
             KafkaError: naming it, or when the cluster cannot be asked.
         """
-        asking = partition_counts(self.input._client, self._part.sources)  # noqa: SLF001 - one connection less
+        client, sources = self.input._client, self._part.sources  # noqa: SLF001 - one connection less
+        asking = self._lately.known(sources, lambda: partition_counts(client, sources))
         for topic, count in (await in_time(asking, "the partitions of its sources were not read")).items():
             if count > self._partition and TopicPartition(topic, self._partition) not in self.partitions:
                 raise KafkaError(f"topic {topic} has a partition {self._partition} by now, which its task reads too")
@@ -286,7 +291,7 @@ class Clients:
                     "them. A coordinator that reads the cluster (BATONPASS_KAFKA_BOOTSTRAP) makes them, or `batonpass groups "
                     "declare`", topic, count, known, self._group,
                 )  # fmt: skip
-        for topic, topic_id in (await in_time(self._ids(), "the ids of its topics were not read")).items():
+        for topic, topic_id in (await in_time(self._ids(self._lately), "the ids of its topics were not read")).items():
             if self.topic_ids.get(topic, topic_id) != topic_id:
                 raise KafkaError(f"topic {topic} was deleted and made anew under a task that uses it")
 

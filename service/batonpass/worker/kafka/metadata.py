@@ -3,13 +3,15 @@
 import asyncio
 import base64
 import contextlib
+import math
 import random
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
+from functools import partial
 from io import BytesIO
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.client import AIOKafkaClient, ConnectionGroup
@@ -21,6 +23,8 @@ from aiokafka.protocol.metadata import MetadataRequest
 from aiokafka.protocol.types import Boolean, CompactArray, CompactString, Int16, Int32, Schema, TaggedFields
 
 from batonpass.worker.forked import close_in_children
+
+T = TypeVar("T")
 
 AWAY_PAUSE_S = 0.5
 """How long a client waits after none of its brokers has answered, and the addresses it began with neither."""
@@ -40,6 +44,9 @@ PARTITIONS_AT_ONCE = 2_000
 UNCOUNTED = 100
 """How many partitions a topic is taken to have before that is known."""
 NONE_KNOWN: Mapping[str, int] = MappingProxyType({})
+
+LATELY_S = 2.0
+"""How long what one task was told of a topic counts for the others."""
 
 SILENT_FROM_S = 1.0
 SILENT_S = 30.0
@@ -173,6 +180,32 @@ def in_parts(topics: Iterable[str], counts: Mapping[str, int]) -> Iterator[list[
     yield part
 
 
+class Lately:
+    """What brokers have said lately, for all tasks of a worker: each would ask about all partitions of its topics."""
+
+    def __init__(self) -> None:
+        self._said: dict[object, tuple[float, Any]] = {}
+
+    async def known(self, about: object, ask: Callable[[], Awaitable[T]]) -> T:
+        """Return what is known, or ask.
+
+        Raises:
+            Exception: what asking raises.
+        """
+        now = time.monotonic()
+        at, said = self._said.get(about, (-math.inf, None))
+        if now - at > LATELY_S:
+            said = await ask()
+            self._said[about] = now, said
+        answer: T = said
+        return answer
+
+
+def first_look(every_s: float) -> float:
+    """Return when a task that begins is taken to have looked, so that not all look at the same time."""
+    return time.monotonic() - every_s / 2 * random.random()  # noqa: S311 - no secret
+
+
 async def raise_if_repartitioned(consumer: AIOKafkaConsumer, written: Collection[str] = ()) -> None:
     """Raise when a topic has other partitions than a consumer reads of it, or is gone: its user has to connect anew.
 
@@ -268,26 +301,35 @@ class TopicIds(Request[_Question]):  # type: ignore[misc]
         return request_struct_class([(_NO_ID, topic, {}) for topic in self._topics], False, False, {})
 
 
-async def topic_ids(client: AIOKafkaClient, partitions: Iterable[TopicPartition]) -> dict[str, str]:
+async def topic_ids(
+    client: AIOKafkaClient, partitions: Iterable[TopicPartition], lately: Lately | None = None
+) -> dict[str, str]:
     """Return the id of the topic of each partition (KIP-516), as Kafka's tools show it; one made anew has another.
 
     A partition's leader is asked, since it has the records; others may not have heard of a topic that was made anew.
-    Topics without a leader are left out, and all of them where the brokers are older than Kafka 2.8.
+    Topics without a leader are left out, and all of them where the brokers are older than Kafka 2.8. With ``lately`` it
+    may be what another task was answered.
 
     Raises:
         KafkaError: when the cluster cannot be asked.
     """
+    lately = lately or Lately()
     leaders: dict[str, int] = {}
     for partition in partitions:
         leader = client.cluster.leader_for_partition(partition)
         if leader is not None and leader >= 0:
             leaders.setdefault(partition.topic, leader)
-    answers = []
+    found: dict[str, str] = {}
+
+    async def ask(leader: int, topics: list[str]) -> dict[str, str]:
+        return ids_in([await client.send(leader, TopicIds(topics))])
+
     for leader in dict.fromkeys(leaders.values()):
+        led = sorted(topic for topic, at in leaders.items() if at == leader)
         # The broker may have no such version of the request.
         with contextlib.suppress(IncompatibleBrokerVersion, RuntimeError):
-            answers.append(await client.send(leader, TopicIds(topic for topic, at in leaders.items() if at == leader)))
-    return ids_in(answers)
+            found |= await lately.known((leader, *led), partial(ask, leader, led))
+    return found
 
 
 def ids_in(answers: Iterable[Any]) -> dict[str, str]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from aiokafka import ConsumerRecord
 
-from batonpass.worker.options import check_count
+from batonpass.worker.options import check_count, check_plain
 
 OnError = Callable[["ConsumerRecord", Exception], str]
 """Says what becomes of a record that could not be processed: ``retry``, ``skip`` or ``dead-letter``."""
@@ -58,7 +58,7 @@ class ActiveOptions:
     age of state is measured.
 
     Raises:
-        TypeError: for options of aiokafka's that are no mapping.
+        TypeError: for options of aiokafka's that are no mapping, and for a function that is ``async``.
         ValueError: for a number that means nothing, or a choice that there is not.
     """
 
@@ -100,6 +100,7 @@ class ActiveOptions:
                 f"a transaction is committed after commit_interval_ms, {self.commit_interval_ms}, and a broker aborts it "
                 f"after transaction_timeout_ms, {self.transaction_timeout_ms}: that has to be more"
             )
+        check_plain(self, "on_error", "load", "clock")
         if not callable(self.on_error):
             self._checked(self.on_error)
 

@@ -117,6 +117,7 @@ class KafkaRuntime(Callbacks):
         partitions = [TopicPartition(topic, split_task_id(task_id)[1]) for topic in topics]
         try:
             facts = await Facts.ask(consumer, partitions, self._options)
+            await self._terms.turns.take()
             with closing(self._folder.open(task_id, topics)) as state:
                 kept = judge(state, facts, self._options.clock())
                 positions = state.positions
@@ -304,10 +305,12 @@ class KafkaRuntime(Callbacks):
         if task_id not in self._copies:
             # The task may have been here a moment ago.
             await self._closing.done(task_id)
+            # All that a new member gets is opened at the same time, and each store takes tens of milliseconds.
+            await self._terms.turns.take()
         copy = self._copies.get(task_id)
         if copy is None:
             state = self._folder.open(task_id, part.changelog_topics)
-            changelog = Changelog(self._connection, state, self._options) if part.changelogs else None
+            changelog = Changelog(self._terms, state) if part.changelogs else None
             if changelog is not None:
                 log.info("the state of %s on this disk: %s", task_id, dict(state.positions) or "nothing")
             prepared = Prepared(lambda: Clients(self._terms, task_id, part, state.partition), self._closing, task_id)

@@ -436,8 +436,10 @@ class TaskStore:
             raise self._failed(error) from error
 
     def scan(self, prefix: bytes = b"", start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+        checked_bytes(prefix)
+        checked_bytes(start)
         try:
-            yield from self.inner.scan(checked_bytes(prefix), start)
+            yield from self.inner.scan(prefix, start)
         except StoreClosed:
             # A scan that somebody holds has ended; the store may be whole.
             raise

@@ -23,15 +23,13 @@ from batonpass.worker.kafka.connection import forget_lingering, in_time, to_its_
 from batonpass.worker.kafka.metadata import adopt
 from batonpass.worker.kafka.stores import Cause, StoreInTransaction, TaskState, raise_if_over
 from batonpass.worker.kafka.topics import MissingPartition, look_up
+from batonpass.worker.kafka.turns import Turns
 from batonpass.worker.kafka.typed import Headers, KeyValueStore, Table, Topic, pairs_of
 from batonpass.worker.raised import add_note
 from batonpass.worker.tasks import ends_before
 
 K = TypeVar("K")
 V = TypeVar("V")
-
-TURN_S = 0.005
-"""How long records are processed before other work on the loop, such as heartbeats, gets its turn."""
 
 TOPIC_NAME = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")
 
@@ -312,13 +310,12 @@ class Context:
         """Whether it ends within the timers before a record, which comes again in the next one."""
         self._is_over = False
         self.when_applied: list[Callable[[], None]] = []
-        self._turn_at = asyncio.get_running_loop().time()
+        self.turns = Turns()
+        """Those of all tasks, where there are several."""
 
     async def turn(self) -> None:
         """Let other work, such as heartbeats, have its turn, if that is due: for a function that goes over much."""
-        if asyncio.get_running_loop().time() - self._turn_at >= TURN_S:
-            await asyncio.sleep(0)
-            self._turn_at = asyncio.get_running_loop().time()
+        await self.turns.take()
 
     @contextmanager
     def calling_for_time(self, what: str) -> Iterator[None]:

@@ -38,8 +38,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with contextlib.suppress(KeyboardInterrupt):
             asyncio.run(serve(asked.port))
-    except OSError as error:
-        say_on_stderr(f"batonpass: cannot listen on port {asked.port}: {error.strerror}")
+    except (OSError, OverflowError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        say_on_stderr(f"batonpass: cannot listen on port {asked.port}: {why}")
         return 1
     return 0
 

@@ -34,7 +34,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return EXIT_USAGE
     names = [name for name in CASES if name not in asked.skip and name in (asked.only or CASES)]
     heard = (lambda _result: None) if asked.json else runner.show
-    results = asyncio.run(runner.run(asked.command, names, jobs=max(1, asked.jobs), heard=heard))
+    try:
+        results = asyncio.run(runner.run(asked.command, names, jobs=max(1, asked.jobs), heard=heard))
+    except OSError as error:
+        say_on_stderr(f"{asked.command[0]} cannot be started: {error.strerror}")
+        return EXIT_USAGE
     broken = [one for one in results if not one.kept]
     if asked.json:
         cases = {
