@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
@@ -105,7 +106,7 @@ async def test_an_audit_by_hand_that_left_less_does_not_stand_for_the_nights(
 ) -> None:
     """One without --out has neither a report nor exported the rows, which retention would drop."""
     await happened(engine, DAY)
-    night = {"out": "/it's/audits", "replay": True, "what_if": True}
+    night: dict[str, Any] = {"out": "/it's/audits", "replay": True, "what_if": True}
     nights, anything = Nights(database_url, Schedule(), night), Nights(database_url, Schedule())
     audited(database_url, DAY, **night | {"out": None})
     audited(database_url, DAY, **night | {"out": "/elsewhere"})

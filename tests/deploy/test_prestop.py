@@ -59,12 +59,13 @@ def test_auto_asks_how_many_pods_there_are_to_be(
 
 @pytest.mark.parametrize(
     ("address", "spec"),
+    # Numbers of pods may begin with another than 0.
     [("127.0.0.1", b'{"replicas": 3}'), ("::1", b'{"replicas": 2, "ordinals": {"start": 1}}')],
 )
 def test_auto_asks_the_api_server_itself(
     hook: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str, spec: bytes
 ) -> None:
-    """Without a proxy: NO_PROXY names the networks of the cluster, which Python does not know. Pods may begin with 1."""
+    """Without a proxy: NO_PROXY names the networks of the cluster, which Python does not know."""
     authority = trustme.CA()
     authority.cert_pem.write_to_path(str(tmp_path / "ca.crt"))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
