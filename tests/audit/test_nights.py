@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
@@ -55,9 +56,9 @@ async def happened(engine: AsyncEngine, *days: date) -> None:
         await sql(engine, f"insert into record_log ({columns}) values {row}")  # noqa: S608 - a test's own constants
 
 
-def audited(url: str, day: date, *, unless_done: bool = False) -> None:
+def audited(url: str, day: date, *, unless_done: bool = False, **settings: object) -> None:
     """Let a day come to a verdict; a run that begins now began when the day was over."""
-    with recorded(url, day, code_version="v1", settings={}, unless_done=unless_done) as run:
+    with recorded(url, day, code_version="v1", settings=settings, unless_done=unless_done) as run:
         run.finish(clean_result(), report=None)
 
 
@@ -90,6 +91,43 @@ async def test_a_day_is_due_when_it_has_been_over_for_a_while(engine: AsyncEngin
         engine, "update audit_runs set started_at = (day + 1)::timestamp at time zone 'UTC' - interval '1 second'"
     )
     assert nights.due(at(DAY)) == DAY
+
+
+async def test_days_are_those_of_utc_in_whatever_zone_the_database_is(engine: AsyncEngine, database_url: str) -> None:
+    """In Cairo the 24th of April 2026 had no midnight: clocks went from there to one o'clock."""
+    day = date(2026, 4, 26)
+    await happened(engine, day - timedelta(days=1), day)
+    url = f"{database_url}{'&' if '?' in database_url else '?'}options=-ctimezone%3DAfrica/Cairo"
+    assert dues(Nights(url, Schedule()), at(day), url) == [day, day - timedelta(days=1)]
+
+
+async def test_an_audit_by_hand_that_left_less_does_not_stand_for_the_nights(
+    engine: AsyncEngine, database_url: str
+) -> None:
+    """One without --out has neither a report nor exported the rows, which retention would drop."""
+    await happened(engine, DAY)
+    night: dict[str, Any] = {"out": "/it's/audits", "replay": True, "what_if": True}
+    nights, anything = Nights(database_url, Schedule(), night), Nights(database_url, Schedule())
+    audited(database_url, DAY, **night | {"out": None})
+    audited(database_url, DAY, **night | {"out": "/elsewhere"})
+    audited(database_url, DAY, **night | {"replay": False})
+    assert (nights.due(at(DAY)), anything.due(at(DAY))) == (DAY, None)
+    audited(database_url, DAY, unless_done=True, **night)
+    assert nights.due(at(DAY)) is None
+    with pytest.raises(DayTaken):
+        audited(database_url, DAY, unless_done=True, **night)
+
+
+async def test_an_audit_while_rows_may_still_come_does_not_stand_for_the_nights(
+    engine: AsyncEngine, database_url: str
+) -> None:
+    """Nor does it export them."""
+    await happened(engine, DAY)
+    audited(database_url, DAY)
+    nights, ends = Nights(database_url, Schedule()), "(day + 1)::timestamp at time zone 'UTC'"
+    for minutes, due in ((9, DAY), (10, None)):
+        await sql(engine, f"update audit_runs set started_at = {ends} + interval '{minutes} minutes'")  # noqa: S608 - constants
+        assert nights.due(at(DAY)) == due
 
 
 async def test_of_several_runs_at_once_only_one_audits_a_day(engine: AsyncEngine, database_url: str) -> None:
@@ -327,7 +365,7 @@ async def test_a_day_that_is_taken_is_left_alone_before_anything_is_begun(
     engine: AsyncEngine, database_url: str
 ) -> None:
     await planted.write_day(database_url, [planted.lived("taken", planted.STEPS[:1])])
-    audited(database_url, planted.DAY)
+    audited(database_url, planted.DAY, replay=True)
     with process("--day", str(planted.DAY), "--unless-done", url=database_url) as one:
         _, output = await asyncio.to_thread(one.communicate)
     said = f"batonpass: {planted.DAY} was audited by another run; there is nothing to do.\n"

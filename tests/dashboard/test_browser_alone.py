@@ -274,6 +274,25 @@ async def test_a_page_that_was_answered_slowly_is_live_again(
         await browser.page.wait_for_selector("#standing[data-live=yes]")
 
 
+@pytest.mark.parametrize(("status", "body"), [(502, "<h1>Bad Gateway</h1>"), (200, "<form>Single sign-on</form>")])
+async def test_a_page_for_which_something_else_answers_is_not_live(
+    browsing: Windows, base: str, status: int, body: str
+) -> None:
+    """A proxy without a dashboard behind it, or one that asks to sign in, while the stream is still open."""
+
+    async def answer(route: Route) -> None:
+        await route.fulfill(status=status, content_type="text/html", body=body)
+
+    async with browsing(base) as browser:
+        await browser.sign_in(ADMIN)
+        await browser.go("/groups/fleet/members")
+        await browser.soon("Live", selector="#standing")
+        await browser.page.route("**/groups/fleet/members", answer)
+        await browser.soon(f"Not live: What answers is not this page (HTTP {status})", selector="#alarm")
+        await browser.page.unroute("**/groups/fleet/members")
+        await browser.page.wait_for_selector("#standing[data-live=yes]")
+
+
 async def test_an_event_is_seen_at_once_and_once(browsing: Windows, canned: Canned, base: str) -> None:
     async with browsing(base) as browser:
         await browser.sign_in(ADMIN)

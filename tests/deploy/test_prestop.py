@@ -57,9 +57,13 @@ def test_auto_asks_how_many_pods_there_are_to_be(
     assert bool(arguments_of_program(tmp_path)) is (way == "drain")
 
 
-@pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
+@pytest.mark.parametrize(
+    ("address", "spec"),
+    # Numbers of pods may begin with another than 0.
+    [("127.0.0.1", b'{"replicas": 3}'), ("::1", b'{"replicas": 2, "ordinals": {"start": 1}}')],
+)
 def test_auto_asks_the_api_server_itself(
-    hook: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str
+    hook: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str, spec: bytes
 ) -> None:
     """Without a proxy: NO_PROXY names the networks of the cluster, which Python does not know."""
     authority = trustme.CA()
@@ -71,7 +75,7 @@ def test_auto_asks_the_api_server_itself(
     monkeypatch.setattr(hook, "ACCOUNT", tmp_path)
     for name, value in (PROXIES | {"no_proxy": "127.0.0.0/8", "NO_PROXY": "127.0.0.0/8"}).items():
         monkeypatch.setenv(name, value)
-    with answering(b'{"spec": {"replicas": 3}}', tls=context, address=address) as port:
+    with answering(b'{"spec": ' + spec + b"}", tls=context, address=address) as port:
         monkeypatch.setenv("KUBERNETES_SERVICE_HOST", address)
         monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(port))
         assert hook.wanted_pods("orders") == 3

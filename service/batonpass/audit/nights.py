@@ -4,7 +4,7 @@ Nothing is kept here that another process would have to know: ``audit_runs`` and
 Only tries are remembered, so that a day without a verdict is not tried without an end.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
@@ -14,7 +14,7 @@ from adbc_driver_manager import Error
 
 from batonpass.audit.database import rows
 from batonpass.audit.plan import MissingDay, plan_day, time_of_database
-from batonpass.audit.runs import TAKEN, reason_of
+from batonpass.audit.runs import reason_of, taken
 
 LOOK_EVERY_S: Final = 30.0
 """How often the loop checks whether a day is to be audited."""
@@ -23,8 +23,8 @@ VERDICTS: Final = (0, 1)
 """The exit codes of an audit that reached a verdict, or that another process has done."""
 
 _OPEN: Final = (
-    "select cast(d as date) from generate_series(date '{first}', date '{last}', interval '1 day') as d"  # noqa: S608
-    f" where not exists (select from audit_runs where day = cast(d as date) and {TAKEN})"
+    "select cast(d as date) from generate_series(timestamp '{first}', '{last}', '1 day') as d"
+    " where not exists (select from audit_runs where day = cast(d as date) and {taken})"
     " order by 1 desc"
 )
 
@@ -53,9 +53,10 @@ class Schedule:
 class Nights:
     """The days of one database that are still to be audited."""
 
-    def __init__(self, url: str, schedule: Schedule) -> None:
-        """Look at a database; nothing is read before ``due``."""
+    def __init__(self, url: str, schedule: Schedule, settings: Mapping[str, object] | None = None) -> None:
+        """Look at a database; nothing is read before ``due``. ``settings`` are those of the audits of these nights."""
         self._url = url
+        self._taken = taken(settings or {})
         self.schedule = schedule
         self._tries: dict[date, list[datetime]] = {}
         # Days that are over and have no record: that does not change.
@@ -86,7 +87,7 @@ class Nights:
         """Return the days that no process has audited since they ended, or is auditing; the newest first."""
         last = self.schedule.night(now)
         first = last - timedelta(days=self.schedule.days - 1)
-        found = rows(self._url, _OPEN.format(first=first, last=last))
+        found = rows(self._url, _OPEN.format(first=first, last=last, taken=self._taken))
         return [day for (day,) in found]
 
     def _may_be_tried(self, day: date, now: datetime) -> bool:

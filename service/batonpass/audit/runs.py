@@ -25,6 +25,7 @@ from adbc_driver_manager import Error
 from batonpass.advisory_locks import AUDIT_LOCK
 from batonpass.audit.database import DATE, INT, LONG, TEXT, bind, connected, rows
 from batonpass.audit.findings import AuditResult, Before, Finding, ordered, summary
+from batonpass.audit.plan import quoted
 from batonpass.codec.answers import rfc3339
 from batonpass.database_url import DatabaseUrl
 
@@ -48,13 +49,13 @@ _LOST: Final = (
     " where state = 'running' and coalesce(heard_at, started_at + interval '1 day')"
     " < clock_timestamp() - interval '10 minutes' returning day::text"
 )
-# Another audit of a day is needless if one that began when the day was over has a verdict, or if one is at work.
-TAKEN: Final = (
-    "(state in ('passed', 'failed') and started_at >= (day + 1)::timestamp at time zone 'UTC'"
+# An audit of the day was done by somebody who asked for no less, and no row of it came later (``export.SETTLES``).
+_TAKEN: Final = (
+    "(state in ('passed', 'failed') and settings @> {wanted}::jsonb"
+    " and started_at >= (day + 1)::timestamp at time zone 'UTC' + interval '10 minutes'"
     " or state = 'running' and coalesce(heard_at, started_at + interval '1 day')"
     " >= clock_timestamp() - interval '10 minutes')"
 )
-_TAKEN: Final = f"select state from audit_runs where day = $1 and {TAKEN} limit 1"  # noqa: S608 - constants
 _BREAK: Final = (
     "update audit_runs set state = 'broken', finished_at = clock_timestamp(), detail = $2"
     " where run_id = cast($1 as text)::uuid and state = 'running'"
@@ -86,6 +87,15 @@ _END: Final = (
 
 class DayTaken(Exception):
     """Another run has audited the day since it was over, or is auditing it."""
+
+
+def taken(settings: Mapping[str, object]) -> str:
+    """Return in SQL that another run is at work, or has done what an audit with these settings would.
+
+    One without a report, or without the day's rows beside it, does not stand for one that was to leave them.
+    """
+    wanted = {name: settings[name] for name in ("out", "replay") if settings.get(name)}
+    return _TAKEN.format(wanted=quoted(to_json(wanted)))
 
 
 class Run:
@@ -155,13 +165,13 @@ class Run:
                     # Another run waits here for the end of this transaction, even behind a pool of connections.
                     cursor.execute(f"select pg_advisory_xact_lock({AUDIT_LOCK})")
                     cursor.fetchall()
-                    self._refuse_taken(cursor)
+                    self._refuse_taken(cursor, settings)
                 values = (str(self.run_id), self._day, code_version, to_json(settings))
                 bind(cursor, _BEGIN, [values], (TEXT, DATE, TEXT, TEXT))
                 connection.commit()
 
-    def _refuse_taken(self, cursor: "adbc.Cursor") -> None:
-        bind(cursor, _TAKEN, [(self._day,)], (DATE,))
+    def _refuse_taken(self, cursor: "adbc.Cursor", settings: Mapping[str, object]) -> None:
+        bind(cursor, f"select state from audit_runs where day = $1 and {taken(settings)}", [(self._day,)], (DATE,))  # noqa: S608
         if (found := cursor.fetchone()) is not None:
             how = "is being audited by another run" if found[0] == "running" else "was audited by another run"
             raise DayTaken(f"{self._day} {how}")

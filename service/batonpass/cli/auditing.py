@@ -61,7 +61,8 @@ def every_night(wanted: Audit, schedule: Schedule, *, as_json: bool) -> NoReturn
         command = [sys.executable, "-m", "batonpass", "audit", "--day", str(day), "--unless-done", *options]
         return carried_out(command, env)
 
-    keep_nights(Nights(wanted.database_url, schedule), audit, wait=time.sleep, tell=tell, url=wanted.database_url)
+    nights = Nights(wanted.database_url, schedule, wanted.settings())
+    keep_nights(nights, audit, wait=time.sleep, tell=tell, url=wanted.database_url)
     raise AssertionError  # it goes on until something is raised
 
 

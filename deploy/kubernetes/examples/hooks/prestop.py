@@ -21,7 +21,7 @@ LOG = Path("/proc/1/fd/1")
 
 
 def wanted_pods(name: str) -> int:
-    """Return how many pods a StatefulSet of this namespace is to have."""
+    """Return the number after that of the last pod that a StatefulSet of this namespace is to have."""
     address, port = os.environ["KUBERNETES_SERVICE_HOST"], os.environ["KUBERNETES_SERVICE_PORT"]
     host = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
     namespace = (ACCOUNT / "namespace").read_text().strip()
@@ -31,8 +31,8 @@ def wanted_pods(name: str) -> int:
     trusted = ssl.create_default_context(cafile=str(ACCOUNT / "ca.crt"))
     # By no proxy: the API server is in the cluster, and NO_PROXY has networks, which Python does not know.
     with build_opener(ProxyHandler({}), HTTPSHandler(context=trusted)).open(request, timeout=5) as answer:
-        found: int = json.load(answer)["spec"]["replicas"]
-    return found
+        spec = json.load(answer)["spec"]
+    return int(spec["replicas"]) + int(spec.get("ordinals", {}).get("start", 0))
 
 
 def decide(mode: str, pod: str) -> str:

@@ -159,6 +159,8 @@
           // What kept the answers away is over, and was not only that there are many windows.
           if (wasRefused && !source && !document.hidden) listen();
           setClock();
+        } else {
+          refused = `What answers is not this page (HTTP ${answer.status}). Load it again, and look at what lies in between.`;
         }
       }
     } catch (error) {
