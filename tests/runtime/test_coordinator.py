@@ -302,3 +302,23 @@ async def test_a_beating_pulse_does_not_stall() -> None:
     beating.cancel()
     assert (pulse.stalls(), gaps) == (0, [])
     assert pulse.age_ms() < STALL_MS
+
+
+async def test_groups_whose_deadlines_fall_together_let_others_go_on_in_between(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a turn holds one decision, there is no round of the loop with two of them."""
+    monkeypatch.setattr("batonpass.loop_turns.TURN_S", 0)
+    coordinator = Coordinator(world.ports)
+    mailboxes = [coordinator._runtime(GroupId(f"group-{number}")).mailbox for number in range(20)]
+    for mailbox in mailboxes:
+        await mailbox.ask(Tick())
+    world.seen.effects.clear()
+    for mailbox in mailboxes:
+        mailbox.post(Tick())
+    most = before = 0
+    async with asyncio.timeout(10):
+        while (done := len(world.seen.effects)) < len(mailboxes):
+            most, before = max(most, done - before), done
+            await asyncio.sleep(0)
+    assert most == 1

@@ -7,6 +7,7 @@ from tests.runtime.fakes import GROUP, M1, M2, World, make_world
 
 from batonpass.core.state.inputs import Heartbeat, Input, ProbeRequest, ResumeRequest, Started, Tick
 from batonpass.core.state.replies import Done
+from batonpass.loop_turns import LoopTurns
 from batonpass.runtime.engine import Engine
 from batonpass.runtime.history import Asked
 from batonpass.runtime.mailbox import Mailbox
@@ -22,7 +23,7 @@ def world() -> World:
 def mailbox_of(world: World, *, limit: int = 10) -> Mailbox:
     """Return a mailbox of a fresh engine."""
     engine = Engine(GROUP, world.ports, changed=lambda _: None, wake_at=lambda _: None)
-    return Mailbox(engine, limit=limit)
+    return Mailbox(engine, limit=limit, turns=LoopTurns())
 
 
 async def test_what_waits_is_carried_out_together_and_in_order(world: World) -> None:

@@ -14,6 +14,7 @@ from batonpass.core.state.model import Group
 from batonpass.core.state.policy import GroupConfig
 from batonpass.core.state.replies import Answer, Reply
 from batonpass.core.state.soft import Soft
+from batonpass.loop_turns import LoopTurns
 from batonpass.runtime.feed import FOLLOWERS_EACH_MAX, FOLLOWERS_MAX, Feed
 from batonpass.runtime.group_runtime import GroupRuntime
 from batonpass.runtime.history import NOBODY_ASKED, Asked
@@ -50,6 +51,7 @@ class Coordinator:
         self._feeding: asyncio.Task[None] | None = None
         self._ports = ports
         self._requests_waiting_max = requests_waiting_max
+        self._turns = LoopTurns()
         self._groups_max = groups_max
         self._runtimes: dict[GroupId, GroupRuntime] = {}
         self._room = TaskRoom(tasks_total_max, lambda: [runtime.engine.group for runtime in self._runtimes.values()])
@@ -344,7 +346,11 @@ class Coordinator:
         runtime = self._runtimes.get(group_id)
         if runtime is None:
             runtime = self._runtimes[group_id] = GroupRuntime(
-                group_id, self._ports, self.feed, requests_waiting_max=self._requests_waiting_max
+                group_id,
+                self._ports,
+                self.feed,
+                requests_waiting_max=self._requests_waiting_max,
+                turns=self._turns,
             )
         return runtime
 

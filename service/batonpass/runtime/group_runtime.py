@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from batonpass.core.state.ids import GroupId, MemberId
 from batonpass.core.state.inputs import PollBroken, PollOpened, Tick
 from batonpass.core.state.records import Record
+from batonpass.loop_turns import LoopTurns
 from batonpass.runtime.engine import Engine
 from batonpass.runtime.feed import Feed
 from batonpass.runtime.mailbox import Mailbox
@@ -60,12 +61,14 @@ class Deadline:
 class GroupRuntime:
     """One group and everything that runs for it."""
 
-    def __init__(self, group_id: GroupId, ports: Ports, feed: Feed, *, requests_waiting_max: int) -> None:
+    def __init__(
+        self, group_id: GroupId, ports: Ports, feed: Feed, *, requests_waiting_max: int, turns: LoopTurns
+    ) -> None:
         self.watchers = Watchers()
         self._feed = feed
         self.deadline = Deadline(ports.clock, self._tick)
         self.engine = Engine(group_id, ports, changed=self._changed, wake_at=self.deadline.set)
-        self.mailbox = Mailbox(self.engine, limit=requests_waiting_max)
+        self.mailbox = Mailbox(self.engine, limit=requests_waiting_max, turns=turns)
         self._polls: Counter[MemberId] = Counter()
         self._broken: set[MemberId] = set()
 

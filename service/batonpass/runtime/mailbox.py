@@ -1,8 +1,8 @@
 """One bounded mailbox per group: waiting inputs are carried out as a batch, and a full mailbox refuses at once.
 
 An input that writes nothing is answered on the spot if the mailbox is idle. While a batch is carried out, the next one
-gathers. A command is a batch of its own, because it leaves a row in the audit trail. An input is carried out even if
-its caller disconnects.
+gathers. The batches of all groups take turns, because many deadlines may fall together. A command is a batch of its
+own, because it leaves a row in the audit trail. An input is carried out even if its caller disconnects.
 """
 
 import asyncio
@@ -13,6 +13,7 @@ from typing import NamedTuple
 from batonpass.core.state.ids import MemberId
 from batonpass.core.state.inputs import Heartbeat, Input, Tick
 from batonpass.core.state.replies import Reply
+from batonpass.loop_turns import LoopTurns
 from batonpass.runtime.engine import Attempt, Engine
 from batonpass.runtime.history import NOBODY_ASKED, Asked
 from batonpass.runtime.ports import RETRY_AFTER_MS, StoreUnavailable
@@ -40,9 +41,10 @@ class Waiting(NamedTuple):
 class Mailbox:
     """The queue of one group, and the task that empties it."""
 
-    def __init__(self, engine: Engine, *, limit: int) -> None:
+    def __init__(self, engine: Engine, *, limit: int, turns: LoopTurns) -> None:
         self._engine = engine
         self._limit = limit
+        self._turns = turns
         self._queue: deque[Waiting] = deque()
         self._heard: dict[MemberId, Heartbeat] = {}
         self._busy: asyncio.Task[None] | None = None
@@ -117,6 +119,8 @@ class Mailbox:
     async def _empty(self, attempt: Attempt | None) -> None:
         try:
             while self._queue:
+                if attempt is None:
+                    await self._turns.take()
                 self._let_go_now()
                 batch = [self._queue.popleft()] if attempt is not None else self._next_batch()
                 await self._carry_out(batch, attempt)

@@ -328,7 +328,7 @@ async def turns_during(work: Coroutine[Any, Any, None]) -> int:
 async def test_others_have_their_turn_between_timers_and_between_what_is_written(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("batonpass.worker.kafka.turns.TURN_S", 0)
+    monkeypatch.setattr("batonpass.loop_turns.TURN_S", 0)
     job = Job()
     keys, context = await job.set(50, 100), job.begin()
     assert await turns_during(job.process(context, "new", 200)) > len(keys)

@@ -17,6 +17,7 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError, OffsetOutOfRangeError
 
+from batonpass.loop_turns import LoopTurns
 from batonpass.worker.kafka.commits import began_with_of, topic_ids_of
 from batonpass.worker.kafka.connection import KafkaConnection, disconnect, in_time, to_its_end
 from batonpass.worker.kafka.metadata import Lately, partition_counts, topic_ids
@@ -27,7 +28,6 @@ from batonpass.worker.kafka.said import SAY_AGAIN_S, Said
 from batonpass.worker.kafka.subtopology import Subtopology, check_partitions
 from batonpass.worker.kafka.topics import MissingPartition, log_ends, look_up, settings_of
 from batonpass.worker.kafka.transaction import Producer
-from batonpass.worker.kafka.turns import Turns
 from batonpass.worker.tasks import happens
 
 log = logging.getLogger("batonpass.worker.kafka")
@@ -72,7 +72,7 @@ class Terms:
     limits: dict[str, int] = field(default_factory=dict)
     changelogs: frozenset[str] = frozenset()
     fenced: dict[str, tuple[int | None, float]] = field(default_factory=dict)
-    turns: Turns = field(default_factory=Turns)
+    turns: LoopTurns = field(default_factory=LoopTurns)
     lately: Lately = field(default_factory=Lately)
 
 

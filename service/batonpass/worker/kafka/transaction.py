@@ -19,11 +19,11 @@ from aiokafka.errors import (
 )
 from aiokafka.protocol.produce import ProduceRequest, ProduceRequest_v8, ProduceResponse_v8
 
+from batonpass.loop_turns import LoopTurns
 from batonpass.worker.kafka.connection import forget_lingering, in_time, to_its_end
 from batonpass.worker.kafka.metadata import adopt
 from batonpass.worker.kafka.stores import Cause, StoreInTransaction, TaskState, raise_if_over
 from batonpass.worker.kafka.topics import MissingPartition, look_up
-from batonpass.worker.kafka.turns import Turns
 from batonpass.worker.kafka.typed import Headers, KeyValueStore, Table, Topic, pairs_of
 from batonpass.worker.raised import add_note
 from batonpass.worker.tasks import ends_before
@@ -310,7 +310,7 @@ class Context:
         """Whether it ends within the timers before a record, which comes again in the next one."""
         self._is_over = False
         self.when_applied: list[Callable[[], None]] = []
-        self.turns = Turns()
+        self.turns = LoopTurns()
         """Those of all tasks, where there are several."""
 
     async def turn(self) -> None:
