@@ -169,6 +169,27 @@ async def test_while_too_much_is_in_hand_nobody_looks_at_all_that_is(monkeypatch
     assert looked_at == []
 
 
+async def test_what_came_at_once_lets_others_go_on_in_between(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a turn holds one record, there is no round of the loop with two of them."""
+    monkeypatch.setattr("batonpass.loop_turns.TURN_S", 0)
+    done: list[int] = []
+
+    async def work(number: int) -> None:
+        done.append(number)
+
+    most = before = 0
+    async with asyncio.TaskGroup() as tasks:
+        turns = Turns(tasks)
+        for number in range(20):
+            await turns.take((GroupId("g"), MemberId(f"m{number}")), 1, partial(work, number))
+        async with asyncio.timeout(10):
+            while len(done) < 20:
+                most, before = max(most, len(done) - before), len(done)
+                await asyncio.sleep(0)
+    assert most == 1
+    assert done == sorted(done)
+
+
 async def test_work_that_fails_ends_the_rest() -> None:
     """Whoever carries the protocol begins anew then."""
 

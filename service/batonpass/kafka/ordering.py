@@ -15,6 +15,7 @@ from batonpass.codec.answers import answer_body, problem_body, to_json
 from batonpass.core.state.errors import ProtocolError
 from batonpass.core.state.ids import GroupId, MemberId
 from batonpass.core.state.replies import Answer
+from batonpass.loop_turns import LoopTurns
 from batonpass.worker.kafka.metadata import RECORD_BYTES_MAX
 from batonpass.worker.kafka.said import Said
 
@@ -116,17 +117,21 @@ class Deliveries:
 
 
 class Turns:
-    """Does each member's work in its order, and that of others beside it: what holds one group up holds up no other."""
+    """Does each member's work in its order, and that of others beside it: what holds one group up holds up no other.
+
+    What has come at once, as after a pause, is begun in turns with all else that the coordinator does.
+    """
 
     def __init__(self, tasks: asyncio.TaskGroup) -> None:
         self._tasks = tasks
+        self._turns = LoopTurns()
         self._last: dict[tuple[GroupId, MemberId], asyncio.Task[None]] = {}
         self._bytes = 0
         self._ended = asyncio.Event()
 
     async def take(self, member: tuple[GroupId, MemberId], size: int, work: Callable[[], Awaitable[None]]) -> None:
         """Have work begin once all before it is done for the member; wait while the work in hand is too large."""
-        task = self._last[member] = self._tasks.create_task(_after(self._last.get(member), work))
+        task = self._last[member] = self._tasks.create_task(self._do(self._last.get(member), work))
         self._bytes += size
         task.add_done_callback(partial(self._done, member, size))
         while self._bytes > IN_HAND_BYTES:
@@ -140,8 +145,8 @@ class Turns:
         if self._last.get(member) is task:
             del self._last[member]
 
-
-async def _after(before: asyncio.Task[None] | None, work: Callable[[], Awaitable[None]]) -> None:
-    if before is not None:
-        await asyncio.wait([before])
-    await work()
+    async def _do(self, before: asyncio.Task[None] | None, work: Callable[[], Awaitable[None]]) -> None:
+        if before is not None:
+            await asyncio.wait([before])
+        await self._turns.take()
+        await work()
