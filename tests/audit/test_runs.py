@@ -1,10 +1,12 @@
 """A run of an audit shows from its beginning, ends with everything or nothing, and says why it broke or was stopped."""
 
 import asyncio
+import contextlib
 import json
 import math
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -12,6 +14,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import date, timedelta
+from pathlib import Path
 from typing import Any
 
 import adbc_driver_postgresql.dbapi as adbc
@@ -21,7 +24,7 @@ from tests.audit.sample import DAY, FINDINGS, clean_result, sample_result
 from tests.postgres.test_upkeep import sql
 
 from batonpass.audit import runs
-from batonpass.audit.database import libpq_url, rows
+from batonpass.audit.database import libpq_url, reading, rows
 from batonpass.audit.findings import AuditResult, Before, GroupDay
 from batonpass.audit.runs import Run, Stopped, beating, reason_of, recorded, stoppable, to_json
 from batonpass.postgres.audits import PostgresAudits
@@ -157,6 +160,21 @@ def test_variables_that_the_service_does_not_know_count_for_the_audit_neither(
     shown = rows(database_url, "select current_setting('search_path'), current_setting('client_encoding')")
     assert shown == [('"$user", public', "UTF8")]
     assert os.environ[name] == said
+
+
+def test_a_database_that_is_gone_without_a_word_is_not_waited_for_all_night(database_url: str) -> None:
+    """Whatever the system's own settings are."""
+    idle_s = set[int]()
+    with reading(database_url) as read:
+        assert list(read("select 1")) == [(1,)]
+        for one in Path("/proc/self/fd").iterdir():
+            with contextlib.suppress(OSError):
+                found = socket.socket(fileno=int(one.name))
+                try:
+                    idle_s.add(found.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE))
+                finally:
+                    found.detach()
+    assert 60 in idle_s
 
 
 def test_a_reason_is_short_and_never_empty() -> None:
