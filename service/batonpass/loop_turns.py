@@ -24,5 +24,7 @@ class LoopTurns:
         now = asyncio.get_running_loop().time
         if now() >= self._over_at:
             async with self._waiting:
-                await asyncio.sleep(0)
-            self._over_at = now() + TURN_S
+                # The turn of whoever waited before is for all, until it is over.
+                if now() >= self._over_at:
+                    await asyncio.sleep(0)
+                    self._over_at = now() + TURN_S

@@ -493,8 +493,8 @@ class Active:
             Exception: what the worker's own code raised; the transaction was aborted.
         """
         producer = clients.producer
-        context = Context(self._state, self._part.changelogs, producer, self._terms.changelogs)
-        context.turns = self._terms.turns
+        terms = self._terms
+        context = Context(self._state, self._part.changelogs, producer, terms.changelogs, terms.turns)
         await self._in_time(producer.begin_transaction(), clients)
         try:
             now_ms = self._options.clock()

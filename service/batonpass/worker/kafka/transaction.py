@@ -288,7 +288,12 @@ class Context:
     """What the worker's own code gets to process the records of one transaction with."""
 
     def __init__(
-        self, state: TaskState, names: Mapping[str, str], producer: Writer, changelogs: Collection[str] = ()
+        self,
+        state: TaskState,
+        names: Mapping[str, str],
+        producer: Writer,
+        changelogs: Collection[str] = (),
+        turns: LoopTurns | None = None,
     ) -> None:
         self._state = state
         self._producer = producer
@@ -310,12 +315,11 @@ class Context:
         """Whether it ends within the timers before a record, which comes again in the next one."""
         self._is_over = False
         self.when_applied: list[Callable[[], None]] = []
-        self.turns = LoopTurns()
-        """Those of all tasks, where there are several."""
+        self._turns = turns or LoopTurns()
 
     async def turn(self) -> None:
         """Let other work, such as heartbeats, have its turn, if that is due: for a function that goes over much."""
-        await self.turns.take()
+        await self._turns.take()
 
     @contextmanager
     def calling_for_time(self, what: str) -> Iterator[None]:
