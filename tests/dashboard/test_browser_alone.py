@@ -386,3 +386,16 @@ async def test_a_theme_that_was_chosen_stays(browsing: Windows, base: str) -> No
         await browser.go("/groups/fleet")
         assert await browser.text("#theme") == "Theme: dark"
         assert await browser.page.evaluate("getComputedStyle(document.documentElement).colorScheme") == "dark"
+
+
+async def test_a_browser_that_keeps_nothing_for_the_page_shows_it_live(browsing: Windows, base: str) -> None:
+    """As one does that was told to block cookies and site data."""
+    async with browsing(base, color_scheme="light") as browser:
+        await browser.page.add_init_script(
+            "Object.defineProperty(window, 'localStorage', {get() { throw new DOMException('denied', 'SecurityError'); }})"
+        )
+        await browser.sign_in(ADMIN)
+        await browser.soon("Live", selector="#standing")
+        await browser.page.click("#theme")
+        await browser.page.click("#theme")
+        assert await browser.page.evaluate("getComputedStyle(document.documentElement).colorScheme") == "dark"

@@ -225,14 +225,14 @@
   // ---- themes ----
   const button = document.getElementById("theme");
   const themes = ["system", "light", "dark"];
-  function wear(theme) {
-    if (theme === "system") { localStorage.removeItem("theme"); delete document.documentElement.dataset.theme; }
-    else { localStorage.setItem("theme", theme); document.documentElement.dataset.theme = theme; }
-    button.textContent = `Theme: ${theme}`;
-    button.onclick = () => wear(themes[(themes.indexOf(theme) + 1) % themes.length]);
+  function wear(name) {
+    theme.wear(name);
+    theme.keep(name);
+    button.textContent = `Theme: ${name}`;
+    button.onclick = () => wear(themes[(themes.indexOf(name) + 1) % themes.length]);
   }
   button.hidden = false;
-  wear(localStorage.getItem("theme") || "system");
+  wear(theme.kept() || "system");
 
   const own = document.createElement("option");
   own.textContent = Intl.DateTimeFormat().resolvedOptions().timeZone;
