@@ -13,6 +13,7 @@ from aiokafka.errors import KafkaConnectionError, KafkaError
 
 from batonpass.core.state.ids import split_task_id
 from batonpass.worker.kafka.active import Active, Copy
+from batonpass.worker.kafka.beginning import begin_at_end
 from batonpass.worker.kafka.changelog import Changelog, Facts, judge
 from batonpass.worker.kafka.clients import Clients, Close, Closing, Prepared, Terms
 from batonpass.worker.kafka.connection import KafkaConnection, disconnect, in_words, to_its_end
@@ -87,11 +88,15 @@ class KafkaRuntime(Callbacks):
         """Return the state that earlier processes left in the folder, for the join.
 
         Each store is judged by itself: one that is too old or damaged begins anew, one that a release has added is
-        empty. State that cannot be used now is left out, and the log says why.
+        empty. State that cannot be used now is left out, and the log says why. A job that is to begin at the end of its
+        input (``start``) begins there now, for all its tasks.
 
         Raises:
-            KafkaError: when the ends of the changelogs cannot be read.
+            KafkaError: when the ends of the changelogs cannot be read, or it cannot be committed where it begins.
         """
+        if self._options.start == "latest":
+            sources = {topic for part in self._parts.values() for topic in set(part.sources).difference(part.tables)}
+            await begin_at_end(self._connection, self._terms.group, sources)
         if unused := self._folder.unused({name: part.changelog_topics for name, part in self._parts.items()}):
             log.warning(
                 "nothing in this program has the state in %s, as after a release that left it out: remove it, unless an "
