@@ -14,8 +14,9 @@ from tests.worker.kafka.test_reader_and_store import ended
 from tests.worker.kafka.test_where_to_begin import relay
 from tests.worker.kafka.totals import Job, NewTopics, Owner, expected, new_job, read, write
 
-from batonpass.worker.kafka import ActiveOptions, KafkaConnection, active, connection
+from batonpass.worker.kafka import ActiveOptions, KafkaConnection, active, connection, runtime
 from batonpass.worker.protocol import Role
+from batonpass.worker.tasks import Task
 
 pytestmark = pytest.mark.needs("kafka")
 TASK = "0_0"
@@ -135,3 +136,38 @@ async def test_a_worker_that_is_cut_off_says_that_its_tasks_do_not_run(
         proxy.refuses = False
         await until(lambda: a.states == ["running", "restoring", "running"])
         await a.close()
+
+
+async def test_a_copy_that_is_cut_off_is_not_ready_until_its_owner_had_time_to_come_back(
+    bootstrap: str,
+    new_topic: NewTopics,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """While the cluster is away for all there is nobody to move to, and afterwards no need."""
+    caplog.set_level(logging.CRITICAL, "aiokafka")
+    monkeypatch.setattr(runtime, "AWAY_S", 0.1)
+    monkeypatch.setattr(runtime, "OWNER_FIRST_S", 0.5)
+    waited: list[float | None] = []
+    stop_requested = Task.stop_requested
+
+    async def noted(task: Task, within_s: float | None = None) -> bool:
+        waited.append(within_s)
+        return await stop_requested(task, within_s)
+
+    monkeypatch.setattr(Task, "stop_requested", noted)
+    job = await new_job(bootstrap, new_topic)
+    async with CannotWrite(int(bootstrap.rpartition(":")[2]), Kind.END) as proxy:
+        b = Owner(behind(job, proxy).runtime(tmp_path / "b", "b", options=QUICK))
+        b.hold(TASK, Role.STANDBY)
+        await until(lambda: b.is_caught_up(TASK))
+        proxy.refuses = True
+        proxy.cut()
+        await until(lambda: b.progressed[TASK].detail)
+        assert not b.progressed[TASK].is_known
+        assert waited == []
+        proxy.refuses = False
+        await until(lambda: b.is_caught_up(TASK))
+        assert waited == [0.5]
+        await b.close()

@@ -1,4 +1,4 @@
-"""Where a job begins that begins at the end of its input: at one place for all tasks, which is committed before any runs.
+"""Where a job begins that begins at the end of its input: one place for all tasks, committed before any of them runs.
 
 Each task would begin at the end of its own first start otherwise. What one subtopology had written by then for another,
 and had committed as done, would be left out.
