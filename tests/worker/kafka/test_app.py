@@ -2,8 +2,11 @@
 
 import asyncio
 import logging
+import os
 import signal
 import socket
+import subprocess
+import sys
 import time
 import traceback
 import uuid
@@ -655,6 +658,32 @@ async def test_a_coordinator_that_never_answers_ends_the_start(world: World, mon
 
 
 @pytest.mark.needs("kafka")
+@pytest.mark.needs("kafka")
+async def test_a_signal_ends_the_start_too(bootstrap: str, tmp_path: Path) -> None:
+    """A first process of a container without a handler does not hear of it, and is killed when its time is over."""
+    program = (
+        "import uuid\n"
+        "from batonpass.worker.kafka import TEXT, App\n"
+        "app = App(f'orders-{uuid.uuid4().hex}')\n"
+        "orders = app.topic(f'{app.group}-orders', key=TEXT, value=TEXT, partitions=1)\n"
+        "@app.process(orders)\n"
+        "async def nothing(order, context): pass\n"
+        "app.run()\n"
+    )
+    environment = {
+        **os.environ,
+        "BATONPASS_URL": f"http://127.0.0.1:{free_port()}",
+        "BATONPASS_KAFKA_BOOTSTRAP": bootstrap,
+        "BATONPASS_STATE": str(tmp_path),
+    }
+    with subprocess.Popen([sys.executable, "-c", program], env=environment, stderr=subprocess.PIPE, text=True) as started:
+        assert started.stderr is not None
+        said = await asyncio.to_thread(started.stderr.readline)
+        assert "no coordinator answers" in said
+        started.terminate()
+        assert await asyncio.to_thread(started.wait, 30) == 128 + signal.SIGTERM
+
+
 async def test_a_function_is_called_every_so_often_by_the_times_of_records(world: World) -> None:
     """Also after another worker has taken the task over; and once where several times have passed."""
     source, ticks = world.topic_name("source"), world.topic_name("ticks")

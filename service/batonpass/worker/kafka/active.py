@@ -425,7 +425,7 @@ class Active:
         places: dict[TopicPartition, int] = {}
         inputs = Inputs(clients.input, clients.partitions, self._part.tables, self._options.max_task_idle_ms)
         while not self._task.stopping:
-            wait_ms = self._wall_clock.left_ms(self._options.clock())
+            wait_ms = None if inputs.is_filling else self._wall_clock.left_ms(self._options.clock())
             if not inputs.is_ready and wait_ms != 0:
                 wait_ms = POLL_MS if wait_ms is None else min(wait_ms, POLL_MS)
                 inputs.put(await self._poll(clients, inputs, wait_ms, self._options.records_max))
@@ -504,8 +504,8 @@ class Active:
         context.turns = self._terms.turns
         await self._in_time(producer.begin_transaction(), clients)
         try:
-            now_ms = self._options.clock()
-            was_due = await self._wall_clock.call(now_ms, context)
+            now_ms, is_filling = self._options.clock(), inputs.is_filling
+            was_due = not is_filling and await self._wall_clock.call(now_ms, context)
             offsets = await self._fill(context, clients, inputs)
             if offsets or was_due or context.is_cut:
                 # One after the other: a broker that is to check a transaction twice at once gives up the first check.
@@ -544,7 +544,8 @@ class Active:
         self._unable_since = None
         self._note_level()
         self._committed |= offsets
-        self._wall_clock.passed(now_ms)
+        if not is_filling:
+            self._wall_clock.passed(now_ms)
         self._count(inputs.done())
         producer.raise_if_unanswered()
 

@@ -20,6 +20,7 @@ import logging
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any, TypeVar, Unpack, overload
@@ -48,6 +49,7 @@ from batonpass.worker.member import Member
 from batonpass.worker.options import MemberOptions, Options, check_count
 from batonpass.worker.own_folder import sole_user_of
 from batonpass.worker.protocol import OnLeaseLost
+from batonpass.worker.signals import ended_by_signals
 
 log = logging.getLogger("batonpass.worker.kafka")
 
@@ -350,8 +352,16 @@ class App:
 
         Raises:
             ValueError: outside the main thread, too.
+            SystemExit: when a signal ended the start; the code is 128 and the signal's number.
         """
-        async with self.running() as member:
+        async with AsyncExitStack() as stack:
+            starting = asyncio.ensure_future(stack.enter_async_context(self.running()))
+            with ended_by_signals(partial(asyncio.get_running_loop().call_soon_threadsafe, starting.cancel)) as came:
+                try:
+                    member = await starting
+                except asyncio.CancelledError:
+                    if not came:
+                        raise
             await member.run()
 
     @asynccontextmanager
