@@ -659,7 +659,7 @@ async def test_a_coordinator_that_never_answers_ends_the_start(world: World, mon
 
 @pytest.mark.needs("kafka")
 @pytest.mark.needs("kafka")
-async def test_a_signal_ends_the_start_too(bootstrap: str, tmp_path: Path) -> None:
+def test_a_signal_ends_the_start_too(bootstrap: str, tmp_path: Path) -> None:
     """A first process of a container without a handler does not hear of it, and is killed when its time is over."""
     program = (
         "import uuid\n"
@@ -676,12 +676,13 @@ async def test_a_signal_ends_the_start_too(bootstrap: str, tmp_path: Path) -> No
         "BATONPASS_KAFKA_BOOTSTRAP": bootstrap,
         "BATONPASS_STATE": str(tmp_path),
     }
-    with subprocess.Popen([sys.executable, "-c", program], env=environment, stderr=subprocess.PIPE, text=True) as started:
+    with subprocess.Popen(
+        [sys.executable, "-c", program], env=environment, stderr=subprocess.PIPE, text=True
+    ) as started:
         assert started.stderr is not None
-        said = await asyncio.to_thread(started.stderr.readline)
-        assert "no coordinator answers" in said
+        assert "no coordinator answers" in started.stderr.readline()
         started.terminate()
-        assert await asyncio.to_thread(started.wait, 30) == 128 + signal.SIGTERM
+        assert started.wait(30) == 128 + signal.SIGTERM
 
 
 async def test_a_function_is_called_every_so_often_by_the_times_of_records(world: World) -> None:
