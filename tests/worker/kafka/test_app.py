@@ -56,6 +56,7 @@ from batonpass.worker.kafka import (
 from batonpass.worker.kafka.metadata import adopt
 from batonpass.worker.kafka.stores import TaskState
 from batonpass.worker.kafka.topics import MissingPartition, settings_of
+from batonpass.worker.kafka.transport import KafkaTransport
 from batonpass.worker.testing import HttpServer, LocalCoordinator
 
 BEGIN_MS = (time.time_ns() // 1_000_000_000 - 3_600) * 1_000
@@ -269,6 +270,12 @@ async def test_a_name_that_leads_out_of_the_folder_is_refused(name: str) -> None
     named.process(named.topic("a", key=TEXT, value=INT))(ignore)
     with pytest.raises(ValueError, match="names this worker and its folder: it has no slash"):
         await named.run_async()
+
+
+def test_a_transport_that_cannot_declare_a_group_is_refused_at_once() -> None:
+    transport = KafkaTransport(KafkaConnection(bootstrap_servers="127.0.0.1:1"))
+    with pytest.raises(ValueError, match="batonpass groups declare"):
+        App("orders", transport=transport)
 
 
 def test_a_keyword_that_there_is_not_is_refused_at_once() -> None:

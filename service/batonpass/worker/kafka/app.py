@@ -43,6 +43,7 @@ from batonpass.worker.kafka.stores import OpenStore, RocksStore, in_memory
 from batonpass.worker.kafka.subtopology import Subtopology, check_job, check_partitions, check_process
 from batonpass.worker.kafka.topics import MissingPartition, administering, make
 from batonpass.worker.kafka.transaction import Context
+from batonpass.worker.kafka.transport import KafkaTransport
 from batonpass.worker.kafka.typed import Record, State, Table, Timer, Topic, check_topic
 from batonpass.worker.kafka.wall_clock import Punctuation
 from batonpass.worker.member import Member
@@ -95,9 +96,14 @@ class App:
 
         Raises:
             TypeError: for a keyword that there is not.
-            ValueError: for a choice that there is not, or a duration that means nothing.
+            ValueError: for a choice that there is not, or a duration that means nothing; for a transport over Kafka.
         """
         Options(**member)
+        if isinstance(member.get("transport"), KafkaTransport):
+            raise ValueError(
+                "an App declares its group, which takes HTTP: over Kafka, run a KafkaRuntime by a Member, in a group that "
+                "was declared (batonpass groups declare)"
+            )
         self.group = group
         self._url = url
         self._connection = connection
