@@ -274,7 +274,7 @@ async def test_a_name_that_leads_out_of_the_folder_is_refused(name: str) -> None
 
 def test_a_transport_that_cannot_declare_a_group_is_refused_at_once() -> None:
     transport = KafkaTransport(KafkaConnection(bootstrap_servers="127.0.0.1:1"))
-    with pytest.raises(ValueError, match="batonpass groups declare"):
+    with pytest.raises(TypeError, match="batonpass groups declare"):
         App("orders", transport=transport)
 
 

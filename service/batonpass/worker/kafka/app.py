@@ -95,12 +95,12 @@ class App:
         """Make a job that does nothing yet.
 
         Raises:
-            TypeError: for a keyword that there is not.
-            ValueError: for a choice that there is not, or a duration that means nothing; for a transport over Kafka.
+            TypeError: for a keyword that there is not, or a transport over Kafka.
+            ValueError: for a choice that there is not, or a duration that means nothing.
         """
         Options(**member)
         if isinstance(member.get("transport"), KafkaTransport):
-            raise ValueError(
+            raise TypeError(
                 "an App declares its group, which takes HTTP: over Kafka, run a KafkaRuntime by a Member, in a group that "
                 "was declared (batonpass groups declare)"
             )
