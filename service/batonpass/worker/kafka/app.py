@@ -368,6 +368,7 @@ class App:
                 except asyncio.CancelledError:
                     if not came:
                         raise
+                    return
             await member.run()
 
     @asynccontextmanager
