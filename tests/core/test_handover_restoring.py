@@ -51,3 +51,35 @@ def test_a_new_owner_whose_first_word_is_behind_keeps_what_was_just_handed_over(
     scene.beat(standby, {"0_0": copy("standby", 0)})
     scene.beat(other, {"0_0": restoring(500)})
     assert scene.task("0_0").handover.next_owner == standby
+
+
+def test_an_owner_that_ran_and_says_that_it_does_not_any_more_has_its_time_from_then_on() -> None:
+    """It is as far as it was, as a worker that the cluster does not answer: perhaps it answers nobody."""
+    scene = Scene()
+    scene.declare(topology(1), num_standby_replicas=1, warmup_stall_timeout_ms=60_000, session_timeout_ms=45_000)
+    for name in ("m1", "m2", "m3"):
+        scene.join(name)
+    scene.settle()
+    old = scene.task("0_0").owner
+    assert old is not None
+    new = next(name for name in ("m1", "m2", "m3") if name not in (old, *scene.task("0_0").standbys))
+    scene.do(PinRequest(TaskId("0_0"), MemberId(new)))
+    scene.settle()
+    assert scene.task("0_0").owner == new
+    others = [name for name in ("m1", "m2", "m3") if name != new]
+    # As far as can be, for a moment.
+    scene.beat(new, {"0_0": restoring(0)})
+    for _ in range(10):
+        scene.wait(10_000)
+        scene.obey()
+    scene.beat(new, {"0_0": restoring(0)})
+    for _ in range(5):
+        assert scene.task("0_0").owner == new
+        assert scene.task("0_0").handover.next_owner is None
+        scene.wait(10_000)
+        scene.obey(*others)
+        scene.beat(new, {"0_0": restoring(0)})
+    scene.wait(9_999)
+    assert scene.task("0_0").handover.next_owner is None
+    scene.wait(1)
+    assert scene.task("0_0").handover.next_owner in scene.task("0_0").standbys

@@ -169,7 +169,7 @@ class TaskRunner:
                 return
             log.warning("%r is tried again", task)
             if task.role is Role.ACTIVE:
-                self._turn(lambda now: self._machine.task_restoring(task.id, now_ms=now))
+                task.restoring()
 
     async def _callback(self, task: Task) -> None:
         match task.role:

@@ -124,6 +124,10 @@ class Task:
         """Report progress that is already a `Progress`."""
         self._say(lambda machine, now: machine.copy_progress(self.id, progress, now_ms=now))
 
+    def restoring(self) -> None:
+        """Report that the active, which has run, does not: it is to restore once more, or cannot go on."""
+        self._say(lambda machine, now: machine.task_restoring(self.id, now_ms=now))
+
     def running(self) -> None:
         """Report that the active has restored and processes."""
         self.has_run = True

@@ -2,8 +2,11 @@
 
 import asyncio
 import logging
+import os
 import signal
 import socket
+import subprocess
+import sys
 import time
 import traceback
 import uuid
@@ -53,6 +56,7 @@ from batonpass.worker.kafka import (
 from batonpass.worker.kafka.metadata import adopt
 from batonpass.worker.kafka.stores import TaskState
 from batonpass.worker.kafka.topics import MissingPartition, settings_of
+from batonpass.worker.kafka.transport import KafkaTransport
 from batonpass.worker.testing import HttpServer, LocalCoordinator
 
 BEGIN_MS = (time.time_ns() // 1_000_000_000 - 3_600) * 1_000
@@ -266,6 +270,12 @@ async def test_a_name_that_leads_out_of_the_folder_is_refused(name: str) -> None
     named.process(named.topic("a", key=TEXT, value=INT))(ignore)
     with pytest.raises(ValueError, match="names this worker and its folder: it has no slash"):
         await named.run_async()
+
+
+def test_a_transport_that_cannot_declare_a_group_is_refused_at_once() -> None:
+    transport = KafkaTransport(KafkaConnection(bootstrap_servers="127.0.0.1:1"))
+    with pytest.raises(TypeError, match="batonpass groups declare"):
+        App("orders", transport=transport)
 
 
 def test_a_keyword_that_there_is_not_is_refused_at_once() -> None:
@@ -655,6 +665,33 @@ async def test_a_coordinator_that_never_answers_ends_the_start(world: World, mon
 
 
 @pytest.mark.needs("kafka")
+@pytest.mark.needs("kafka")
+def test_a_signal_ends_the_start_too(bootstrap: str, tmp_path: Path) -> None:
+    """A first process of a container without a handler does not hear of it, and is killed when its time is over."""
+    program = (
+        "import uuid\n"
+        "from batonpass.worker.kafka import TEXT, App\n"
+        "app = App(f'orders-{uuid.uuid4().hex}')\n"
+        "orders = app.topic(f'{app.group}-orders', key=TEXT, value=TEXT, partitions=1)\n"
+        "@app.process(orders)\n"
+        "async def nothing(order, context): pass\n"
+        "app.run()\n"
+    )
+    environment = {
+        **os.environ,
+        "BATONPASS_URL": f"http://127.0.0.1:{free_port()}",
+        "BATONPASS_KAFKA_BOOTSTRAP": bootstrap,
+        "BATONPASS_STATE": str(tmp_path),
+    }
+    with subprocess.Popen(
+        [sys.executable, "-c", program], env=environment, stderr=subprocess.PIPE, text=True
+    ) as started:
+        assert started.stderr is not None
+        assert "no coordinator answers" in started.stderr.readline()
+        started.terminate()
+        assert started.wait(30) == 128 + signal.SIGTERM
+
+
 async def test_a_function_is_called_every_so_often_by_the_times_of_records(world: World) -> None:
     """Also after another worker has taken the task over; and once where several times have passed."""
     source, ticks = world.topic_name("source"), world.topic_name("ticks")

@@ -11,10 +11,12 @@ from aiokafka.errors import KafkaError
 from tests.waiting import until
 from tests.worker.kafka.late import Kind, LateRequests
 from tests.worker.kafka.test_reader_and_store import ended
-from tests.worker.kafka.totals import Job, NewTopics, Owner, expected, new_job, write
+from tests.worker.kafka.test_where_to_begin import relay
+from tests.worker.kafka.totals import Job, NewTopics, Owner, expected, new_job, read, write
 
-from batonpass.worker.kafka import ActiveOptions, KafkaConnection, connection
+from batonpass.worker.kafka import ActiveOptions, KafkaConnection, active, connection, runtime
 from batonpass.worker.protocol import Role
+from batonpass.worker.tasks import Task
 
 pytestmark = pytest.mark.needs("kafka")
 TASK = "0_0"
@@ -93,3 +95,79 @@ async def test_nothing_has_failed_while_the_cluster_is_away(
         proxy.refuses = False
         await until(lambda: a.totals() == expected(20))
         await a.close()
+
+
+async def reached(job: Job, count: int) -> None:
+    """Wait until there are so many outputs."""
+
+    async def is_there() -> bool:
+        return len(await read(job, job.output)) >= count
+
+    await until(is_there)
+
+
+@pytest.mark.parametrize("has_state", [True, False])
+async def test_a_worker_that_is_cut_off_says_that_its_tasks_do_not_run(
+    bootstrap: str,
+    new_topic: NewTopics,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    has_state: bool,
+) -> None:
+    """Its coordinator took them for running, for good: others reach the cluster, and it alone does not."""
+    caplog.set_level(logging.CRITICAL, "aiokafka")
+    monkeypatch.setattr(active, "AWAY_S", 0.1)
+    job = await new_job(bootstrap, new_topic)
+    async with CannotWrite(int(bootstrap.rpartition(":")[2]), Kind.END) as proxy:
+        stateful = behind(job, proxy).runtime(tmp_path / "a", "a", options=QUICK)
+        a = Owner(stateful) if has_state else relay(behind(job, proxy), tmp_path / "a", QUICK)
+        a.hold(TASK, Role.ACTIVE)
+        await write(job, 10)
+        await reached(job, 10)
+        assert a.states == ["running"]
+        proxy.refuses = True
+        proxy.cut()
+        await until(lambda: a.states == ["running", "restoring"])
+        await until(lambda: f"127.0.0.1:{proxy.port}: " in a.progressed[TASK].detail)
+        # It is as far as it was, so that it keeps the task for a while.
+        assert a.is_caught_up(TASK) is has_state
+        proxy.refuses = False
+        await until(lambda: a.states == ["running", "restoring", "running"])
+        await a.close()
+
+
+async def test_a_copy_that_is_cut_off_is_not_ready_until_its_owner_had_time_to_come_back(
+    bootstrap: str,
+    new_topic: NewTopics,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """While the cluster is away for all there is nobody to move to, and afterwards no need."""
+    caplog.set_level(logging.CRITICAL, "aiokafka")
+    monkeypatch.setattr(runtime, "AWAY_S", 0.1)
+    monkeypatch.setattr(runtime, "OWNER_FIRST_S", 0.5)
+    waited: list[float | None] = []
+    stop_requested = Task.stop_requested
+
+    async def noted(task: Task, within_s: float | None = None) -> bool:
+        waited.append(within_s)
+        return await stop_requested(task, within_s)
+
+    monkeypatch.setattr(Task, "stop_requested", noted)
+    job = await new_job(bootstrap, new_topic)
+    async with CannotWrite(int(bootstrap.rpartition(":")[2]), Kind.END) as proxy:
+        b = Owner(behind(job, proxy).runtime(tmp_path / "b", "b", options=QUICK))
+        b.hold(TASK, Role.STANDBY)
+        await until(lambda: b.is_caught_up(TASK))
+        proxy.refuses = True
+        proxy.cut()
+        await until(lambda: b.progressed[TASK].detail)
+        assert not b.progressed[TASK].is_known
+        assert waited == []
+        proxy.refuses = False
+        await until(lambda: b.is_caught_up(TASK))
+        assert waited == [0.5]
+        await b.close()

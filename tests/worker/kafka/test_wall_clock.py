@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiokafka import ConsumerRecord
 from tests.waiting import until
 from tests.worker.kafka.totals import NewTopics, Owner, expected, new_job, read, write
 
@@ -57,6 +58,35 @@ async def test_state_written_by_the_clock_is_kept_and_no_record_is_lost_for_it(
     assert [one["tick"] for one in outputs if "tick" in one] == list(range(1, len(called) + 1))
     changed = {record.key: record.value for record in await read(job, job.changelog)}
     assert changed == expected(50) | {b"ticks": str(len(called)).encode()}
+    await owner.close()
+
+
+@pytest.mark.needs("kafka")
+async def test_nothing_is_called_by_the_clock_before_tables_are_read(
+    bootstrap: str, new_topic: NewTopics, tmp_path: Path
+) -> None:
+    job = await new_job(bootstrap, new_topic)
+    seen: list[int] = []
+
+    async def fill(record: ConsumerRecord, context: Context) -> None:
+        context.store("users").put(record.key, record.value)
+
+    async def tick(_at_ms: int, context: Context) -> None:
+        seen.append(len(list(context.store("users").scan())))
+
+    part = Subtopology(
+        sources=(job.source,),
+        tables=(job.source,),
+        process=fill,
+        changelogs={"users": job.changelog},
+        by_clock={"tick": (1, tick)},
+    )
+    await write(job, 300, keys=300)
+    options = ActiveOptions(records_max=10)
+    owner = Owner(KafkaRuntime(job.connection, job.group, {"0": part}, folder=tmp_path, options=options))
+    owner.hold(TASK, Role.ACTIVE)
+    await until(lambda: len(seen) >= 2)
+    assert seen[:2] == [300, 300]
     await owner.close()
 
 

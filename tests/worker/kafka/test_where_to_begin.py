@@ -1,5 +1,6 @@
 """Where a task goes on that finds no committed offset, or does not get to know it."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from tests.kafka.cluster import known_to_broker
 from tests.waiting import until
 from tests.worker.kafka.totals import Job, NewTopics, Owner, new_job, read, write
 
-from batonpass.worker.kafka import ActiveOptions, Context, KafkaRuntime, Subtopology
+from batonpass.worker.kafka import ActiveOptions, Context, KafkaRuntime, Process, Subtopology
 from batonpass.worker.kafka.metadata import MetadataClient
 from batonpass.worker.protocol import Role
 
@@ -126,6 +127,45 @@ async def test_who_begins_at_the_end_leaves_nothing_out_from_then_on(
     await write(job, 5, first=10)
     await reached(job, list(range(5, 15)))
     await b.close()
+
+
+async def test_what_a_job_writes_to_itself_before_its_reader_runs_is_not_left_out(
+    bootstrap: str, new_topic: NewTopics, tmp_path: Path
+) -> None:
+    """One subtopology's tasks run, and commit, before those of another that reads what they write."""
+    job, inner = await new_job(bootstrap, new_topic), await new_topic("inner")
+    await write(job, 5)
+
+    def passing_on(to: str) -> Process:
+        async def process(record: ConsumerRecord, context: Context) -> None:
+            await context.send(to, record.value, key=record.key, partition=0)
+
+        return process
+
+    parts = {
+        "0": Subtopology(sources=(job.source,), process=passing_on(inner), outputs=(inner,)),
+        "1": Subtopology(sources=(inner,), process=passing_on(job.output), outputs=(job.output,)),
+    }
+    options = ActiveOptions(start="latest")
+    workers = [
+        Owner(KafkaRuntime(job.connection, job.group, parts, folder=tmp_path / name, options=options)) for name in "abc"
+    ]
+    # They start together, and one of them says where the job begins.
+    await asyncio.gather(*(worker.runtime.on_disk() for worker in workers))
+    a, b, late = workers
+    a.hold("0_0", Role.ACTIVE)
+    await until(lambda: a.states == ["running"])
+    await write(job, 5, first=5)
+
+    async def is_written() -> bool:
+        return len(await read(job, inner)) >= 5
+
+    await until(is_written)
+    await late.runtime.on_disk()
+    b.hold("1_0", Role.ACTIVE)
+    await reached(job, list(range(5, 10)))
+    for worker in workers:
+        await worker.close()
 
 
 async def test_it_says_at_once_where_it_has_begun(bootstrap: str, new_topic: NewTopics, tmp_path: Path) -> None:

@@ -183,6 +183,11 @@ class Owner:
         """Keep how far a copy has come."""
         self.progressed[task] = progress
 
+    def task_restoring(self, task: str, *, now_ms: int) -> None:
+        """Keep that a task does not run any more, once."""
+        if self.states[-1:] != ["restoring"]:
+            self.states.append("restoring")
+
     def task_running(self, task: str, *, now_ms: int) -> None:
         """Keep that a task runs."""
         self.states.append("running")

@@ -260,10 +260,11 @@ def _runs_in_a_moment(view: View, task: Task, owner: Member, own: Copy) -> bool:
 def _stuck_at_ms(view: View, task: Task, owner: Member, own: Copy) -> int:
     """Return when an owner that comes no closer counts as stuck. Without a lag it comes closer while it reads on.
 
-    If its copy was caught up when it got the task, and is not now, nothing counts: it has lost what it had.
+    If its copy was caught up when it got the task, and is not now, nothing counts: it has lost what it had. The time in
+    which it ran is none in which it came no closer.
     """
     measured = view.soft.report_of(owner.id, task.id)
-    since_ms = max(task.since_ms, view.soft.started_ms)
+    since_ms = max(task.since_ms, task.stopped_ms, view.soft.started_ms)
     if measured is not None and (own.is_caught_up or not task.ready_grant):
         since_ms = max(since_ms, measured.progress_ms if measured.lag is None else measured.closer_ms)
     return since_ms + view.config.warmup_stall_timeout_ms

@@ -93,6 +93,9 @@ RIGHTS_MISSING = (
 OWN_S = 1.0
 """How long a restore stands still before its owner ends what its own id may have left open in the changelog."""
 
+AWAY_S = 30.0
+"""How long a worker may not reach the cluster before it says that its tasks do not run: it may be cut off alone."""
+
 NEAR = 10_000
 """With at most this many offsets left, a changelog is read to the end over another connection, free of its quota."""
 
@@ -142,6 +145,7 @@ class Active:
         self._has_committed = False
         self._is_connected = False
         self._unable_since: float | None = None
+        self._away_since: float | None = None
         self._committed: dict[TopicPartition, int] = {}
         self._found: dict[TopicPartition, int] = {}
         self._topic_ids: dict[str, str] = {}
@@ -210,6 +214,8 @@ class Active:
                     why = await in_words(error, self._terms.connection)
                     log.warning("%r begins anew every %s ms: %s", self._task, self._options.retry_ms, why)
                     self._hindrance = why
+                if self._away_since is not None and now - self._away_since > AWAY_S:
+                    self._task.restoring()
                 await self._task.stop_requested(self._options.retry_ms / 1_000)
 
     def _note_fenced(self) -> None:
@@ -231,21 +237,22 @@ class Active:
         Nothing is held against a worker while the cluster is away: no other one could run the task then.
         """
         if not self._is_connected:
-            self._unable_since = None
+            self._away_since, self._unable_since = self._away_since or now, None
             return False
         self._unable_since = now if self._unable_since is None else self._unable_since
         return now - self._unable_since > self._options.unable_ms / 1_000
 
     async def _try(self) -> None:
         self._is_connected = False
-        if self._changelog is not None:
-            # The copy's position now: its last report may be old, and how close it is decides whether the task stays.
-            self._report(self._changelog.known_ends(), self._hindrance)
+        # The copy's position now: its last report may be old, and how close it is decides whether the task stays.
+        changelog, has_all = self._changelog, self._has_run
+        ends = self._state.positions if has_all or changelog is None else changelog.known_ends()
+        self._report(ends, self._hindrance)
         # Connecting fences no other producer, so it needs no lease, and takes none of its time.
         clients = await self._connected()
         if clients is None:
             return
-        self._is_connected = True
+        self._is_connected, self._away_since = True, None
         close_after_s = 0.0
         try:
             if not await self._lease_holds():
@@ -418,7 +425,7 @@ class Active:
         places: dict[TopicPartition, int] = {}
         inputs = Inputs(clients.input, clients.partitions, self._part.tables, self._options.max_task_idle_ms)
         while not self._task.stopping:
-            wait_ms = self._wall_clock.left_ms(self._options.clock())
+            wait_ms = None if inputs.is_filling else self._wall_clock.left_ms(self._options.clock())
             if not inputs.is_ready and wait_ms != 0:
                 wait_ms = POLL_MS if wait_ms is None else min(wait_ms, POLL_MS)
                 inputs.put(await self._poll(clients, inputs, wait_ms, self._options.records_max))
@@ -497,8 +504,8 @@ class Active:
         context = Context(self._state, self._part.changelogs, producer, terms.changelogs, terms.turns)
         await self._in_time(producer.begin_transaction(), clients)
         try:
-            now_ms = self._options.clock()
-            was_due = await self._wall_clock.call(now_ms, context)
+            now_ms, is_filling = self._options.clock(), inputs.is_filling
+            was_due = not is_filling and await self._wall_clock.call(now_ms, context)
             offsets = await self._fill(context, clients, inputs)
             if offsets or was_due or context.is_cut:
                 # One after the other: a broker that is to check a transaction twice at once gives up the first check.
@@ -537,7 +544,8 @@ class Active:
         self._unable_since = None
         self._note_level()
         self._committed |= offsets
-        self._wall_clock.passed(now_ms)
+        if not is_filling:
+            self._wall_clock.passed(now_ms)
         self._count(inputs.done())
         producer.raise_if_unanswered()
 

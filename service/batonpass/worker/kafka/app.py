@@ -20,6 +20,7 @@ import logging
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any, TypeVar, Unpack, overload
@@ -42,12 +43,14 @@ from batonpass.worker.kafka.stores import OpenStore, RocksStore, in_memory
 from batonpass.worker.kafka.subtopology import Subtopology, check_job, check_partitions, check_process
 from batonpass.worker.kafka.topics import MissingPartition, administering, make
 from batonpass.worker.kafka.transaction import Context
+from batonpass.worker.kafka.transport import KafkaTransport
 from batonpass.worker.kafka.typed import Record, State, Table, Timer, Topic, check_topic
 from batonpass.worker.kafka.wall_clock import Punctuation
 from batonpass.worker.member import Member
 from batonpass.worker.options import MemberOptions, Options, check_count
 from batonpass.worker.own_folder import sole_user_of
 from batonpass.worker.protocol import OnLeaseLost
+from batonpass.worker.signals import ended_by_signals
 
 log = logging.getLogger("batonpass.worker.kafka")
 
@@ -92,10 +95,15 @@ class App:
         """Make a job that does nothing yet.
 
         Raises:
-            TypeError: for a keyword that there is not.
+            TypeError: for a keyword that there is not, or a transport over Kafka.
             ValueError: for a choice that there is not, or a duration that means nothing.
         """
         Options(**member)
+        if isinstance(member.get("transport"), KafkaTransport):
+            raise TypeError(
+                "an App declares its group, which takes HTTP: over Kafka, run a KafkaRuntime by a Member, in a group that "
+                "was declared (batonpass groups declare)"
+            )
         self.group = group
         self._url = url
         self._connection = connection
@@ -350,8 +358,17 @@ class App:
 
         Raises:
             ValueError: outside the main thread, too.
+            SystemExit: when a signal ended the start; the code is 128 and the signal's number.
         """
-        async with self.running() as member:
+        async with AsyncExitStack() as stack:
+            starting = asyncio.ensure_future(stack.enter_async_context(self.running()))
+            with ended_by_signals(partial(asyncio.get_running_loop().call_soon_threadsafe, starting.cancel)) as came:
+                try:
+                    member = await starting
+                except asyncio.CancelledError:
+                    if not came:
+                        raise
+                    return
             await member.run()
 
     @asynccontextmanager

@@ -59,6 +59,12 @@ class Inputs:
         """Whether it is known which record is next."""
         return self._next() is not None
 
+    @property
+    def is_filling(self) -> bool:
+        """Whether tables are not read to their end yet, so that nothing else is to be done."""
+        self._unread = {one for one in self._unread if self._waiting[one] or not self._is_at_end(one)}
+        return bool(self._unread)
+
     def take(self) -> ConsumerRecord:
         """Return the next record.
 
@@ -93,9 +99,9 @@ class Inputs:
             [records] = self._waiting.values()
             return records or None
         first: deque[ConsumerRecord] | None = None
-        self._unread = {one for one in self._unread if self._waiting[one] or not self._is_at_end(one)}
+        is_filling = self.is_filling
         for partition, records in self._waiting.items():
-            if self._unread and partition not in self._unread:
+            if is_filling and partition not in self._unread:
                 continue
             if not records:
                 if not self._may_pass(partition):

@@ -12,7 +12,8 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaConnectionError, KafkaError
 
 from batonpass.core.state.ids import split_task_id
-from batonpass.worker.kafka.active import Active, Copy
+from batonpass.worker.kafka.active import AWAY_S, Active, Copy
+from batonpass.worker.kafka.beginning import begin_at_end
 from batonpass.worker.kafka.changelog import Changelog, Facts, judge
 from batonpass.worker.kafka.clients import Clients, Close, Closing, Prepared, Terms
 from batonpass.worker.kafka.connection import KafkaConnection, disconnect, in_words, to_its_end
@@ -31,6 +32,9 @@ log = logging.getLogger("batonpass.worker.kafka")
 
 REPORT_S = 0.2
 DEMOTED_CONNECTS_AFTER_S = 2.0
+OWNER_FIRST_S = 10.0
+"""How long a copy that was cut off from the cluster is not ready after it has come back."""
+
 CONNECTS_WITHIN_S = 3.0
 """How long a copy may connect for its promotion before it reports its progress all the same."""
 
@@ -87,11 +91,15 @@ class KafkaRuntime(Callbacks):
         """Return the state that earlier processes left in the folder, for the join.
 
         Each store is judged by itself: one that is too old or damaged begins anew, one that a release has added is
-        empty. State that cannot be used now is left out, and the log says why.
+        empty. State that cannot be used now is left out, and the log says why. A job that is to begin at the end of its
+        input (``start``) begins there now, for all its tasks.
 
         Raises:
-            KafkaError: when the ends of the changelogs cannot be read.
+            KafkaError: when the ends of the changelogs cannot be read, or it cannot be committed where it begins.
         """
+        if self._options.start == "latest":
+            sources = {topic for part in self._parts.values() for topic in set(part.sources).difference(part.tables)}
+            await begin_at_end(self._connection, self._terms.group, sources)
         if unused := self._folder.unused({name: part.changelog_topics for name, part in self._parts.items()}):
             log.warning(
                 "nothing in this program has the state in %s, as after a release that left it out: remove it, unless an "
@@ -172,12 +180,16 @@ class KafkaRuntime(Callbacks):
         # A copy that reports that it is ready may be promoted the next moment, so it connects before it reports.
         said = Said()
         has_told = task.was is Role.ACTIVE
+        away_since: float | None = None
         meter = LoadMeter(busy.seconds, time.monotonic())
         speaks_at = 0.0 if task.was is Role.ACTIVE else time.monotonic() + CONNECTS_WITHIN_S
         while not task.stopping:
             try:
                 await changelog.resume()
-                told_at = 0.0
+                if away_since is not None and time.monotonic() - away_since > AWAY_S:
+                    # Where the cluster is back for all, the task's owner is to say so first, and keeps it.
+                    await task.stop_requested(OWNER_FIRST_S)
+                told_at, away_since = 0.0, None
                 while not task.stopping:
                     came = await changelog.step()
                     now = time.monotonic()
@@ -190,9 +202,11 @@ class KafkaRuntime(Callbacks):
                         if held_back and said.is_news("held back"):
                             log.warning("%r cannot be read on for now: %s", task, held_back)
             except KafkaError as error:
-                # That a cluster is away says nothing about the copy; that its changelog is gone does.
-                if isinstance(error, MissingPartition) and has_told:
-                    task.progress(Progress(detail=str(error)))
+                # That a cluster is away for a moment says nothing about the copy; that its changelog is gone does.
+                now = time.monotonic()
+                away_since = away_since or now
+                if has_told and (isinstance(error, MissingPartition) or now - away_since > AWAY_S):
+                    task.progress(Progress(detail=words_of(error)))
                 if said.is_news(repr(error)):
                     log.warning("%r cannot be tailed for now: %s", task, await in_words(error, self._connection))
                 # The next try has a new reader, which begins with the addresses that were given.
