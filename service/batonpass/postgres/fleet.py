@@ -232,12 +232,13 @@ class Fleet(Ownership):
         reading = await self._leases.renew(
             self.id, is_first=not self.clock.is_read(), has_moved=moved_ms != self._moved_told_ms
         )
-        if reading is not None:
-            self._moved_told_ms = moved_ms
-            self._hold_from(sent, reading)
+        if reading is None:
+            return False  # That the clock has moved is told with the first renewal of the next row.
+        self._moved_told_ms = moved_ms
+        self._hold_from(sent, reading)
         if self.clock.moved_ms != self._moved_told_ms:
             return await self._renew()  # At once, so that a coordinator that starts now knows of it, too.
-        return reading is not None
+        return True
 
     def _twin(self, living: Sequence[LiveCoordinator]) -> LiveCoordinator | None:
         """Return another coordinator that runs at the URL of this one, as far as is known."""
