@@ -355,6 +355,19 @@ async def test_a_lease_from_before_the_clock_went_back_is_over_within_the_longes
     assert all(second.fleet.holds(group) for group in GROUPS)
 
 
+async def test_who_starts_alone_waits_for_no_lease_from_before_the_clock_went_back(start: Start) -> None:
+    """The run before at its URL died with its machine, and the database failed over to one whose clock is behind."""
+    before, again = start("alone"), start("alone")
+    await before.fleet.start()
+    async with before.engine.connect() as connection:
+        later = text("update coordinators set id = 'of-another-machine', expires_at = expires_at + interval '1 hour'")
+        await connection.execute(later)
+    with pytest.raises(StoreUnavailable, match="has the URL"):
+        await again.fleet.start()
+    (left_ms,) = [one.left_ms for one in await again.leases.coordinators()]
+    assert left_ms <= LONGEST_MS
+
+
 def test_no_lease_may_be_set_to_last_longer_than_the_longest() -> None:
     bounds = Settings.model_fields["lease_ms"].metadata
     assert [one.le for one in bounds if isinstance(one, Le)] == [LONGEST_MS]
