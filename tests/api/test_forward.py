@@ -97,6 +97,30 @@ async def test_a_coordinator_that_stops_ends_the_polls_that_wait_elsewhere(pair:
     await until(lambda: polls.taken == 0, within_s=12)
 
 
+async def test_a_caller_that_is_slow_keeps_no_group_from_the_others_when_a_coordinator_stops(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its body is still arriving, or it is gone without a word; for so long nobody would serve these groups."""
+    await pair.declare("a-group")
+    process, server, left = pair.processes[0], pair.servers[0], list[int]()
+
+    async def leave() -> None:
+        left.append(len(server.server_state.connections))
+
+    monkeypatch.setattr(process.store, "leave", leave, raising=False)
+    monkeypatch.setattr(server.config, "timeout_graceful_shutdown", 60)
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(pair.urls[0].rpartition(":")[2]))
+    head = "PUT /v1/groups/a-group/members/m1 HTTP/1.1\r\nhost: a\r\ncontent-length: 2\r\n"
+    writer.write(f"{head}authorization: {BEARER['authorization']}\r\n\r\n{{".encode())
+    await until(lambda: server.server_state.tasks)
+    server.should_exit = True
+    await until(lambda: left)
+    assert left == [1]
+    writer.write(b"}")
+    assert b" 503 " in await reader.readline()
+    writer.close()
+
+
 async def test_a_request_goes_one_hop_at_most(pair: Pair) -> None:
     """Each of the two takes the other for the owner."""
     for process, url in zip(pair.processes, reversed(pair.urls), strict=True):
