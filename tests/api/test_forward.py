@@ -18,7 +18,7 @@ import uvicorn
 from tests.api.pairs import BEARER, Divided, Pair, listening, paired
 from tests.waiting import until
 
-from batonpass.api import events
+from batonpass.api import events, forward
 from batonpass.core.state.ids import GroupId
 from batonpass.runtime.history import Asked
 from batonpass.sockets import bind, url_of
@@ -139,6 +139,27 @@ async def test_an_owner_that_cannot_be_reached_is_503(pair: Pair) -> None:
         answer = await pair.call("GET", "/v1/groups/d-group")
     assert (answer.status_code, answer.json()["type"]) == (503, "coordinator-loading")
     assert answer.json()["retry_after_ms"]
+
+
+async def test_who_asks_one_that_is_cut_off_from_the_owner_is_to_connect_anew(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A network policy, or a wrong URL: behind a load balancer it would be refused on its connection for good."""
+    await pair.declare("b-group")
+    owner = pair.owners["b"]
+    with bind("127.0.0.1", 0) as silent:
+        pair.owners["b"] = url_of(silent, is_tls=False)
+        refused = await pair.call("GET", "/v1/groups/b-group")
+        assert (refused.status_code, refused.headers.get("connection")) == (503, None)
+        monkeypatch.setattr(forward, "CUT_OFF_S", 0.0)
+        refused = await pair.call("GET", "/v1/groups/b-group")
+        assert (refused.status_code, refused.headers.get("connection")) == (503, "close")
+        cut_off, pair.owners["b"] = pair.owners["b"], owner
+    assert "connection" not in (await pair.call("GET", "/v1/groups/b-group")).headers
+    forwarder = pair.processes[0].policy.forwarder
+    assert [forwarder.is_cut_off(one) for one in (owner, cut_off)] == [False, True]
+    forwarder.end_calls_beside([owner])
+    assert not forwarder.is_cut_off(cut_off)
 
 
 async def test_a_path_is_passed_on_as_it_was_asked(pair: Pair) -> None:
