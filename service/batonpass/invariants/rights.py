@@ -180,7 +180,9 @@ def _is_given_by_kafka(item: StreamsRebalance, process: StreamsProcess | None, t
 def _is_vouched_dead(transition: Transition, ledger: Ledger, member_id: MemberId) -> bool:
     """Say whether the sender of an input vouches that the member no longer runs anything."""
     # It may have joined by this very decision.
-    known = ledger.member(member_id) or transition.before.members.get(member_id) or transition.before.gone.get(member_id)
+    known = (
+        ledger.member(member_id) or transition.before.members.get(member_id) or transition.before.gone.get(member_id)
+    )
     return transition.inputs is None or any(_vouches(item, member_id, known) for item in transition.inputs)
 
 
