@@ -55,6 +55,9 @@ if TYPE_CHECKING:
     from batonpass.kafka.watch import ClusterWatch
     from batonpass.settings import Settings
 
+LEAVE_S: Final = 1.0
+"""How long a coordinator that listens no more waits for the answers under way before others get its groups."""
+
 HURRIED_CLOSE_S: Final = 5.0
 """How long a coordinator that was interrupted twice may take to give up its groups and connections."""
 
@@ -99,6 +102,7 @@ class Process:
     unheard: Unheard
     solvers: tuple[SolverProcess, ...]
     kafka: "Sequence[EventPublisher | Exchange | ClusterWatch]"
+    _leaving: asyncio.Task[None] | None = None
 
     def app(self) -> Admission:
         """Return the application, which starts and stops this process with itself."""
@@ -124,16 +128,28 @@ class Process:
         finally:
             self.stop_waits()
             loading.cancel()
-            try:
-                async with asyncio.timeout(self.settings.shutdown_s):
-                    await self.coordinator.stop()
-            except TimeoutError:
-                self.observer.store_failed(GroupId(""), "what was accepted could not be carried out before the end")
+            await self.leave()
             await background.end()
             await self.store.stop()
             await self.policy.forwarder.close()
             for solver in self.solvers:
                 await asyncio.to_thread(solver.close)
+
+    def leave(self) -> asyncio.Task[None]:
+        """Have what was accepted carried out and every group given up. However often it is called, that is done once.
+
+        It does not wait for callers, of which one may be slow, or gone without a word.
+        """
+        self._leaving = self._leaving or asyncio.create_task(self._leave(), name="leave")
+        return self._leaving
+
+    async def _leave(self) -> None:
+        try:
+            async with asyncio.timeout(self.settings.shutdown_s):
+                await self.coordinator.stop()
+        except TimeoutError:
+            self.observer.store_failed(GroupId(""), "what was accepted could not be carried out before the end")
+        await self.store.leave()
 
     def stop_waits(self) -> None:
         """End everything that waits for news: long-polls, drains, event streams."""
@@ -402,7 +418,8 @@ class Server(BoundedServer):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Report not ready, go on serving for the delay, then stop listening, end what is under way, and close.
 
-        A second interrupt skips the waits, and still closes the application: other coordinators get its groups at once.
+        Others get its groups although a caller is still being answered. A second interrupt skips the waits, and still
+        closes the application: they get them at once.
         """
         self._process.health.readiness.is_stopping = True
         if self._stopping is not None and not self.force_exit:
@@ -410,7 +427,9 @@ class Server(BoundedServer):
         if not self.force_exit:
             await asyncio.sleep(self._process.settings.shutdown_delay_s)
         self._process.stop_waits()
+        leaving = asyncio.get_running_loop().call_later(LEAVE_S, self._process.leave)
         await super().shutdown(sockets)
+        leaving.cancel()
         if self.force_exit:  # Uvicorn itself does not shut the application down then.
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self.lifespan.shutdown(), HURRIED_CLOSE_S)

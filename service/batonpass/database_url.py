@@ -58,6 +58,10 @@ VARIABLES: Final[Mapping[str, str]] = {
 }
 """From which of libpq's variables is taken what a URL leaves out."""
 
+KEEPALIVES: Final = {"idle": 60, "interval": 10, "count": 3}
+"""A server that is gone without a word is noticed after 90 s; by the system's settings it would be two hours. And what
+lies in between, as a load balancer, does not forget a connection on which nothing is said."""
+
 DEFAULTS: Final = {"sslmode": "prefer", "sslnegotiation": "postgres", "target_session_attrs": "any"}
 """What is done where a variable is empty, which the drivers would take for a word that is wrong."""
 

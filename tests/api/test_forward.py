@@ -18,7 +18,7 @@ import uvicorn
 from tests.api.pairs import BEARER, Divided, Pair, listening, paired
 from tests.waiting import until
 
-from batonpass.api import events
+from batonpass.api import events, forward
 from batonpass.core.state.ids import GroupId
 from batonpass.runtime.history import Asked
 from batonpass.sockets import bind, url_of
@@ -97,6 +97,30 @@ async def test_a_coordinator_that_stops_ends_the_polls_that_wait_elsewhere(pair:
     await until(lambda: polls.taken == 0, within_s=12)
 
 
+async def test_a_caller_that_is_slow_keeps_no_group_from_the_others_when_a_coordinator_stops(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its body is still arriving, or it is gone without a word; for so long nobody would serve these groups."""
+    await pair.declare("a-group")
+    process, server, left = pair.processes[0], pair.servers[0], list[int]()
+
+    async def leave() -> None:
+        left.append(len(server.server_state.connections))
+
+    monkeypatch.setattr(process.store, "leave", leave, raising=False)
+    monkeypatch.setattr(server.config, "timeout_graceful_shutdown", 60)
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(pair.urls[0].rpartition(":")[2]))
+    head = "PUT /v1/groups/a-group/members/m1 HTTP/1.1\r\nhost: a\r\ncontent-length: 2\r\n"
+    writer.write(f"{head}authorization: {BEARER['authorization']}\r\n\r\n{{".encode())
+    await until(lambda: server.server_state.tasks)
+    server.should_exit = True
+    await until(lambda: left)
+    assert left == [1]
+    writer.write(b"}")
+    assert b" 503 " in await reader.readline()
+    writer.close()
+
+
 async def test_a_request_goes_one_hop_at_most(pair: Pair) -> None:
     """Each of the two takes the other for the owner."""
     for process, url in zip(pair.processes, reversed(pair.urls), strict=True):
@@ -115,6 +139,27 @@ async def test_an_owner_that_cannot_be_reached_is_503(pair: Pair) -> None:
         answer = await pair.call("GET", "/v1/groups/d-group")
     assert (answer.status_code, answer.json()["type"]) == (503, "coordinator-loading")
     assert answer.json()["retry_after_ms"]
+
+
+async def test_who_asks_one_that_is_cut_off_from_the_owner_is_to_connect_anew(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A network policy, or a wrong URL: behind a load balancer it would be refused on its connection for good."""
+    await pair.declare("b-group")
+    owner = pair.owners["b"]
+    with bind("127.0.0.1", 0) as silent:
+        pair.owners["b"] = url_of(silent, is_tls=False)
+        refused = await pair.call("GET", "/v1/groups/b-group")
+        assert (refused.status_code, refused.headers.get("connection")) == (503, None)
+        monkeypatch.setattr(forward, "CUT_OFF_S", 0.0)
+        refused = await pair.call("GET", "/v1/groups/b-group")
+        assert (refused.status_code, refused.headers.get("connection")) == (503, "close")
+        cut_off, pair.owners["b"] = pair.owners["b"], owner
+    assert "connection" not in (await pair.call("GET", "/v1/groups/b-group")).headers
+    forwarder = pair.processes[0].policy.forwarder
+    assert [forwarder.is_cut_off(one) for one in (owner, cut_off)] == [False, True]
+    forwarder.end_calls_beside([owner])
+    assert not forwarder.is_cut_off(cut_off)
 
 
 async def test_a_path_is_passed_on_as_it_was_asked(pair: Pair) -> None:

@@ -7,9 +7,9 @@ import pytest
 from tests.core.scene import Scene, copy, running, topology
 
 from batonpass.core.decide import Decision, decide
-from batonpass.core.state.errors import Fenced, Gone, ProtocolError, StaleMemberEpoch, UnknownMember
+from batonpass.core.state.errors import Fenced, FencedInstanceId, Gone, ProtocolError, StaleMemberEpoch, UnknownMember
 from batonpass.core.state.evolve import evolve
-from batonpass.core.state.ids import MemberId, TaskId
+from batonpass.core.state.ids import InstanceId, MemberId, TaskId
 from batonpass.core.state.inputs import (
     DrainRequest,
     Eviction,
@@ -19,11 +19,13 @@ from batonpass.core.state.inputs import (
     Leave,
     ProbeRequest,
     ResumeRequest,
+    StreamsProcess,
+    StreamsRebalance,
     Tick,
 )
 from batonpass.core.state.model import Group, Role
 from batonpass.core.state.records import MemberJoined, TargetPlaced
-from batonpass.core.state.replies import Answer, DrainProgress
+from batonpass.core.state.replies import Answer, DrainProgress, StreamsAdvice
 from batonpass.invariants import Transition, check_group, check_step
 
 A, B, C = MemberId("a"), MemberId("b"), MemberId("c")
@@ -67,6 +69,29 @@ def test_a_resume_that_ends_nothing_hurries_nothing() -> None:
     scene = at_rest("a", rebalance_batch_ms=500)
     decision = together(scene, Join(B), ResumeRequest())
     assert decision.after.placement_due_ms == scene.now_ms + 500
+
+
+@pytest.mark.parametrize("is_here", [False, True])
+def test_a_run_may_come_and_be_taken_over_at_once(*, is_here: bool) -> None:
+    """Its container ended again while the database was slow to take its join."""
+    scene = at_rest("a")
+    pod = InstanceId("pod")
+    if is_here:
+        scene.join("z", instance_id=pod)
+        scene.settle()
+    decision = together(scene, Join(B, pod, takeover=True), word(scene, "a"), Join(C, pod, takeover=True))
+    assert decision.after.instances[pod] == C
+    assert isinstance(decision.replies[0], FencedInstanceId)
+
+
+def test_a_process_may_come_and_go_at_once() -> None:
+    """The leader of a Kafka Streams application asked again, while the database was slow to take the first question."""
+    scene, processes = Scene(), tuple(StreamsProcess(InstanceId(name)) for name in "abc")
+    scene.ok(StreamsRebalance(topology(4), {}, processes[:1]), StreamsAdvice)
+    decision = together(
+        scene, *(StreamsRebalance(topology(4), {}, some) for some in (processes, processes[:1], processes[:2]))
+    )
+    assert sorted(decision.after.instances) == ["a", "b"]
 
 
 def test_joins_that_arrive_together_make_one_placement() -> None:

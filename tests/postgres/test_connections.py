@@ -17,7 +17,7 @@ from tests.waiting import until
 
 from batonpass.core.state.ids import GroupId
 from batonpass.core.state.records import ProbeScheduled
-from batonpass.database_url import VARIABLES
+from batonpass.database_url import KEEPALIVES, VARIABLES
 from batonpass.postgres import connect as connecting
 from batonpass.postgres.connect import Remedy, Server, connect, fetch_rows, reaching, remedy_of
 from batonpass.postgres.fleet import Registration
@@ -200,6 +200,18 @@ async def test_a_server_that_stops_answering_costs_one_wait_of_about_a_lease(own
             await store.log.append(Commit(ORDERS, epoch, 1, [ProbeScheduled(2)]))
             assert (await store.log.read(ORDERS)).version == 2
         await store.stop()
+
+
+async def test_what_lies_in_between_forgets_no_connection_on_which_nothing_is_said(own_url: str) -> None:
+    """A load balancer does after minutes. The next commit of a quiet group, a failover, would wait for ten seconds."""
+    engine = connect(own_url)
+    async with reaching(engine) as connection:
+        driver = (await connection.get_raw_connection()).driver_connection
+        found = driver._transport.get_extra_info("socket")
+        assert found.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        names = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+        assert [found.getsockopt(socket.IPPROTO_TCP, one) for one in names] == list(KEEPALIVES.values())
+    await engine.dispose()
 
 
 async def test_a_statement_that_takes_too_long_says_nothing_of_other_connections(

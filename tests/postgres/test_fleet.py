@@ -312,6 +312,34 @@ async def test_a_jump_that_a_coordinator_has_seen_is_known_to_one_that_starts_at
     assert second.fleet.clock.ran_until_ms == 0
 
 
+async def test_a_lease_that_was_lost_before_a_jump_could_be_told_is_followed_by_another(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The jump was seen, the connection broke, and meanwhile another coordinator removed the row."""
+    first, second = await both(start)
+    await second.steady()
+    name, renew = first.fleet.id, first.leases.renew
+
+    async def broken(identity: str, *, has_moved: bool = False, **more: bool) -> Reading | None:
+        if has_moved:
+            raise StoreUnavailable("broken")
+        return await renew(identity, has_moved=has_moved, **more)
+
+    first.now_ms += HOUR_MS  # As if the database's clock had gone back.
+    with monkeypatch.context() as outage:
+        outage.setattr(first.leases, "renew", broken)
+        with pytest.raises(StoreUnavailable):
+            await first.fleet.renew_and_look()
+    await first.run_out()
+    await second.fleet.renew_and_look()
+    await first.fleet.renew_and_look()
+    assert first.fleet.id != name
+    assert first.fleet.lease_left_s() > 0
+    third = start("third")
+    await third.fleet.start()
+    assert third.fleet.clock.moved_ms is not None
+
+
 async def test_a_lease_from_before_the_clock_went_back_is_over_within_the_longest_that_there_is(start: Start) -> None:
     """Its coordinator died at that moment; otherwise it would have renewed the lease, by the new clock."""
     first, second = await both(start)
@@ -325,6 +353,19 @@ async def test_a_lease_from_before_the_clock_went_back_is_over_within_the_longes
     await first.run_out()
     await second.fleet.renew_and_look()
     assert all(second.fleet.holds(group) for group in GROUPS)
+
+
+async def test_who_starts_alone_waits_for_no_lease_from_before_the_clock_went_back(start: Start) -> None:
+    """The run before at its URL died with its machine, and the database failed over to one whose clock is behind."""
+    before, again = start("alone"), start("alone")
+    await before.fleet.start()
+    async with before.engine.connect() as connection:
+        later = text("update coordinators set id = 'of-another-machine', expires_at = expires_at + interval '1 hour'")
+        await connection.execute(later)
+    with pytest.raises(StoreUnavailable, match="has the URL"):
+        await again.fleet.start()
+    (left_ms,) = [one.left_ms for one in await again.leases.coordinators()]
+    assert left_ms <= LONGEST_MS
 
 
 def test_no_lease_may_be_set_to_last_longer_than_the_longest() -> None:

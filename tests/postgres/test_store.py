@@ -103,8 +103,9 @@ async def test_groups_follow_coordinators_that_come_and_go(database_url: str, en
     assert notified.is_set()
     assert not any(first.ownership.holds(group) for group in theirs)
     assert {first.ownership.owner_url(group) for group in theirs} == {"http://second"}
-    await second.stop()
+    await second.leave()
     await until(lambda: all(first.ownership.holds(group) for group in groups))
+    await second.stop()
     assert await first.log.take_over(theirs[0]) == 3
     assert first.ownership.not_ready() == ""
     await first.stop()

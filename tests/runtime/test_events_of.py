@@ -28,9 +28,10 @@ from tests.runtime.stories import (
 from tests.schemas.validating import bodies_of_events
 
 from batonpass.core.decide import decide
-from batonpass.core.state.ids import MemberId, TaskId, task_sort_key
-from batonpass.core.state.inputs import DrainRequest, Heartbeat, Leave
+from batonpass.core.state.ids import InstanceId, MemberId, TaskId, task_sort_key
+from batonpass.core.state.inputs import DrainRequest, Heartbeat, Join, Leave, Tick
 from batonpass.core.state.model import Role, Subtopology
+from batonpass.core.state.replies import DrainProgress
 from batonpass.placement import flow
 from batonpass.runtime.event_derivation import MANY, events_of, merged
 from batonpass.runtime.events import Event, EventType
@@ -50,6 +51,34 @@ def test_every_type_of_event_occurs_in_some_story_with_the_body_that_is_describe
 def test_the_beginning_of_a_group_has_the_event_of_its_generation() -> None:
     """First grants and first runs have no events of their own."""
     assert begins().types() == ["group-declared", "member-joined", "generation", "at-rest"]
+
+
+def test_a_member_that_joins_and_goes_in_one_decision_has_both_events() -> None:
+    """Its container ended again, while the database was slow. Who follows the events would take it for present."""
+    scene, pod = begins(), InstanceId("pod")
+    names = [MemberId(name) for name in ("x", "y", "z")]
+    inputs = [Join(name, pod, takeover=True) for name in names]
+    decision = decide(scene.group, scene.soft, inputs, scene.now_ms, scene.policy)
+    found = events_of(scene.group, inputs, decision, scene.now_ms)
+    assert [(one.type, one.member) for one in found if one.type.startswith("member")] == [
+        ("member-joined", "x"),
+        ("member-joined", "y"),
+        ("member-gone", "x"),
+        ("member-joined", "z"),
+        ("member-gone", "y"),
+    ]
+
+
+def test_an_instance_may_be_let_in_as_its_next_run_joins() -> None:
+    """The time for which it was kept out is over at that moment."""
+    scene, pod = begins(), InstanceId("pod")
+    scene.join("x", instance_id=pod)
+    scene.ok(DrainRequest(MemberId("x"), until_undone=True, for_ms=5_000), DrainProgress)
+    scene.now_ms += 5_000
+    inputs = [Join(MemberId("y"), pod, takeover=True), Tick()]
+    decision = decide(scene.group, scene.soft, inputs, scene.now_ms, scene.policy)
+    found = events_of(scene.group, inputs, decision, scene.now_ms)
+    assert ("drain-cancelled", "y") in [(one.type, one.member) for one in found]
 
 
 def test_a_handover_has_events_from_its_warmup_to_its_gap() -> None:

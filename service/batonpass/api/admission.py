@@ -169,10 +169,14 @@ class Admission:
                 raise
             # The same answer that every long-poll gets that still waits when a coordinator stops.
             await context.answer(204, b"", [])
+        except NotOwner:
+            context.is_misled = self._policy.forwarder.is_cut_off(owner)
+            raise
 
     async def _refuse(self, context: RequestContext, error: ProtocolError) -> None:
         call = f"{context.scope['method']} {context.call.path}"
         self._policy.observer.refused(error, call, context.who, context.request_id)
         if not context.started:
             is_away = error.status == HTTPStatus.SERVICE_UNAVAILABLE and self._policy.ownership.sends_away()
-            await context.refuse(error, is_last=is_away or isinstance(error, TooManyConnections))
+            is_misled = is_away or context.is_misled
+            await context.refuse(error, is_last=is_misled or isinstance(error, TooManyConnections))

@@ -69,6 +69,8 @@ class RequestContext:
     principal: Principal | None = None
     request_id: str = ""
     started: bool = False
+    is_misled: bool = False
+    """Whether the caller is better off at another coordinator, and so with another connection."""
     status: int = 0
     _body_bytes: int = 0
 

@@ -8,7 +8,9 @@ longer than the call may take, or whose lease is over, is waited for no longer.
 
 import asyncio
 import contextlib
+import math
 import ssl
+import time
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -30,6 +32,9 @@ POOLS: Final = 64
 
 IDLE_MAX: Final = 3
 """How many idle connections a pool keeps."""
+
+CUT_OFF_S: Final = 10.0
+"""After so long without an answer an owner that keeps its lease is cut off from here, and may not be from elsewhere."""
 
 ANSWER_S: Final = 30.0
 ASK_TIMEOUT_S: Final = 5.0
@@ -80,6 +85,11 @@ class Forwarder:
         timeout = httpx.Timeout(answer_s, connect=CONNECT_TIMEOUT_S, write=WRITE_TIMEOUT_S)
         self._calls = {http_client(timeout=timeout, limits=limits, verify=self.tls): 0 for _ in range(POOLS)}
         self._passing: dict[asyncio.Task[None], _Passing] = {}
+        self._silent_since: dict[str, float] = {}
+
+    def is_cut_off(self, owner: str) -> bool:
+        """Whether a coordinator has given no answer for long; if it were dead, it would own no group any more."""
+        return time.monotonic() - self._silent_since.get(owner, math.inf) >= CUT_OFF_S
 
     async def close(self) -> None:
         for client in self._calls:
@@ -131,6 +141,7 @@ class Forwarder:
 
     def end_calls_beside(self, living: Collection[str]) -> None:
         """End every call now to a coordinator that is not among the ``living``: others take its groups over."""
+        self._silent_since = {owner: since for owner, since in self._silent_since.items() if owner in living}
         for passing, call in self._passing.items():
             if call.owner not in living:
                 detail = f"the lease of the coordinator at {call.owner}, which owned the group, is over; try again"
@@ -189,11 +200,13 @@ class Forwarder:
         try:
             answer = await client.send(request, stream=True)
         except httpx.TransportError as error:
+            self._silent_since.setdefault(call.owner, time.monotonic())
             raise NotOwner(
                 f"the coordinator at {call.owner}, which owns the group, gives no answer ({type(error).__name__}); "
                 "try again",
                 retry_after_ms=RETRY_AFTER_MS,
             ) from error
+        self._silent_since.pop(call.owner, None)
         try:
             await context.send(
                 {

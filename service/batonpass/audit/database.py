@@ -15,7 +15,7 @@ import adbc_driver_postgresql as postgres
 import pyarrow as pa
 from adbc_driver_manager import AdbcConnection, AdbcStatement
 
-from batonpass.database_url import FILE_VARIABLES, DatabaseUrl
+from batonpass.database_url import FILE_VARIABLES, KEEPALIVES, DatabaseUrl
 
 if TYPE_CHECKING:
     import adbc_driver_postgresql.dbapi as adbc
@@ -23,9 +23,6 @@ if TYPE_CHECKING:
 
 LIKE_THE_SERVICE: Final = {"connect_timeout": "5", "gssencmode": "disable"}
 """What libpq does otherwise than the service's driver unless it is told."""
-
-KEEPALIVES: Final = {"keepalives_idle": "60", "keepalives_interval": "10", "keepalives_count": "3"}
-"""A server that is gone without a word is noticed after 90 s; by the system's settings it would be two hours."""
 
 _alone = threading.Lock()
 
@@ -58,7 +55,8 @@ def libpq_url(url: str) -> str:
         ValueError: when ``DatabaseUrl`` does not understand it.
     """
     read = DatabaseUrl.read(url)
-    return str(replace(read, options={**LIKE_THE_SERVICE, **KEEPALIVES, **read.options, "client_encoding": "utf8"}))
+    alive = {f"keepalives_{name}": str(value) for name, value in KEEPALIVES.items()}
+    return str(replace(read, options={**LIKE_THE_SERVICE, **alive, **read.options, "client_encoding": "utf8"}))
 
 
 Row = tuple[Any, ...]

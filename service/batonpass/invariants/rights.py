@@ -41,7 +41,7 @@ def check_right(transition: Transition, ledger: Ledger, record: r.Record) -> Ite
         case r.MemberGone():
             return _check_departure(transition, ledger, record)
         case r.MemberAway(member_id=member_id):
-            return _check_away(transition, member_id)
+            return _check_away(transition, ledger, member_id)
         case r.GroupDeleted():
             return _check_deletion(transition, record)
         case r.TasksAdopted():
@@ -132,7 +132,7 @@ def _check_release(transition: Transition, ledger: Ledger, record: r.TaskRelease
         return
     free_at = unreleased.get(member_id)
     if free_at is not None:
-        if free_at > transition.now_ms and not _is_vouched_dead(transition, member_id):
+        if free_at > transition.now_ms and not _is_vouched_dead(transition, ledger, member_id):
             detail = f"released at {transition.now_ms}; its lease runs until {free_at}"
             yield Violation("L1", detail, task_id, member_id)
     elif (member_id in unreleased or revocation is not None) and transition.inputs is not None:
@@ -177,12 +177,16 @@ def _is_given_by_kafka(item: StreamsRebalance, process: StreamsProcess | None, t
     )
 
 
-def _is_vouched_dead(transition: Transition, member_id: MemberId) -> bool:
+def _is_vouched_dead(transition: Transition, ledger: Ledger, member_id: MemberId) -> bool:
     """Say whether the sender of an input vouches that the member no longer runs anything."""
-    return transition.inputs is None or any(_vouches(transition, item, member_id) for item in transition.inputs)
+    # It may have joined by this very decision.
+    known = (
+        ledger.member(member_id) or transition.before.members.get(member_id) or transition.before.gone.get(member_id)
+    )
+    return transition.inputs is None or any(_vouches(item, member_id, known) for item in transition.inputs)
 
 
-def _vouches(transition: Transition, item: Input, member_id: MemberId) -> bool:
+def _vouches(item: Input, member_id: MemberId, known: Member | GoneMember | None) -> bool:
     match item:
         case Eviction(member_id=named, dead=dead):
             return named == member_id and dead
@@ -191,13 +195,9 @@ def _vouches(transition: Transition, item: Input, member_id: MemberId) -> bool:
         case Join(replaces=replaces, takeover=takeover, instance_id=instance_id):
             if replaces == member_id:
                 return True
-            known: Member | GoneMember | None = transition.before.members.get(member_id) or transition.before.gone.get(
-                member_id
-            )
             return takeover and instance_id is not None and known is not None and known.instance_id == instance_id
         case StreamsRebalance(processes=processes):
-            member = transition.before.members.get(member_id)
-            return member is not None and all(process.id != member.instance_id for process in processes)
+            return isinstance(known, Member) and all(process.id != known.instance_id for process in processes)
         case _:
             return False
 
@@ -233,14 +233,14 @@ def _check_departure(transition: Transition, ledger: Ledger, record: r.MemberGon
             yield Violation("L5", "its place is given up within its grace", None, member_id)
         return
     floor_ms = lease_floor_ms(transition, member_id)
-    if record.lease_end_ms < floor_ms and not _is_vouched_dead(transition, member_id):
+    if record.lease_end_ms < floor_ms and not _is_vouched_dead(transition, ledger, member_id):
         detail = f"its tasks are free at {record.lease_end_ms}; its lease runs until {floor_ms}"
         yield Violation("L1", detail, None, member_id)
-    if reason := _why_not_gone(transition, member, record):
+    if reason := _why_not_gone(transition, ledger, member, record):
         yield Violation("L5", f"{record.cause}: {reason}", None, member_id)
 
 
-def _why_not_gone(transition: Transition, member: Member, record: r.MemberGone) -> str:
+def _why_not_gone(transition: Transition, ledger: Ledger, member: Member, record: r.MemberGone) -> str:
     """Return what is missing for a running member to be gone for this cause; "" if nothing is."""
     member_id = record.member_id
     match record.cause:
@@ -260,13 +260,13 @@ def _why_not_gone(transition: Transition, member: Member, record: r.MemberGone) 
             )
             return "" if is_evicted else "no operator evicted it"
         case Cause.LEFT | Cause.REPLACED | Cause.TAKEN_OVER:
-            return "" if _is_vouched_dead(transition, member_id) else "no input vouches that it has stopped"
+            return "" if _is_vouched_dead(transition, ledger, member_id) else "no input vouches that it has stopped"
         case _ as never:
             assert_never(never)
 
 
-def _check_away(transition: Transition, member_id: MemberId) -> Iterator[Violation]:
-    if not _is_vouched_dead(transition, member_id):
+def _check_away(transition: Transition, ledger: Ledger, member_id: MemberId) -> Iterator[Violation]:
+    if not _is_vouched_dead(transition, ledger, member_id):
         yield Violation("L1", "its tasks are free, but it did not report that it stopped them", None, member_id)
 
 

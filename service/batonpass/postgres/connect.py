@@ -9,6 +9,7 @@ import asyncio
 import getpass
 import logging
 import os
+import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -27,7 +28,7 @@ from sqlalchemy.exc import DBAPIError, DisconnectionError, InvalidRequestError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
-from batonpass.database_url import FILES, DatabaseUrl
+from batonpass.database_url import FILES, KEEPALIVES, DatabaseUrl
 from batonpass.runtime.ports import StoreUnavailable
 
 log = logging.getLogger("batonpass.postgres")
@@ -255,6 +256,7 @@ def _end_the_useless(engine: AsyncEngine, server: Server, *, are_small: bool) ->
 
     def made(connection: Any, record: Any) -> None:
         record.info["made_at"] = time.monotonic()
+        _keep_alive(connection.driver_connection._transport.get_extra_info("socket"))  # noqa: SLF001 - asyncpg does not
         server.connections.add(connection.driver_connection)
 
     def lent(connection: Any, record: Any, _proxy: Any) -> None:
@@ -270,6 +272,15 @@ def _end_the_useless(engine: AsyncEngine, server: Server, *, are_small: bool) ->
     event.listen(engine.sync_engine, "connect", made)
     event.listen(engine.sync_engine, "checkout", lent)
     event.listen(engine.sync_engine, "handle_error", failed)
+
+
+def _keep_alive(connection: socket.socket) -> None:
+    """Have the system ask now and then whether the server is still there, however long nothing else is said."""
+    if connection.family != socket.AF_UNIX:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, name in (("TCP_KEEPIDLE", "idle"), ("TCP_KEEPINTVL", "interval"), ("TCP_KEEPCNT", "count")):
+            if hasattr(socket, option):
+                connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), KEEPALIVES[name])
 
 
 def _keep_plans(connection: Any, _record: Any) -> None:

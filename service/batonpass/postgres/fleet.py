@@ -186,9 +186,7 @@ class Fleet(Ownership):
             self._locked = locked
         # After an outage of the database, all leases are over. Each coordinator gets the time to renew its own.
         steady = self._boot_ms() - self._steady_since >= 2 * self._registration.renewal_ms
-        living = await self._leases.coordinators()
-        if any(one.left_ms > LONGEST_MS for one in living):
-            await self._leases.shorten()
+        living = await self._registered()
         if steady and any(one.left_ms < 0 for one in living) and await self._leases.remove_expired(self.id):
             living = await self._leases.coordinators()
         if (twin := self._twin(living)) is not None and twin.id < self.id:
@@ -214,7 +212,7 @@ class Fleet(Ownership):
         self._valid_until = float("-inf")
         self.id = fresh_name()
         registration = self._registration
-        others = await self._leases.coordinators()
+        others = await self._registered()
         gone = [other for other in others if alone or self._was_here(other)]
         if not alone and (twin := self._twin(others)) is not None:
             raise _one_url(twin)
@@ -226,18 +224,26 @@ class Fleet(Ownership):
         # Renewed at once, because the time to connect would make the reading of the clock uncertain.
         await self._renew()
 
+    async def _registered(self) -> Sequence[LiveCoordinator]:
+        """Return all that have a row; none of them is waited for longer than a lease may last."""
+        found = await self._leases.coordinators()
+        if any(one.left_ms > LONGEST_MS for one in found):
+            await self._leases.shorten()
+        return found
+
     async def _renew(self) -> bool:
         """Return whether this coordinator has a row."""
         sent, moved_ms = self._boot_ms(), self.clock.moved_ms
         reading = await self._leases.renew(
             self.id, is_first=not self.clock.is_read(), has_moved=moved_ms != self._moved_told_ms
         )
-        if reading is not None:
-            self._moved_told_ms = moved_ms
-            self._hold_from(sent, reading)
+        if reading is None:
+            return False  # That the clock has moved is told with the first renewal of the next row.
+        self._moved_told_ms = moved_ms
+        self._hold_from(sent, reading)
         if self.clock.moved_ms != self._moved_told_ms:
             return await self._renew()  # At once, so that a coordinator that starts now knows of it, too.
-        return reading is not None
+        return True
 
     def _twin(self, living: Sequence[LiveCoordinator]) -> LiveCoordinator | None:
         """Return another coordinator that runs at the URL of this one, as far as is known."""

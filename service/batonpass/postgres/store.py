@@ -61,6 +61,7 @@ class PostgresStore(Store):
         self.outbox = PostgresOutbox(self._engine, "kafka")
         self._upkeep = Upkeep(self._engine, retention)
         self._background = Background()
+        self._has_left = False
 
     async def start(self, changed: Callable[[], Awaitable[None]] | None = None) -> None:
         """Take a lease and keep it. If the database cannot be reached, try again; no group is held until then.
@@ -77,13 +78,18 @@ class PostgresStore(Store):
         self._background.begin("upkeep", self._upkeep.run)
         self._background.begin("sorting", partial(keep_sorted, self._engine))
 
-    async def stop(self) -> None:
+    async def leave(self) -> None:
+        self._has_left = True
         await self._background.end()
         try:
             await self.ownership.leave()
         except StoreUnavailable:
             # The lease runs out by itself.
             self._server.abandon()
+
+    async def stop(self) -> None:
+        if not self._has_left:
+            await self.leave()
         await self._lease_engine.dispose()
         await self._writing.dispose()
         await self._reading.dispose()

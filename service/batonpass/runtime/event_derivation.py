@@ -102,6 +102,8 @@ class _EventBuilder:
         self._inputs = inputs
         self._decision = decision
         self._now_ms = now_ms
+        # Some may have joined by this very decision.
+        self._joined = {one.member.id: one.member for one in decision.records if isinstance(one, r.MemberJoined)}
         self._next_owners = {one.task: one.next_owner for one in decision.records if isinstance(one, r.NextOwnerChosen)}
         self._handed: set[TaskId] = set()
         self._whys: dict[TaskId, str] | None = None
@@ -299,8 +301,11 @@ class _EventBuilder:
         if record.at_ms is None and self._after.members:
             self._add(EventType.AT_REST)
 
+    def _member(self, member_id: MemberId) -> Member:
+        return self._joined.get(member_id) or self._before.members[member_id]
+
     def _of_member(self, record: r.Record) -> None:
-        before, records = self._before.members, self._decision.records
+        records = self._decision.records
         match record:
             case r.MemberJoined(member=joined):
                 places = (one for one in records if isinstance(one, r.PlaceInherited) and one.successor == joined.id)
@@ -308,16 +313,16 @@ class _EventBuilder:
             case r.MemberChanged(member_id=one, capacity=capacity, client_tags=tags, endpoint=endpoint):
                 profile: dict[str, Any] = {"capacity": capacity, "client_tags": dict(tags), "endpoint": endpoint}
                 self._add(EventType.MEMBER_CHANGED, member=one, **profile)
-            case r.MemberGone(member_id=one) if one in before:
-                self._add(EventType.MEMBER_GONE, member=one, **_gone(before[one], record, self._decision))
+            case r.MemberGone(member_id=one):
+                self._add(EventType.MEMBER_GONE, member=one, **_gone(self._member(one), record, self._decision))
             case r.MemberAway(member_id=one, until_ms=until_ms):
-                running, instance_id = len(before[one].actives), before[one].instance_id
+                running, instance_id = len(self._member(one).actives), self._member(one).instance_id
                 until_at = rfc3339(until_ms)
                 self._add(
                     EventType.MEMBER_AWAY, member=one, until_at=until_at, running=running, instance_id=instance_id
                 )
             case r.MemberSuspected(member_id=one):
-                self._add(EventType.MEMBER_SUSPECTED, member=one, running=len(before[one].actives))
+                self._add(EventType.MEMBER_SUSPECTED, member=one, running=len(self._member(one).actives))
             case r.SuspicionCleared(member_id=one):
                 self._add(EventType.SUSPICION_CLEARED, member=one)
             case r.MemberTrusted(member_id=one):
@@ -327,9 +332,9 @@ class _EventBuilder:
                 self._add(EventType.TASKS_ADOPTED, member=one, tasks=len(tokens), dropped=len(dropped), cause=cause)
             case r.DrainStarted(member_id=one, deadline_ms=deadline_ms, gives_up_ms=gives_up_ms, blocked=""):
                 times: dict[str, Any] = {"deadline_at": time_of(deadline_ms), "gives_up_at": rfc3339(gives_up_ms)}
-                self._add(EventType.DRAIN_STARTED, member=one, **times, running=len(before[one].actives))
+                self._add(EventType.DRAIN_STARTED, member=one, **times, running=len(self._member(one).actives))
             case r.DrainCancelled(member_id=one):
-                drain = before[one].drain
+                drain = self._member(one).drain
                 self._add(EventType.DRAIN_CANCELLED, member=one, since_at=time_of(drain.since_ms if drain else None))
             case _:
                 pass

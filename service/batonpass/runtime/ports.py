@@ -280,8 +280,11 @@ class Store:
     async def start(self, changed: Callable[[], Awaitable[None]] | None = None) -> None:
         """Start the background tasks; ``changed`` is called when this coordinator owns other groups than before."""
 
+    async def leave(self) -> None:
+        """Give every group up, so that other coordinators have them at once."""
+
     async def stop(self) -> None:
-        """Give every group up and disconnect."""
+        """Give every group up, unless that was done before, and disconnect."""
 
 
 class Observer:
