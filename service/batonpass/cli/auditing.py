@@ -43,7 +43,7 @@ SHOWN: Final = 20
 
 
 TRY_MOST_S: Final = 4 * 3_600.0
-"""How long one audit of a night may take, as the CronJob in deploy/kubernetes has it; one that hangs holds up all others."""
+"""How long one audit of a night may take, as with the CronJob of deploy/kubernetes; all others wait for it."""
 
 END_PATIENCE_S: Final = 5.0
 """How long an audit that is told to stop may take to record that in its row."""
