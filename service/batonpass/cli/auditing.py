@@ -208,7 +208,8 @@ def _failure_of(error: Exception, wanted: Audit) -> Failure:
         todo = "Check --out, and whether the disk is full."
         return Failure(Exit.UNREACHABLE, f"the results could not be written: {error}", todo=todo)
     for found, means, todo in CAUSES:
-        if re.search(found, said):
+        # With its module, as Spark tells an error of a worker: one of the database's is known by that.
+        if re.search(found, f"{type(error).__module__}.{said}"):
             return Failure(Exit.UNREACHABLE, f"{means}: {said}", todo=todo)
     if "JAVA_GATEWAY_EXITED" in said and is_nameless():
         todo = "Spark runs only as a user that the system knows by name: start the audit as another user."
