@@ -294,7 +294,7 @@ async def test_a_page_for_which_something_else_answers_is_not_live(
 
 
 async def test_a_page_that_is_led_elsewhere_says_so(browsing: Windows, base: str) -> None:
-    """A proxy in front leads whom it does not know any more to where one signs in; the dashboard answers all the time."""
+    """A proxy in front leads whom it does not know any more to where one signs in; the dashboard answers all along."""
 
     async def lead(route: Route) -> None:
         await route.fulfill(status=302, headers={"location": "https://sign-on.example.com/"})
