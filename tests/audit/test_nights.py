@@ -381,7 +381,7 @@ async def test_a_day_that_is_taken_is_left_alone_before_anything_is_begun(
     engine: AsyncEngine, database_url: str
 ) -> None:
     await planted.write_day(database_url, [planted.lived("taken", planted.STEPS[:1])])
-    audited(database_url, planted.DAY, replay=True)
+    audited(database_url, planted.DAY, replay=True, what_if=True)
     with process("--day", str(planted.DAY), "--unless-done", url=database_url) as one:
         _, output = await asyncio.to_thread(one.communicate)
     said = f"batonpass: {planted.DAY} was audited by another run; there is nothing to do.\n"
