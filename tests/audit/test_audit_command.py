@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from adbc_driver_manager import ProgrammingError
 from tests.audit.conftest import Audited
 from tests.audit.planted import DAY
 from tests.audit.sample import clean_result
@@ -88,10 +89,11 @@ def test_what_is_alike_is_one_row_on_the_console(capsys: pytest.CaptureFixture[s
 def test_a_day_that_is_not_there_is_exit_code_2(planted_url: str) -> None:
     for arguments, sentence in (
         (["--day", "2026-11-02"], "no group has a record on 2026-11-02"),
-        (["--day", str(DAY), "--group", "no'body"], "group no'body has a record on"),
-        (["--day", "2999-01-01"], "2999-01-01 has not begun yet"),
+        (["--day", str(DAY), "--group", "no'body"], "no group no'body has a record on"),
+        (["--day", "9999-12-31"], "9999-12-31 has not begun yet"),
         (["--day", "yesterday"], "'yesterday' is no day"),
         (["--conf", "memory=3g"], "is not a Spark setting"),
+        (["--out", ""], "--out is empty"),  # It would be the present folder.
     ):
         code, _, err = audit(*arguments, "--database-url", planted_url)
         assert (code, sentence in err.replace("\n", " ")) == (2, True), err
@@ -141,6 +143,10 @@ def test_a_password_is_not_put_into_a_command_that_spark_keeps(monkeypatch: pyte
             "SPARK_HOME names a folder without Spark",
         ),
         (RuntimeError("x\nModuleNotFoundError: No module named 'batonpass'"), "name its interpreter in PYSPARK_PYTHON"),
+        (
+            ProgrammingError('Failed to prepare query: relation "record_log" does not exist', status_code=3),
+            "check the schema with `batonpass db status`",
+        ),
     ],
 )
 def test_whatever_breaks_has_not_the_exit_code_of_a_broken_law(

@@ -27,6 +27,7 @@ from batonpass.audit.nights import Nights, Schedule, keep_nights
 from batonpass.audit.runs import DayTaken, recorded
 from batonpass.cli.audit import app
 from batonpass.cli.auditing import carried_out, options_of
+from batonpass.cli.exits import Exit
 from batonpass.days.writing import make_days
 
 DAY = planted.DAY
@@ -106,16 +107,20 @@ async def test_an_audit_by_hand_that_left_less_does_not_stand_for_the_nights(
 ) -> None:
     """One without --out has neither a report nor exported the rows, which retention would drop."""
     await happened(engine, DAY)
-    night: dict[str, Any] = {"out": "/it's/audits", "replay": True, "what_if": True}
+    night: dict[str, Any] = {"out": "/it's/audits", "objective": 0.999, "replay": True, "what_if": True, "export": True}
     nights, anything = Nights(database_url, Schedule(), night), Nights(database_url, Schedule())
     audited(database_url, DAY, **night | {"out": None})
     audited(database_url, DAY, **night | {"out": "/elsewhere"})
-    audited(database_url, DAY, **night | {"replay": False})
+    for less in ({"replay": False}, {"export": False}, {"what_if": False}, {"objective": None}):
+        audited(database_url, DAY, **night | less)
     assert (nights.due(at(DAY)), anything.due(at(DAY))) == (DAY, None)
     audited(database_url, DAY, unless_done=True, **night)
     assert nights.due(at(DAY)) is None
     with pytest.raises(DayTaken):
         audited(database_url, DAY, unless_done=True, **night)
+    # One before this version did not say whether it exported, which it did unless told otherwise.
+    await sql(engine, "update audit_runs set settings = settings - 'export' where state = 'passed'")
+    assert nights.due(at(DAY)) is None
 
 
 async def test_an_audit_while_rows_may_still_come_does_not_stand_for_the_nights(
@@ -357,6 +362,17 @@ def test_a_signal_ends_the_audit_that_is_under_way_and_all_it_started() -> None:
     wait_until(lambda: not any(map(is_alive, started)))
 
 
+def test_an_audit_that_hangs_is_ended_and_holds_up_no_later_night(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its process lives, and says so in the database: nobody else would take the day, nor any other."""
+    note = tmp_path / "pid"
+    work = f"import os, pathlib, time; pathlib.Path({str(note)!r}).write_text(str(os.getpid())); time.sleep(600)"
+    assert carried_out([sys.executable, "-c", work], os.environ, most_s=2) == Exit.UNREACHABLE
+    assert "the audit has taken 2 s and is ended" in capsys.readouterr().err
+    assert not is_alive(int(note.read_text()))
+
+
 def test_the_exit_code_of_an_audit_is_returned() -> None:
     assert carried_out([sys.executable, "-c", "raise SystemExit(3)"], os.environ) == 3
 
@@ -365,7 +381,7 @@ async def test_a_day_that_is_taken_is_left_alone_before_anything_is_begun(
     engine: AsyncEngine, database_url: str
 ) -> None:
     await planted.write_day(database_url, [planted.lived("taken", planted.STEPS[:1])])
-    audited(database_url, planted.DAY, replay=True)
+    audited(database_url, planted.DAY, replay=True, what_if=True)
     with process("--day", str(planted.DAY), "--unless-done", url=database_url) as one:
         _, output = await asyncio.to_thread(one.communicate)
     said = f"batonpass: {planted.DAY} was audited by another run; there is nothing to do.\n"

@@ -44,7 +44,7 @@ def test_json_lines_get_an_answer_a_line(tmp_path: Path) -> None:
     lines.write_text(f"{json.dumps(ONE)}\n\n{json.dumps({**ONE, 'members': []})}\n")
     found = run("--snapshot", str(lines), "--json")
     assert [len(json.loads(line)["assignment"]) for line in found.stdout.splitlines()] == [1, 0]
-    lines.write_text("\n" + json.dumps(ONE, indent=2))
+    lines.write_text("\ufeff\n" + json.dumps(ONE, indent=2), encoding="utf-8")
     assert len(run("--snapshot", str(lines), "--json").stdout.splitlines()) == 1
 
 

@@ -293,6 +293,47 @@ async def test_a_page_for_which_something_else_answers_is_not_live(
         await browser.page.wait_for_selector("#standing[data-live=yes]")
 
 
+async def test_a_page_that_is_led_elsewhere_says_so(browsing: Windows, base: str) -> None:
+    """A proxy in front leads whom it does not know any more to where one signs in; the dashboard answers all along."""
+
+    async def lead(route: Route) -> None:
+        await route.fulfill(status=302, headers={"location": "https://sign-on.example.com/"})
+
+    async with browsing(base) as browser:
+        await browser.sign_in(ADMIN)
+        await browser.go("/groups/fleet/members")
+        await browser.soon("Live", selector="#standing")
+        await browser.page.route("**/groups/fleet/members", lead)
+        await browser.soon("Not live: What answers leads elsewhere", selector="#alarm")
+        await browser.page.unroute("**/groups/fleet/members")
+        await browser.page.wait_for_selector("#standing[data-live=yes]")
+
+
+WITHOUT_VIENNA = """
+const Known = Intl.DateTimeFormat;
+Intl.DateTimeFormat = function (locales, options) {
+  if (options && options.timeZone === "Europe/Vienna") throw new RangeError("Invalid time zone specified: Europe/Vienna");
+  return new Known(locales, options);
+};
+"""
+
+
+async def test_a_zone_that_the_browser_does_not_know_keeps_no_page_from_being_fresh(
+    browsing: Windows, canned: Canned, base: str
+) -> None:
+    """The dashboard's machine knows newer ones, and names of its own such as localtime."""
+    async with browsing(base) as browser:
+        await browser.page.context.add_init_script(WITHOUT_VIENNA)
+        await browser.sign_in(ADMIN)
+        await browser.go("/zone?zone=Europe/Vienna&next=/groups/fleet/members")
+        for number in range(2):
+            await browser.page.wait_for_selector("#standing[data-live=yes]")
+            name = f"worker-0{number}"
+            canned.fleet.members.insert(0, canned.fleet.members[0] | {"member_id": name, "instance_id": name})
+            await browser.soon(name)
+        assert (await browser.text("#as-of")).endswith(" GMT")
+
+
 async def test_an_event_is_seen_at_once_and_once(browsing: Windows, canned: Canned, base: str) -> None:
     async with browsing(base) as browser:
         await browser.sign_in(ADMIN)

@@ -158,6 +158,13 @@ def test_secrets_are_by_reference() -> None:
                     assert variable["name"] in SETTINGS
 
 
+def test_an_audit_whose_node_is_drained_is_tried_again_however_often() -> None:
+    """The CronJob makes up no missed day."""
+    job = named(resolved(KUBERNETES / "base"), "CronJob", "batonpass-audit")["spec"]["jobTemplate"]["spec"]
+    first = job["podFailurePolicy"]["rules"][0]
+    assert first == {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
+
+
 def test_settings_of_the_overlay_are_settings() -> None:
     for folder in ROOTS:
         for one in kustomization(folder).get("configMapGenerator", []):

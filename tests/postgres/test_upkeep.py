@@ -107,7 +107,8 @@ async def test_work_that_fails_is_logged_once(
     monkeypatch.setattr(upkeep_module, "RETRY_S", 0.01)
     upkeep, turns = Upkeep(own_engine), 0
 
-    async def fails(_now: datetime) -> None:
+    async def fails(_now: datetime, *, forgets: bool) -> None:
+        del forgets
         nonlocal turns
         turns += 1
         raise StoreUnavailable("must be owner of table traces")
@@ -121,6 +122,44 @@ async def test_work_that_fails_is_logged_once(
     assert messages == [
         "no days are made, and no old rows deleted; tried again every 0.01 s: must be owner of table traces"
     ]
+
+
+async def test_a_clock_that_leaps_has_nothing_deleted_for_a_day(
+    own_engine: AsyncEngine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """By that of another server, which is 40 days ahead, all is old; it is set right within a day."""
+    now, hours = NOW, 0
+    upkeep = Upkeep(own_engine, Retention(changes=2))
+
+    async def turn(*, ahead: timedelta) -> list[str]:
+        nonlocal now, hours
+        now, hours = now + timedelta(hours=1) + ahead, hours + 1
+        monkeypatch.setattr(upkeep_module, "_NOW", text(f"select timestamptz '{now.isoformat()}'"))
+        turning = asyncio.create_task(upkeep.run())
+        while f"{(now + timedelta(days=DAYS_AHEAD)):%Y%m%d}" not in await days_of(own_engine) or not over.is_set():
+            await asyncio.sleep(0.01)
+        turning.cancel()
+        over.clear()
+        return await days_of(own_engine)
+
+    over, plain = asyncio.Event(), upkeep.turn
+
+    async def whole(*arguments: Any, **more: Any) -> None:
+        await plain(*arguments, **more)
+        over.set()
+
+    monkeypatch.setattr(upkeep, "turn", whole)
+    monkeypatch.setattr(upkeep_module, "boot_ms", lambda: hours * 3_600_000.0)
+    leap = timedelta(days=40)
+    assert "20310517" in await turn(ahead=timedelta())
+    assert "20310517" in await turn(ahead=leap)
+    assert "20310517" in await turn(ahead=-leap)
+    assert "nothing old is deleted for a day" in caplog.text
+    # One that nobody sets right is the clock that counts.
+    assert "20310517" in await turn(ahead=leap)
+    for _ in range(23):
+        assert "20310517" in await turn(ahead=timedelta())
+    assert "20310517" not in await turn(ahead=timedelta())
 
 
 async def test_old_days_are_dropped(own_engine: AsyncEngine) -> None:

@@ -73,7 +73,7 @@ class Audit:
 
     def settings(self) -> dict[str, object]:
         """Return how the audit is done, for its row in the database."""
-        names = ("group", "out", "objective", "replay", "what_if")
+        names = ("group", "out", "objective", "replay", "what_if", "export")
         return {name: getattr(self, name) for name in names}
 
 

@@ -194,10 +194,10 @@ def plan_day(ask: Ask, day: date, *, group: str | None = None, now: datetime | N
         MissingDay: when no group existed on that day, or not the one that was asked for.
     """
     begin = datetime(day.year, day.month, day.day, tzinfo=UTC)
-    end = begin + timedelta(days=1)
     now = now or time_of_database(ask)
     if begin > now:
         raise MissingDay(f"{day} has not begun yet (in UTC it is {now:%Y-%m-%d %H:%M})")
+    end = begin + timedelta(days=1)
     which = "true" if group is None else f"h.group_id = {quoted(group)}"
     said = {
         "begin": begin.isoformat(),
@@ -215,7 +215,7 @@ def plan_day(ask: Ask, day: date, *, group: str | None = None, now: datetime | N
         one.last >= one.first or one.beyond is not None or _was_there(row)
         for one, row in zip(groups, found, strict=True)
     ):
-        whom = "no group" if group is None else f"group {group}"
+        whom = "no group" if group is None else f"no group {group}"
         raise MissingDay(
             f"{whom} has a record on {day} (UTC) or before it; days that are kept are in record_log, see"
             " BATONPASS_KEEP_RECORDS_DAYS"

@@ -116,6 +116,9 @@ def audit(
     The exit code is 0 if nothing fatal was found, 1 if a law was broken, and 2 if there is nothing to audit.
     """
     with failing_well(as_json=as_json):
+        for name, given in (("--out", out), ("--from", source), ("--group", group)):
+            if given is not None and not given.strip():
+                raise Failure(Exit.BAD_INPUT, f"{name} is empty.", todo="Name what is meant, or leave it out.")
         spark = _settings(conf or []) | ({"spark.master": master} if master else {})
         if source is not None and (nightly or database is not None):
             todo = "Leave out --nightly and --database-url."

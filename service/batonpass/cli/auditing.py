@@ -33,6 +33,7 @@ from batonpass.child_environment import child_environment, is_nameless
 from batonpass.cli.audits import FINDING, MEASURES, advice, finding_row, measures_row
 from batonpass.cli.exits import Exit, Failure
 from batonpass.cli.tables import table
+from batonpass.core.state.durations import duration
 from batonpass.terminal import say, say_on_stderr, screen
 
 __all__ = ["Audit", "Schedule", "audit_day", "audit_export", "every_night"]
@@ -40,6 +41,9 @@ __all__ = ["Audit", "Schedule", "audit_day", "audit_export", "every_night"]
 SHOWN: Final = 20
 """How many causes are shown; --json prints all findings that were kept."""
 
+
+TRY_MOST_S: Final = 4 * 3_600.0
+"""How long one audit of a night may take, as with the CronJob of deploy/kubernetes; all others wait for it."""
 
 END_PATIENCE_S: Final = 5.0
 """How long an audit that is told to stop may take to record that in its row."""
@@ -77,13 +81,16 @@ def options_of(wanted: Audit, *, as_json: bool) -> list[str]:
     return [*options, *(["--json"] if as_json else [])]
 
 
-def carried_out(command: Sequence[str], env: Mapping[str, str]) -> int:
-    """Run an audit and return its exit code; a signal that ends this process ends the audit first."""
+def carried_out(command: Sequence[str], env: Mapping[str, str], *, most_s: float = TRY_MOST_S) -> int:
+    """Run an audit and return its exit code; a signal that ends this process ends the audit first, and so does time."""
     with stoppable():
         # In its own session: Ctrl-C reaches only this process, and all processes of the audit can be ended together.
         process = subprocess.Popen(command, env=env, start_new_session=True)  # noqa: S603 - our own program
         try:
-            return process.wait()
+            return process.wait(most_s)
+        except subprocess.TimeoutExpired:
+            tell(f"the audit has taken {duration(most_s * 1_000)} and is ended")
+            return Exit.UNREACHABLE
         finally:
             if process.poll() is None:
                 process.send_signal(signal.SIGTERM)
@@ -201,7 +208,8 @@ def _failure_of(error: Exception, wanted: Audit) -> Failure:
         todo = "Check --out, and whether the disk is full."
         return Failure(Exit.UNREACHABLE, f"the results could not be written: {error}", todo=todo)
     for found, means, todo in CAUSES:
-        if re.search(found, said):
+        # With its module, as Spark tells an error of a worker: one of the database's is known by that.
+        if re.search(found, f"{type(error).__module__}.{said}"):
             return Failure(Exit.UNREACHABLE, f"{means}: {said}", todo=todo)
     if "JAVA_GATEWAY_EXITED" in said and is_nameless():
         todo = "Spark runs only as a user that the system knows by name: start the audit as another user."

@@ -71,7 +71,7 @@ def fill(url: str, wish: Wish, *, as_json: bool) -> None:
     )
     for one in steps:
         say(f"could not happen: {one}")
-    say(f"audit it with: batonpass audit --day {wish.day} --database-url {DatabaseUrl.read(url).shown}")
+    say(f"audit it with: batonpass audit --day {wish.day}, and the URL of this database in BATONPASS_DATABASE_URL")
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from codecs import BOM_UTF8
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from pathlib import Path
@@ -112,6 +113,7 @@ def _snapshots(name: str) -> Iterator[tuple[int, bytes]]:
     found = False
     with nullcontext(sys.stdin.buffer) if name == "-" else Path(name).open("rb") as lines:
         for number, line in enumerate(lines, start=1):
+            line = line.removeprefix(BOM_UTF8)  # noqa: PLW2901 - PowerShell begins a file so
             if not line.strip():
                 continue
             if not found and not _is_whole(line):

@@ -44,7 +44,7 @@ def span_ms(text: str) -> int:
     """
     bare = text.replace(" ", "")
     if re.fullmatch(r"\d+(\.\d+)?", bare):
-        return round(float(bare) * 1_000)
+        bare += "s"
     try:
         return parse_span(bare)
     except ValueError:

@@ -17,9 +17,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from batonpass.advisory_locks import UPKEEP_LOCK
 from batonpass.codec.groups import GROUP_VERSION
-from batonpass.postgres.connect import alone, execute, fetch_rows, keep_at, transacting
+from batonpass.postgres.connect import alone, execute, fetch_rows, keep_at, log, transacting
 from batonpass.postgres.snapshots import KEPT
 from batonpass.postgres.tables import PARTITIONED, assignment_events, samples, traces
+from batonpass.runtime.clocks import boot_ms
 from batonpass.runtime.ports import StoreUnavailable
 
 DAYS_AHEAD: Final = 4
@@ -29,6 +30,7 @@ CHUNK: Final = 5_000
 TURN_S: Final = 3_600.0
 RETRY_S: Final = 60.0
 LOCK_TIMEOUT_MS: Final = 300
+DAY_MS: Final = 24 * 3_600_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,19 +110,33 @@ class Upkeep:
     def __init__(self, engine: AsyncEngine, retention: Retention = DEFAULT_RETENTION) -> None:
         self._engine = engine
         self._retention = retention
+        self._ahead_ms: float | None = None
+        self._forgets_from_ms = 0.0
 
     async def run(self) -> None:
         """Take a turn now and every hour, until cancelled."""
 
         async def turn() -> float:
             ((now,),) = await fetch_rows(self._engine, _NOW)
-            await self.turn(now)
+            await self.turn(now, forgets=self._has_run_on(now))
             return TURN_S
 
         await keep_at(turn, again_s=RETRY_S, failing="no days are made, and no old rows deleted")
 
-    async def turn(self, now: datetime) -> None:
-        """Make days ahead, drop old ones, and delete old rows.
+    def _has_run_on(self, now: datetime) -> bool:
+        """Whether the database's clock has not leapt by a day since yesterday, as to a server whose clock is wrong.
+
+        By such a clock all that is kept may be old. Whoever sets it right has a day for that.
+        """
+        passed_ms = boot_ms()
+        before_ms, self._ahead_ms = self._ahead_ms, now.timestamp() * 1_000 - passed_ms
+        if before_ms is not None and abs(self._ahead_ms - before_ms) > DAY_MS:
+            log.warning("the database's clock leapt to %s; nothing old is deleted for a day", now)
+            self._forgets_from_ms = passed_ms + DAY_MS
+        return passed_ms >= self._forgets_from_ms
+
+    async def turn(self, now: datetime, *, forgets: bool = True) -> None:
+        """Make days ahead, drop old ones, and delete old rows; unless it ``forgets``, only the first.
 
         What fails stops nothing else, so that somebody who reads one table for days does not let all of them grow.
 
@@ -133,8 +149,9 @@ class Upkeep:
         parts: list[Callable[[], Awaitable[object]]] = []
         for table in PARTITIONED:
             parts.append(partial(self._make_days, table, now.date()))
-            parts.append(partial(self._drop_days, table, now.date() - timedelta(days=kept_days[table])))
-        await self._each([*parts, *self._to_forget(now)])
+            if forgets:
+                parts.append(partial(self._drop_days, table, now.date() - timedelta(days=kept_days[table])))
+        await self._each([*parts, *(self._to_forget(now) if forgets else ())])
 
     async def _each(self, parts: Iterable[Callable[[], Awaitable[object]]]) -> None:
         """Do all of it, whichever fails, then raise the first error. Once the database is away, no more is tried."""

@@ -72,7 +72,9 @@
 
   // ---- how fresh is it ----
   const zone = document.body.dataset.zone;
-  const clock = (at) => `${new Intl.DateTimeFormat("en-GB", { timeZone: zone, dateStyle: "medium", timeStyle: "medium" }).format(at).replace(",", "")} ${zone}`;
+  let clock = (at) => `${new Intl.DateTimeFormat("en-GB", { timeZone: zone, dateStyle: "medium", timeStyle: "medium" }).format(at).replace(",", "")} ${zone}`;
+  // The dashboard's machine may know zones that this browser does not.
+  try { clock(0); } catch { clock = (at) => new Date(at).toUTCString(); }
 
   function say() {
     const isLive = heard.live && !refused;
@@ -140,8 +142,10 @@
     again = false;
     const wasRefused = refused, began = performance.now();
     try {
-      const answer = await fetch(location.href, { headers: { "X-Part": "1" }, cache: "no-store", redirect: "error", signal: AbortSignal.timeout(ANSWER_MS) });
-      if (answer.headers.get("content-type").startsWith("application/json")) {
+      const answer = await fetch(location.href, { headers: { "X-Part": "1" }, cache: "no-store", redirect: "manual", signal: AbortSignal.timeout(ANSWER_MS) });
+      if (answer.type === "opaqueredirect") {
+        refused = "What answers leads elsewhere, as to where one signs in. Load the page again.";
+      } else if ((answer.headers.get("content-type") || "").startsWith("application/json")) {
         const problem = await answer.json();
         refused = `${problem.said} ${problem.todo}`;
       } else {
