@@ -80,11 +80,11 @@ class MemoryAudits(Audits):
 
     async def standing(self) -> AuditStanding:
         """Return how the audits stand."""
-        days = await self.days(before=None, limit=1)
         runs = [one.day for one in self._runs]
+        newest = max((one.day for one in runs if not _was_under_way(one)), default=None)
         last = max((one.day for one in runs if one.state in VERDICTS and not _was_under_way(one)), default=None)
         return AuditStanding(
-            newest=days[0] if days else None,
+            newest=await self.day(newest) if newest is not None else None,
             verdict=await self.day(last) if last is not None else None,
             last_success_ms=max((one.finished_ms or 0 for one in runs if one.state is AuditState.PASSED), default=None),
             last_finished_ms=max((one.finished_ms or 0 for one in runs if one.state in ENDED), default=None),

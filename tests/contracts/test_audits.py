@@ -241,14 +241,15 @@ async def test_a_standing_is_the_newest_day_the_newest_verdict_and_when_a_run_la
 
 
 async def test_a_day_that_was_audited_under_way_is_not_the_last_one(kept: Kept) -> None:
-    """It has its verdict so far; the day before stays the last one, with what was found of it."""
+    """It has its verdict so far; the day before stays the last one, with what was found of it and how that ended."""
     await kept.end(sample_result(kept.today - timedelta(days=1)))
+    await kept.stop(kept.today - timedelta(days=1), "no memory")
     await kept.end(replace(clean_result(kept.today), so_far_ms=1))
     standing = await kept.audits.standing()
     assert standing.newest is not None
-    assert (standing.newest.day, standing.newest.state) == (kept.today, AuditState.PASSED)
-    assert standing.verdict is not None
-    assert (standing.verdict.day, standing.verdict.fatal) == (kept.today - timedelta(days=1), 2)
+    assert (standing.newest.day, standing.newest.state) == (kept.today - timedelta(days=1), AuditState.BROKEN)
+    assert standing.verdict == standing.newest
+    assert standing.verdict.fatal == 2
     so_far = await kept.audits.day(kept.today)
     assert so_far is not None
     assert so_far.has_verdict

@@ -57,7 +57,9 @@ class AuditGauges(Collector):
             labels=("severity",),
         )
         state = GaugeMetricFamily(
-            PREFIX + "last_state", "1 for the state of the newest day's newest run.", labels=("state",)
+            PREFIX + "last_state",
+            "1 for the state of the newest run of the newest day that was over when a run began.",
+            labels=("state",),
         )
         if shown.newest is not None:
             for one in AuditState:

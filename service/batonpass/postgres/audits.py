@@ -46,9 +46,11 @@ _MEASURES: Final = text(
     "select group_name, cast(measures as text) from audit_daily"  # noqa: S608 - constants
     f' where day = :day and run_id = {_RUN} order by group_name collate "C"'
 )
-# An audit of a day that was still under way does not count: it must not hide that the nightly audit is late.
+# An audit of a day that was still under way does not count: it must not hide that the nightly audit is late, or broke.
+_WHEN_OVER: Final = "(started_at at time zone 'UTC')::date <> day"
 _STANDING: Final = text(
-    f"select (select max(day) from audit_runs where {_VERDICT} and (started_at at time zone 'UTC')::date <> day),"  # noqa: S608
+    f"select (select max(day) from audit_runs where {_WHEN_OVER}),"  # noqa: S608 - constants
+    f" (select max(day) from audit_runs where {_VERDICT} and {_WHEN_OVER}),"
     f" (select {ms_of('max(finished_at)')} from audit_runs where state = 'passed'),"
     f" (select {ms_of('max(finished_at)')} from audit_runs)"
 )
@@ -76,10 +78,9 @@ class PostgresAudits(Audits):
         return [_measures(*row) for row in await fetch_rows(self._engine, _MEASURES, day=day)]
 
     async def standing(self) -> AuditStanding:
-        newest = await self.days(before=None, limit=1)
-        (last, success_ms, finished_ms) = (await fetch_rows(self._engine, _STANDING))[0]
-        verdict = await self.day(last) if last is not None else None
-        return AuditStanding(newest[0] if newest else None, verdict, success_ms, finished_ms)
+        *days, success_ms, finished_ms = (await fetch_rows(self._engine, _STANDING))[0]
+        newest, verdict = [None if day is None else await self.day(day) for day in days]
+        return AuditStanding(newest, verdict, success_ms, finished_ms)
 
 
 def _day(row: tuple[Any, ...]) -> AuditDay:

@@ -68,7 +68,7 @@ class AuditStanding:
     """How the audits stand, for monitoring.
 
     Attributes:
-        newest: the newest day that was audited, or is being audited; None before the first audit.
+        newest: the newest day of which a run began after it was over; None before the first one.
         verdict: the newest day with a verdict of a run that began after the day was over.
         last_success_ms: when a run last ended with every law kept.
         last_finished_ms: when a run last ended, with whatever result.
