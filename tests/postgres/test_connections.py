@@ -4,6 +4,7 @@ import asyncio
 import socket
 import time
 from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
 import pytest
 from asyncpg import InterfaceError, InternalClientError  # type: ignore[import-untyped]
@@ -206,7 +207,7 @@ async def test_what_lies_in_between_forgets_no_connection_on_which_nothing_is_sa
     """A load balancer does after minutes. The next commit of a quiet group, a failover, would wait for ten seconds."""
     engine = connect(own_url)
     async with reaching(engine) as connection:
-        driver = (await connection.get_raw_connection()).driver_connection
+        driver: Any = (await connection.get_raw_connection()).driver_connection
         found = driver._transport.get_extra_info("socket")
         assert found.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
         names = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
