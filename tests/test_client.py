@@ -228,3 +228,11 @@ def test_of_groups_of_one_level_the_one_with_most_that_is_not_processed_is_first
         *(one("d", late, failed=1, waiting=4), one("e", None, failed=1)),
     ]
     assert [found["group"] for found in worst_first(groups)] == ["d", "c", "b", "e", "a"]
+
+
+async def test_where_a_redirect_leads_is_said_and_not_followed() -> None:
+    """An ingress that wants HTTPS answers so; what was to be ordered would get lost, and the token go elsewhere."""
+    coordinator, hosts = one(httpx.Response(308, headers={"location": "https://one/v1/groups?token=x"}))
+    with pytest.raises(Unreachable, match=r"answered 308 .*: it leads to https://one/v1/groups\.$"):
+        await coordinator.get("/groups")
+    assert hosts.asked == ["one"]

@@ -39,6 +39,9 @@ REOPEN_AFTER_S: Final = (0.5, 1.0, 2.0, 5.0)
 REOPEN_MAX_S: Final = 10.0
 """After how long a broken stream is opened again: by failures in a row, and at most if a coordinator says how long."""
 
+WAIT_MAX_MS: Final = 86_400_000
+"""The longest that an answer may ask to wait: what stands there need not be from a coordinator."""
+
 PAGE: Final = 1_000
 NO_ANSWER: Final = (httpx.HTTPError, ssl.SSLError)
 """What is raised when no answer comes. The library does not wrap TLS errors after the connection was made."""
@@ -94,7 +97,7 @@ class Refused(ApiError):
         super().__init__(
             detail if detail[-1:] in ".!?" else f"{detail}.",
             is_passing=status in NOT_NOW,
-            again_s=max(wait_ms / 1_000, AGAIN_S / 10) if isinstance(wait_ms, int) else AGAIN_S,
+            again_s=max(min(wait_ms, WAIT_MAX_MS) / 1_000, AGAIN_S / 10) if isinstance(wait_ms, int) else AGAIN_S,
         )
         self.status = status
         self.problem = dict(problem)
@@ -362,9 +365,10 @@ class CoordinatorClient:
         raise Refused(answer.status_code, body)
 
     def _foreign(self, answer: httpx.Response, kind: type[Foreign] = Foreign) -> Foreign:
-        return kind(
-            _foreign_words(self._places[self._at], answer.status_code), is_passing=answer.status_code in NOT_NOW
-        )
+        leads_to = answer.headers.get("location") if answer.is_redirect else None
+        where = f": it leads to {leads_to.partition('?')[0]}" if leads_to else ""
+        words = _foreign_words(self._places[self._at], answer.status_code, where)
+        return kind(words, is_passing=answer.status_code in NOT_NOW)
 
 
 class EventFeed:

@@ -42,6 +42,13 @@ def test_it_starts_without_a_coordinator_and_stops_in_good_order(tmp_path: Path)
         assert (url.split(":")[0], answer.status_code) == ("https", 200)
 
 
+def test_a_variable_that_nothing_reads_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BATONPASS_DASHBOARD_BEHIND_TSL", "1")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        _, output = refused("--server", "http://127.0.0.1:9", "--port", str(taken.getsockname()[1]))
+    assert "nothing reads BATONPASS_DASHBOARD_BEHIND_TSL; is it misspelled?" in output
+
+
 def test_a_head_without_end_is_cut_at_the_limit() -> None:
     with dashboard("http://127.0.0.1:9") as url:
         host, port = url.removeprefix("http://").split(":")

@@ -292,7 +292,9 @@ def failure_of(error: ApiError) -> Failure:
         if isinstance(error.problem.get("retry_after_ms"), int):
             todo = f"{todo} It says to wait {error.again_s:.1f} s.".strip()
     else:
-        code, problem, todo = Exit.UNREACHABLE, {}, TO_READ_IT if isinstance(error, Foreign) else TO_REACH_ONE
+        # What a proxy answers whose coordinator is away passes.
+        is_other = isinstance(error, Foreign) and not error.is_passing
+        code, problem, todo = Exit.UNREACHABLE, {}, TO_READ_IT if is_other else TO_REACH_ONE
     if error.is_passing and error.asked_for_s >= AGAIN_S:
         todo += f" It was asked for {duration(error.asked_for_s * 1_000)}; --patience changes how long."
     # What a caller of the API would send, a reader of this command would not.

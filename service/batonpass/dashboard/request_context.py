@@ -164,7 +164,8 @@ class RequestContext:
     def asked_number(self, name: str, *, most: int = 1_000_000_000) -> int:
         """Return a whole number of the query that is not negative; 0 if it is left out or invalid."""
         text = self.asked(name)
-        return min(int(text), most) if text.isascii() and text.isdigit() else 0
+        # Python makes no number of thousands of digits.
+        return min(int(text[:19]), most) if text.isascii() and text.isdigit() else 0
 
     def part(self, entries: Sequence[T], size: int = LISTED, name: str = "begin") -> Part[T]:
         """Return the entries from the one on that the parameter ``name`` counts, ``size`` at most."""
