@@ -42,6 +42,10 @@ REOPEN_MAX_S: Final = 10.0
 WAIT_MAX_MS: Final = 86_400_000
 """The longest that an answer may ask to wait: what stands there need not be from a coordinator."""
 
+TO_TRUST_IT: Final = (
+    "Name a file with its authorities in BATONPASS_CA_FILE, or give it a certificate for this name and time."
+)
+
 PAGE: Final = 1_000
 NO_ANSWER: Final = (httpx.HTTPError, ssl.SSLError)
 """What is raised when no answer comes. The library does not wrap TLS errors after the connection was made."""
@@ -78,6 +82,10 @@ class ApiError(Exception):
 
 class Unreachable(ApiError):
     """No coordinator answers, or it broke off, or what answers is not a coordinator."""
+
+
+class Untrusted(Unreachable):
+    """The certificate of what answers is none that is trusted here."""
 
 
 class Foreign(Unreachable):
@@ -479,9 +487,14 @@ def _foreign_words(url: str, status: int, where: str = "") -> str:
 def _unreachable(place: str, error: httpx.HTTPError | ssl.SSLError) -> Unreachable:
     """Return the error of a call that was not answered."""
     is_absent = False
+    root = _root_of(error)
+    said = _words_of(root) or type(error).__name__
     match error:
+        case httpx.ConnectError() if isinstance(root, ssl.SSLCertVerificationError):
+            # Waiting does not help.
+            return Untrusted(f"{place} is not trusted ({said}).", is_passing=False, is_absent=True)
         case httpx.ConnectError() | httpx.ConnectTimeout():
-            sentence = f"no coordinator answers at {place} ({_root_of(error)})."
+            sentence = f"no coordinator answers at {place} ({said})."
             is_absent = True
         case httpx.TimeoutException():
             sentence = f"the coordinator at {place} did not answer in time; what was asked may have been done."
@@ -491,16 +504,19 @@ def _unreachable(place: str, error: httpx.HTTPError | ssl.SSLError) -> Unreachab
     return Unreachable(sentence, is_passing=True, is_absent=is_absent)
 
 
-def _root_of(error: BaseException) -> str:
+def _root_of(error: BaseException) -> BaseException:
     """Return the system's own error for a connection that failed; the libraries in between only pass it on."""
-    name = type(error).__name__
     while (before := error.__cause__ or error.__context__) is not None:
         # The name stands for several addresses: take the error of the first.
         error = before.exceptions[0] if isinstance(before, BaseExceptionGroup) else before
+    return error
+
+
+def _words_of(error: BaseException) -> str:
     if isinstance(error, OSError) and not isinstance(error, ssl.SSLError) and error.errno and error.errno > 0:
         return os.strerror(error.errno)
     words = str(error)
-    return words.partition("] ")[2] or words or name
+    return words.partition("] ")[2] or words
 
 
 def path(*names: str) -> str:

@@ -23,12 +23,14 @@ from batonpass.cli.spans import CLOCK, span_ms
 from batonpass.cli.tables import table
 from batonpass.client import (
     AGAIN_S,
+    TO_TRUST_IT,
     UNREADABLE,
     ApiError,
     CoordinatorClient,
     Foreign,
     Refused,
     Reply,
+    Untrusted,
     path,
     sendable,
     trusted_by_environment,
@@ -295,6 +297,7 @@ def failure_of(error: ApiError) -> Failure:
         # What a proxy answers whose coordinator is away passes.
         is_other = isinstance(error, Foreign) and not error.is_passing
         code, problem, todo = Exit.UNREACHABLE, {}, TO_READ_IT if is_other else TO_REACH_ONE
+        todo = TO_TRUST_IT if isinstance(error, Untrusted) else todo
     if error.is_passing and error.asked_for_s >= AGAIN_S:
         todo += f" It was asked for {duration(error.asked_for_s * 1_000)}; --patience changes how long."
     # What a caller of the API would send, a reader of this command would not.

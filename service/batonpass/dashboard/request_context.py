@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 
 from batonpass import __version__
-from batonpass.client import UNREADABLE, CoordinatorClient, Refused, Unreachable, path
+from batonpass.client import TO_TRUST_IT, UNREADABLE, CoordinatorClient, Refused, Unreachable, Untrusted, path
 from batonpass.dashboard import words
 from batonpass.dashboard.config import Config
 from batonpass.dashboard.origins import place
@@ -262,6 +262,8 @@ def refusal_of(error: Unreachable | Refused) -> Refusal:
     """Return what to do about a call that was not answered, or refused, and the runbook."""
     if isinstance(error, Refused):
         return REFUSALS.get(error.kind, Refusal(""))
+    if isinstance(error, Untrusted):
+        return Refusal(TO_TRUST_IT, "no-coordinator")
     return Refusal(
         "Workers go on with what they have. Start a coordinator, or look at what lies in between.", "no-coordinator"
     )
