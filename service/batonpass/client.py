@@ -46,6 +46,9 @@ TO_TRUST_IT: Final = (
     "Name a file with its authorities in BATONPASS_CA_FILE, or give it a certificate for this name and time."
 )
 
+ENDED: Final = "Server disconnected without sending a response"
+"""How the library says that a connection ended before any of an answer came."""
+
 PAGE: Final = 1_000
 NO_ANSWER: Final = (httpx.HTTPError, ssl.SSLError)
 """What is raised when no answer comes. The library does not wrap TLS errors after the connection was made."""
@@ -501,6 +504,8 @@ def _unreachable(place: str, error: httpx.HTTPError | ssl.SSLError) -> Unreachab
         case _:
             what = str(error) or type(error).__name__
             sentence = f"the coordinator at {place} broke off ({what}); what was asked may be done."
+            if what.startswith(ENDED):
+                sentence += " One that wants HTTPS, or a certificate of its callers (BATONPASS_CERT_FILE), ends all so."
     return Unreachable(sentence, is_passing=True, is_absent=is_absent)
 
 
