@@ -26,6 +26,7 @@ One process is set up by environment variables; a group by its config, which is 
 range, or a set that contradicts itself, stops the start with what is wrong. `batonpass serve` reads them all; `batonpass
 up` brings a database and an admin's token of its own. [.env.example](../.env.example) holds them with their defaults.
 Blanks and line breaks around a value do not count, in these and in the variables of commands and workers; an empty value is none.
+A variable that begins with `BATONPASS_` and that nothing reads, as a misspelled one, is named in the log at the start (`variables-unread`).
 
 Written from `service/batonpass/settings.py` and `service/batonpass/schemas/common.json` by `python -m tests.settings_documents`; a test holds them equal.
 """

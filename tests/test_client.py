@@ -1,5 +1,6 @@
 """The client of the API: at several coordinators it goes on at the next one, has patience, and orders nothing twice."""
 
+import asyncio
 from typing import Any
 
 import httpx2 as httpx
@@ -228,3 +229,26 @@ def test_of_groups_of_one_level_the_one_with_most_that_is_not_processed_is_first
         *(one("d", late, failed=1, waiting=4), one("e", None, failed=1)),
     ]
     assert [found["group"] for found in worst_first(groups)] == ["d", "c", "b", "e", "a"]
+
+
+async def test_where_a_redirect_leads_is_said_and_not_followed() -> None:
+    """An ingress that wants HTTPS answers so; what was to be ordered would get lost, and the token go elsewhere."""
+    coordinator, hosts = one(httpx.Response(308, headers={"location": "https://one/v1/groups?token=x"}))
+    with pytest.raises(Unreachable, match=r"answered 308 .*: it leads to https://one/v1/groups\.$"):
+        await coordinator.get("/groups")
+    assert hosts.asked == ["one"]
+
+
+async def test_a_coordinator_that_wants_tls_or_a_certificate_does_not_look_like_one_that_broke_off() -> None:
+    """Neither says so: it ends the connection."""
+
+    async def end(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(end, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        coordinator = CoordinatorClient(f"http://127.0.0.1:{port}", patience_s=0)
+        with pytest.raises(Unreachable, match=r"One that wants HTTPS, or a certificate of its callers"):
+            await coordinator.get("/groups")
+        await coordinator.close()

@@ -122,17 +122,19 @@ def test_failures_are_written_with_their_traceback_and_without_values(stream: io
     log.stalled(2_500.0)
     log.access_is_off()
     log.connections_are_fewer(30_000, 19_744)
+    log.variables_unread(["BATONPASS_PRT"])
     log.changelogs_held_up(GroupId("orders"), {("store", partition): 7 for partition in range(8)})
     log.changelogs_held_up(GroupId("orders"), {})
     log.fleet("group-taken-over", {"group": "orders"})
     log.fleet("lease-lost", {"groups": 3})
     assert secret not in stream.getvalue()
-    failed, defect, law, store, stall, off, fewer, held_up, readable, taken, lost = lines(stream)
+    failed, defect, law, store, stall, off, fewer, unread, held_up, readable, taken, lost = lines(stream)
     assert "ValueError: invalid literal" in failed["exception"]
     assert "ValueError: invalid literal" in defect["exception"]
     assert (law["law"], store["reason"], stall["gap_ms"]) == ("L1", "no connection", 2_500)
     assert (off["level"], off["event"]) == ("warning", "access-is-off")
     assert (fewer["level"], fewer["connections_max"], fewer["fit"]) == ("info", 30_000, 19_744)
+    assert (unread["level"], unread["names"]) == ("warning", ["BATONPASS_PRT"])
     assert (held_up["level"], held_up["count"]) == ("warning", 8)
     assert held_up["first"] == [f"store-{partition}@7" for partition in range(5)]
     assert (readable["level"], readable["event"]) == ("info", "changelogs-readable")

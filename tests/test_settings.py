@@ -14,7 +14,7 @@ import batonpass.variables
 from batonpass.cli.exits import Failure
 from batonpass.cli.serve import settings_of
 from batonpass.core.state.policy import RANGES, GroupConfig
-from batonpass.settings import Settings
+from batonpass.settings import Settings, unread
 from batonpass.worker.kafka import KafkaConnection
 
 SERVICE = Path(__file__).resolve().parent.parent / "service"
@@ -190,6 +190,22 @@ def test_a_file_of_keys_that_cannot_be_written_is_named(tmp_path: Path, monkeypa
         Failure, match=r"^SSLKEYLOGFILE=.*/nowhere/keys in the environment cannot be used: No such file"
     ):
         settings_of({})
+
+
+def test_a_variable_that_nothing_reads_is_named() -> None:
+    """A misspelled setting leaves what it was to set as it is by default: with this one, everybody is let in."""
+    assert unread(["BATONPASS_TLS_CLIENT_CA_FILE", "batonpass_port", "BATONPASS_URL", "PATH", "NOT_BATONPASS_X"]) == [
+        "BATONPASS_TLS_CLIENT_CA_FILE"
+    ]
+
+
+def test_every_variable_that_something_reads_is_known() -> None:
+    """Commands, dashboard and workers have some of their own, which may stand in the coordinator's environment, too."""
+    texts = "".join(one.read_text() for one in SERVICE.rglob("*.py"))
+    named = set(re.findall(r"BATONPASS_[A-Z_]*[A-Z]\b", texts))
+    named |= {f"BATONPASS_DASHBOARD_{name}" for name in re.findall(r"\{ENV\}([A-Z_]+)", texts)}
+    assert len(named) > 30
+    assert unread(named - {"BATONPASS_DASHBOARD"}) == []
 
 
 def test_secrets_do_not_show() -> None:

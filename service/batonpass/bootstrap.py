@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import gc
+import os
 import socket
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -47,6 +48,7 @@ from batonpass.runtime.ports import NotOwner, Observer, Ports, Store
 from batonpass.runtime.pulse import Pulse
 from batonpass.runtime.solver_process import SolverProcess
 from batonpass.runtime.unheard import Unheard
+from batonpass.settings import unread
 from batonpass.sockets import advertised_url_of, room_for, url_of
 
 if TYPE_CHECKING:
@@ -447,6 +449,8 @@ def serve(
     ``stopping`` is awaited when it was interrupted, while it still answers.
     """
     logs.configure(settings.log_format, settings.log_level)
+    if names := unread(os.environ):
+        logs.LoggingObserver().variables_unread(names)
     sys.setswitchinterval(SWITCH_EVERY_S)
     url = url_of(listeners[0], is_tls=settings.is_tls)
     advertised = str(settings.advertised_url or advertised_url_of(listeners[0], is_tls=settings.is_tls)).rstrip("/")

@@ -39,6 +39,16 @@ REOPEN_AFTER_S: Final = (0.5, 1.0, 2.0, 5.0)
 REOPEN_MAX_S: Final = 10.0
 """After how long a broken stream is opened again: by failures in a row, and at most if a coordinator says how long."""
 
+WAIT_MAX_MS: Final = 86_400_000
+"""The longest that an answer may ask to wait: what stands there need not be from a coordinator."""
+
+TO_TRUST_IT: Final = (
+    "Name a file with its authorities in BATONPASS_CA_FILE, or give it a certificate for this name and time."
+)
+
+ENDED: Final = "Server disconnected without sending a response"
+"""How the library says that a connection ended before any of an answer came."""
+
 PAGE: Final = 1_000
 NO_ANSWER: Final = (httpx.HTTPError, ssl.SSLError)
 """What is raised when no answer comes. The library does not wrap TLS errors after the connection was made."""
@@ -77,6 +87,10 @@ class Unreachable(ApiError):
     """No coordinator answers, or it broke off, or what answers is not a coordinator."""
 
 
+class Untrusted(Unreachable):
+    """The certificate of what answers is none that is trusted here."""
+
+
 class Foreign(Unreachable):
     """What answers is not a coordinator, or one of another version."""
 
@@ -94,7 +108,7 @@ class Refused(ApiError):
         super().__init__(
             detail if detail[-1:] in ".!?" else f"{detail}.",
             is_passing=status in NOT_NOW,
-            again_s=max(wait_ms / 1_000, AGAIN_S / 10) if isinstance(wait_ms, int) else AGAIN_S,
+            again_s=max(min(wait_ms, WAIT_MAX_MS) / 1_000, AGAIN_S / 10) if isinstance(wait_ms, int) else AGAIN_S,
         )
         self.status = status
         self.problem = dict(problem)
@@ -362,9 +376,10 @@ class CoordinatorClient:
         raise Refused(answer.status_code, body)
 
     def _foreign(self, answer: httpx.Response, kind: type[Foreign] = Foreign) -> Foreign:
-        return kind(
-            _foreign_words(self._places[self._at], answer.status_code), is_passing=answer.status_code in NOT_NOW
-        )
+        leads_to = answer.headers.get("location") if answer.is_redirect else None
+        where = f": it leads to {leads_to.partition('?')[0]}" if leads_to else ""
+        words = _foreign_words(self._places[self._at], answer.status_code, where)
+        return kind(words, is_passing=answer.status_code in NOT_NOW)
 
 
 class EventFeed:
@@ -475,28 +490,38 @@ def _foreign_words(url: str, status: int, where: str = "") -> str:
 def _unreachable(place: str, error: httpx.HTTPError | ssl.SSLError) -> Unreachable:
     """Return the error of a call that was not answered."""
     is_absent = False
+    root = _root_of(error)
+    said = _words_of(root) or type(error).__name__
     match error:
+        case httpx.ConnectError() if isinstance(root, ssl.SSLCertVerificationError):
+            # Waiting does not help.
+            return Untrusted(f"{place} is not trusted ({said}).", is_passing=False, is_absent=True)
         case httpx.ConnectError() | httpx.ConnectTimeout():
-            sentence = f"no coordinator answers at {place} ({_root_of(error)})."
+            sentence = f"no coordinator answers at {place} ({said})."
             is_absent = True
         case httpx.TimeoutException():
             sentence = f"the coordinator at {place} did not answer in time; what was asked may have been done."
         case _:
             what = str(error) or type(error).__name__
             sentence = f"the coordinator at {place} broke off ({what}); what was asked may be done."
+            if what.startswith(ENDED):
+                sentence += " One that wants HTTPS, or a certificate of its callers (BATONPASS_CERT_FILE), ends all so."
     return Unreachable(sentence, is_passing=True, is_absent=is_absent)
 
 
-def _root_of(error: BaseException) -> str:
+def _root_of(error: BaseException) -> BaseException:
     """Return the system's own error for a connection that failed; the libraries in between only pass it on."""
-    name = type(error).__name__
     while (before := error.__cause__ or error.__context__) is not None:
         # The name stands for several addresses: take the error of the first.
         error = before.exceptions[0] if isinstance(before, BaseExceptionGroup) else before
+    return error
+
+
+def _words_of(error: BaseException) -> str:
     if isinstance(error, OSError) and not isinstance(error, ssl.SSLError) and error.errno and error.errno > 0:
         return os.strerror(error.errno)
     words = str(error)
-    return words.partition("] ")[2] or words or name
+    return words.partition("] ")[2] or words
 
 
 def path(*names: str) -> str:

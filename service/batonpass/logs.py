@@ -279,6 +279,11 @@ class LoggingObserver(Observer):
         )
         self._log.info("connections-are-fewer", connections_max=wanted, fit=fit, detail=detail)
 
+    def variables_unread(self, names: "Sequence[str]") -> None:
+        """Write down which variables look like settings and are none: what they were to set is as it is by default."""
+        detail = "nothing reads these variables; docs/settings.md says how each is written"
+        self._log.warning("variables-unread", names=names, detail=detail)
+
     def access_is_off(self) -> None:
         """Write down that every caller may do everything."""
         self._log.warning("access-is-off", detail="BATONPASS_AUTH=off: whoever is on this machine may do everything")

@@ -5,7 +5,7 @@ Every one has a range and says what it is for; docs/settings.md and .env.example
 
 import os
 import ssl
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
@@ -21,6 +21,13 @@ from batonpass.worker.kafka_login import Login, login_of
 MIB: Final = 1_048_576
 OPEN_PATHS: Final = ("livez", "readyz", "metrics", "openapi", "docs")
 """What may be left open to callers without a token."""
+
+OTHERS: Final = frozenset(
+    {f"DASHBOARD_{name}" for name in ("HOST", "PORT", "TOKEN", "TLS_CERTFILE", "TLS_KEYFILE", "BEHIND_TLS", "LOG_URL")}
+    | {"DASHBOARD_ALLOWED_HOSTS", "DASHBOARD_ROOT_PATH", "CA_FILE", "CERT_FILE", "KEY_FILE", "URL", "TOKEN", "DATA"}
+    | {"PATIENCE", "ZONE", "GROUP", "INSTANCE", "STATE", "SINK", "FENCED", "METRICS_PORT", "WORKER_LOG", "KAFKA_JARS"}
+)
+"""The variables of commands, dashboard and workers, which may stand in one file with the settings of a coordinator."""
 
 
 class Settings(BaseSettings):
@@ -492,3 +499,9 @@ class Settings(BaseSettings):
             if value is not None
         }
         return login_of({name: text for name, text in texts.items() if text})
+
+
+def unread(names: Iterable[str]) -> list[str]:
+    """Return which variables begin as ours do, and are read by nothing: misspelled ones, or what Kubernetes sets."""
+    known = {f"BATONPASS_{name}".upper() for name in (*OTHERS, *Settings.model_fields)}
+    return sorted(name for name in names if name.upper().startswith("BATONPASS_") and name.upper() not in known)

@@ -67,6 +67,31 @@ def test_objects_without_a_coordinators_fields_are_none_of_a_coordinator(
     assert "answered 200 in words that are not a coordinator's" in found.stderr
 
 
+def test_a_proxy_whose_coordinator_is_away_is_waited_for(server: Canned) -> None:
+    """Its URL is right, and another version of `batonpass` would not help."""
+    server.on("GET", "/v1/groups", (503, b"<html>no backend"))
+    found = server.run("groups", "--patience", "0s")
+    assert found.exit_code == UNREACHABLE
+    assert ("Check --url" in found.stderr, "--patience" in found.stderr) == (False, True)
+
+
+def test_a_certificate_that_is_not_trusted_is_not_waited_for() -> None:
+    """`up` with one of its own waited for a minute, without a word."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    trustme.CA().issue_cert("localhost").configure_cert(context)
+    with canned(context) as server:
+        found = server.run("groups", "--patience", "2s")
+    assert found.exit_code == UNREACHABLE
+    assert "is not trusted (certificate verify failed" in found.stderr
+    assert ("BATONPASS_CA_FILE" in found.stderr, "It was asked for" in found.stderr) == (True, False)
+
+
+def test_a_time_to_wait_without_end_is_no_defect(server: Canned) -> None:
+    server.on("GET", "/v1/groups", (503, {"detail": "full", "retry_after_ms": 10**400}))
+    found = server.run("groups", "--patience", "0s")
+    assert (found.exit_code, "full." in found.stderr) == (UNREACHABLE, True)
+
+
 @pytest.mark.parametrize("redirected", ["2>&-", "2>/dev/full", "2>&- >&-"])
 def test_the_exit_code_is_the_same_where_nothing_can_be_said(server: Canned, redirected: str) -> None:
     server.on("GET", "/v1/groups/nope/members", (404, {"type": "unknown-group", "detail": "there is none"}))

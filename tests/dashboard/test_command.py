@@ -7,6 +7,7 @@ from pathlib import Path
 import httpx2 as httpx
 import pytest
 import trustme
+from tests.cli.canned import canned
 from tests.dashboard.browsing import dashboard
 from typer.testing import CliRunner
 
@@ -40,6 +41,22 @@ def test_it_starts_without_a_coordinator_and_stops_in_good_order(tmp_path: Path)
     with dashboard("http://127.0.0.1:9", *files, trusted=trusted) as url:
         answer = httpx.get(f"{url}/login", verify=trusted)
         assert (url.split(":")[0], answer.status_code) == ("https", 200)
+
+
+def test_a_variable_that_nothing_reads_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BATONPASS_DASHBOARD_BEHIND_TSL", "1")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        _, output = refused("--server", "http://127.0.0.1:9", "--port", str(taken.getsockname()[1]))
+    assert "nothing reads BATONPASS_DASHBOARD_BEHIND_TSL; is it misspelled?" in output
+
+
+def test_a_certificate_that_is_not_trusted_is_said_to_be_that() -> None:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    trustme.CA().issue_cert("localhost").configure_cert(context)
+    with canned(context) as server, dashboard(server.url) as url:
+        shown = httpx.post(f"{url}/login", data={"token": "x"}).text
+    assert "is not trusted (certificate verify failed" in shown
+    assert ("BATONPASS_CA_FILE" in shown, "Start a coordinator" in shown) == (True, False)
 
 
 def test_a_head_without_end_is_cut_at_the_limit() -> None:

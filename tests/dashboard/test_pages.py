@@ -448,6 +448,8 @@ async def test_large_groups_are_gathered_and_drilled_into(canned: Canned) -> Non
     assert len(re.findall(r'<li data-key="orders_1\d\d"', block)) == 100
     assert "101 to 200 of 1,000" in (await client.get("/groups/fleet/members?begin=100")).text
     assert (await client.get("/groups/fleet/timeline?begin=9990")).status_code == 200
+    # More digits than Python makes a number of.
+    assert (await client.get(f"/groups/fleet/timeline?begin={'9' * 5_000}")).status_code == 200
     await client.aclose()
 
 

@@ -186,6 +186,7 @@ async def test_a_coordinator_that_hangs_is_left_though_its_answer_still_counts()
             httpx.Response(429, json={"type": "limit-exceeded", "retry_after_ms": 250}, headers={"retry-after": "1"}),
             {"type": "limit-exceeded", "retry_after_ms": 250},
         ),
+        (httpx.Response(503, headers={"retry-after": "9" * 5_000}), {"retry_after_ms": 999_999_999_000}),
         (httpx.Response(503, headers={"retry-after": "Wed, 21 Oct 2026 07:28:00 GMT"}), None),
     ],
 )

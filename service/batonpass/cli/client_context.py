@@ -23,12 +23,14 @@ from batonpass.cli.spans import CLOCK, span_ms
 from batonpass.cli.tables import table
 from batonpass.client import (
     AGAIN_S,
+    TO_TRUST_IT,
     UNREADABLE,
     ApiError,
     CoordinatorClient,
     Foreign,
     Refused,
     Reply,
+    Untrusted,
     path,
     sendable,
     trusted_by_environment,
@@ -292,7 +294,10 @@ def failure_of(error: ApiError) -> Failure:
         if isinstance(error.problem.get("retry_after_ms"), int):
             todo = f"{todo} It says to wait {error.again_s:.1f} s.".strip()
     else:
-        code, problem, todo = Exit.UNREACHABLE, {}, TO_READ_IT if isinstance(error, Foreign) else TO_REACH_ONE
+        # What a proxy answers whose coordinator is away passes.
+        is_other = isinstance(error, Foreign) and not error.is_passing
+        code, problem, todo = Exit.UNREACHABLE, {}, TO_READ_IT if is_other else TO_REACH_ONE
+        todo = TO_TRUST_IT if isinstance(error, Untrusted) else todo
     if error.is_passing and error.asked_for_s >= AGAIN_S:
         todo += f" It was asked for {duration(error.asked_for_s * 1_000)}; --patience changes how long."
     # What a caller of the API would send, a reader of this command would not.

@@ -1,5 +1,6 @@
 """`batonpass dashboard`: pages for operators, in a process of its own, on the public REST API alone."""
 
+import os
 import re
 import ssl
 from pathlib import Path
@@ -14,6 +15,8 @@ from batonpass.dashboard.config import DEFAULT_HOST, DEFAULT_PORT, Config
 from batonpass.dashboard.serve import CONNECTIONS_MAX
 from batonpass.dashboard.serve import serve as run_server
 from batonpass.http_clients import tls_context
+from batonpass.settings import unread
+from batonpass.terminal import say_on_stderr
 
 ENV = "BATONPASS_DASHBOARD_"
 SERVER = "Where the coordinators are, with commas (BATONPASS_URL); left out, the `up` that runs on this machine."
@@ -84,6 +87,7 @@ def dashboard(
         url, _ = find(server, "none", folder)
         check_token(token or "")
         tls = _tls(tls_cert, tls_key)
+        say_on_stderr(*(f"batonpass: nothing reads {name}; is it misspelled?" for name in unread(os.environ)))
         authorities = trusted()
         hosts, logs = _names(allowed_hosts), _log_url(log_url)
         require_room(CONNECTIONS_MAX)

@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 
 from batonpass import __version__
-from batonpass.client import UNREADABLE, CoordinatorClient, Refused, Unreachable, path
+from batonpass.client import TO_TRUST_IT, UNREADABLE, CoordinatorClient, Refused, Unreachable, Untrusted, path
 from batonpass.dashboard import words
 from batonpass.dashboard.config import Config
 from batonpass.dashboard.origins import place
@@ -164,7 +164,8 @@ class RequestContext:
     def asked_number(self, name: str, *, most: int = 1_000_000_000) -> int:
         """Return a whole number of the query that is not negative; 0 if it is left out or invalid."""
         text = self.asked(name)
-        return min(int(text), most) if text.isascii() and text.isdigit() else 0
+        # Python makes no number of thousands of digits.
+        return min(int(text[:19]), most) if text.isascii() and text.isdigit() else 0
 
     def part(self, entries: Sequence[T], size: int = LISTED, name: str = "begin") -> Part[T]:
         """Return the entries from the one on that the parameter ``name`` counts, ``size`` at most."""
@@ -261,6 +262,8 @@ def refusal_of(error: Unreachable | Refused) -> Refusal:
     """Return what to do about a call that was not answered, or refused, and the runbook."""
     if isinstance(error, Refused):
         return REFUSALS.get(error.kind, Refusal(""))
+    if isinstance(error, Untrusted):
+        return Refusal(TO_TRUST_IT, "no-coordinator")
     return Refusal(
         "Workers go on with what they have. Start a coordinator, or look at what lies in between.", "no-coordinator"
     )

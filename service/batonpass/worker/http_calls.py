@@ -193,7 +193,7 @@ def _body(answer: httpx.Response, content: bytes) -> Mapping[str, object] | None
     wait = answer.headers.get("retry-after", "")
     if answer.status_code in {429, 503} and wait.isdecimal():
         body = {} if body is None else body
-        body.setdefault("retry_after_ms", int(wait) * 1_000)
+        body.setdefault("retry_after_ms", int(wait[:9]) * 1_000)
         if answer.status_code == 429:
             # A proxy's limit counts too, though a proxy does not speak the protocol.
             body.setdefault("type", "limit-exceeded")
