@@ -489,6 +489,37 @@ async def test_acknowledgements_have_the_highest_seq_once_an_interval(
             assert len(of(acks(), GROUP)) <= 3
 
 
+async def test_an_answer_that_a_member_has_not_read_is_written_again(
+    connection: KafkaConnection, topics: TopicNames
+) -> None:
+    """Protocol 5.2: what was written may have been lost with its topic, or with a leader."""
+    async with (
+        LocalCoordinator() as local,
+        exchanging(local, connection, topics),
+        reading(connection, topics.assignments) as assignments,
+        reading(connection, topics.acks) as acks,
+        AIOKafkaProducer(**connection.client_options()) as producer,
+    ):
+
+        async def say(**fields: object) -> None:
+            await producer.send_and_wait(topics.heartbeats, to_json({"member": "m"} | fields), key=GROUP.encode())
+
+        def written() -> list[int]:
+            return [one["member_epoch"] for one in of(assignments(), f"{GROUP}/m")]
+
+        await declare(local, partitions=1)
+        await say(kind="join")
+        await until(lambda: written() != [] and written()[-1] > 1)
+        before = written()
+        await say(kind="join")
+        await until(lambda: written() == [*before, before[-1]])
+        await say(kind="heartbeat", seq=1, member_epoch=1, tasks={})
+        await until(lambda: written() == [*before, before[-1], before[-1]])
+        await say(kind="heartbeat", seq=2, member_epoch=before[-1], tasks={})
+        await until(lambda: {"m": 2} in of(acks(), GROUP))
+        assert written() == [*before, before[-1], before[-1]]
+
+
 async def test_refusals_are_problem_objects_and_nonsense_harms_nobody(
     connection: KafkaConnection, topics: TopicNames
 ) -> None:
