@@ -896,6 +896,22 @@ async def test_a_transport_that_connects_anew_leaves_nothing_behind(
     assert clients.connected == []
 
 
+async def test_a_transport_whose_records_brokers_take_no_more_has_another_producer(
+    connection: KafkaConnection, topics: TopicNames
+) -> None:
+    """As after a leader that did not have all that it wrote: the member was not heard again until its process ended."""
+    async with heard_over_kafka(connection, topics) as (_, member, transport):
+        producer, run = transport._producer, member.member_id
+        assert producer is not None
+        for part in await producer.partitions_for(topics.heartbeats):
+            producer._txn_manager.increment_sequence_number(TopicPartition(topics.heartbeats, part), 5)
+        key = f"{GROUP}/{run}"
+        await until(lambda: transport._producer not in {producer, None})
+        heard = transport._acked[key]
+        await until(lambda: transport._acked[key] > heard + 2)
+        assert member.member_id == run
+
+
 @asynccontextmanager
 async def administrator(connection: KafkaConnection) -> AsyncIterator[AIOKafkaAdminClient]:
     """Lend a client for changes of topics."""

@@ -170,9 +170,16 @@ class KafkaTransport(httpx.AsyncBaseTransport):
     # --- the wire ---------------------------------------------------------------------------------------------------
 
     async def _send(self, group: str, said: dict[str, Any]) -> None:
-        if self._producer is None:
+        producer = self._producer
+        if producer is None:
             raise KafkaConnectionError("this transport was closed, or connects anew")
-        await self._producer.send_and_wait(self._topics.heartbeats, msgspec.json.encode(said), key=group.encode())
+        try:
+            await producer.send_and_wait(self._topics.heartbeats, msgspec.json.encode(said), key=group.encode())
+        except KafkaError as error:
+            # Brokers may take nothing more of this producer, as after a leader that did not have all that it wrote.
+            if not error.retriable and self._producer is producer:
+                await self._disconnect()
+            raise
 
     async def _start(self) -> None:
         async with self._starting:
