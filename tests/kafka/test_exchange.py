@@ -1144,8 +1144,33 @@ async def test_nothing_is_kept_of_a_member_that_has_left() -> None:
     transport._sent["orders/m1"] = transport._acked["orders/m1"] = 7
     url = "http://kafka/v1/groups/orders/members/m1"
     assert (await transport.handle_async_request(httpx.Request("DELETE", url))).status_code == 204
-    kept: list[Any] = [transport._mine, transport._records, transport._sent, transport._acked]
+    kept: list[Any] = [transport._mine, transport._records, transport._refusals, transport._sent, transport._acked]
     assert not any(kept)
+    transport._listening.cancel()
+
+
+@pytest.mark.parametrize("call", ["POST /heartbeat", "DELETE ", "GET /assignment"])
+async def test_a_refusal_is_heard_that_comes_with_the_answer_after_it(call: str) -> None:
+    """Protocol 11.4: the member's present answer follows a refusal, often in the same answer of a broker."""
+    problem = {"type": "invalid-request", "title": "Invalid", "status": 422, "action": "fix"}
+    transport = KafkaTransport(KafkaConnection(bootstrap_servers="none:1"))
+    transport._listening = asyncio.create_task(asyncio.Event().wait())  # type: ignore[arg-type]
+
+    async def come(*_: object, **__: object) -> None:
+        for value in (problem, answer()):
+            transport._take(SimpleNamespace(topic="batonpass.assignments", key=b"orders/m1", value=to_json(value)))
+
+    transport._producer = SimpleNamespace(send_and_wait=come)
+    method, path = call.split(" ")
+    body = {"seq": 1, "member_epoch": 7, "tasks": {}} if method == "POST" else None
+    url = f"http://kafka/v1/groups/orders/members/m1{path}"
+    asking = asyncio.ensure_future(transport.handle_async_request(httpx.Request(method, url, json=body)))
+    if method == "GET":
+        await asyncio.sleep(0)
+        async with transport._news:
+            await come()
+            transport._news.notify_all()
+    assert (await asking).status_code == 422
     transport._listening.cancel()
 
 
