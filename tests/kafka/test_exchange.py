@@ -489,6 +489,37 @@ async def test_acknowledgements_have_the_highest_seq_once_an_interval(
             assert len(of(acks(), GROUP)) <= 3
 
 
+async def test_an_answer_that_a_member_has_not_read_is_written_again(
+    connection: KafkaConnection, topics: TopicNames
+) -> None:
+    """Protocol 5.2: what was written may have been lost with its topic, or with a leader."""
+    async with (
+        LocalCoordinator() as local,
+        exchanging(local, connection, topics),
+        reading(connection, topics.assignments) as assignments,
+        reading(connection, topics.acks) as acks,
+        AIOKafkaProducer(**connection.client_options()) as producer,
+    ):
+
+        async def say(**fields: object) -> None:
+            await producer.send_and_wait(topics.heartbeats, to_json({"member": "m"} | fields), key=GROUP.encode())
+
+        def written() -> list[int]:
+            return [one["member_epoch"] for one in of(assignments(), f"{GROUP}/m")]
+
+        await declare(local, partitions=1)
+        await say(kind="join")
+        await until(lambda: written() != [] and written()[-1] > 1)
+        before = written()
+        await say(kind="join")
+        await until(lambda: written() == [*before, before[-1]])
+        await say(kind="heartbeat", seq=1, member_epoch=1, tasks={})
+        await until(lambda: written() == [*before, before[-1], before[-1]])
+        await say(kind="heartbeat", seq=2, member_epoch=before[-1], tasks={})
+        await until(lambda: {"m": 2} in of(acks(), GROUP))
+        assert written() == [*before, before[-1], before[-1]]
+
+
 async def test_refusals_are_problem_objects_and_nonsense_harms_nobody(
     connection: KafkaConnection, topics: TopicNames
 ) -> None:
@@ -865,6 +896,22 @@ async def test_a_transport_that_connects_anew_leaves_nothing_behind(
     assert clients.connected == []
 
 
+async def test_a_transport_whose_records_brokers_take_no_more_has_another_producer(
+    connection: KafkaConnection, topics: TopicNames
+) -> None:
+    """As after a leader that did not have all that it wrote: the member was not heard again until its process ended."""
+    async with heard_over_kafka(connection, topics) as (_, member, transport):
+        producer, run = transport._producer, member.member_id
+        assert producer is not None
+        for part in await producer.partitions_for(topics.heartbeats):
+            producer._txn_manager.increment_sequence_number(TopicPartition(topics.heartbeats, part), 5)
+        key = f"{GROUP}/{run}"
+        await until(lambda: transport._producer not in {producer, None})
+        heard = transport._acked[key]
+        await until(lambda: transport._acked[key] > heard + 2)
+        assert member.member_id == run
+
+
 @asynccontextmanager
 async def administrator(connection: KafkaConnection) -> AsyncIterator[AIOKafkaAdminClient]:
     """Lend a client for changes of topics."""
@@ -1097,8 +1144,33 @@ async def test_nothing_is_kept_of_a_member_that_has_left() -> None:
     transport._sent["orders/m1"] = transport._acked["orders/m1"] = 7
     url = "http://kafka/v1/groups/orders/members/m1"
     assert (await transport.handle_async_request(httpx.Request("DELETE", url))).status_code == 204
-    kept: list[Any] = [transport._mine, transport._records, transport._sent, transport._acked]
+    kept: list[Any] = [transport._mine, transport._records, transport._refusals, transport._sent, transport._acked]
     assert not any(kept)
+    transport._listening.cancel()
+
+
+@pytest.mark.parametrize("call", ["POST /heartbeat", "DELETE ", "GET /assignment"])
+async def test_a_refusal_is_heard_that_comes_with_the_answer_after_it(call: str) -> None:
+    """Protocol 11.4: the member's present answer follows a refusal, often in the same answer of a broker."""
+    problem = {"type": "invalid-request", "title": "Invalid", "status": 422, "action": "fix"}
+    transport = KafkaTransport(KafkaConnection(bootstrap_servers="none:1"))
+    transport._listening = asyncio.create_task(asyncio.Event().wait())  # type: ignore[arg-type]
+
+    async def come(*_: object, **__: object) -> None:
+        for value in (problem, answer()):
+            transport._take(SimpleNamespace(topic="batonpass.assignments", key=b"orders/m1", value=to_json(value)))
+
+    transport._producer = SimpleNamespace(send_and_wait=come)
+    method, path = call.split(" ")
+    body = {"seq": 1, "member_epoch": 7, "tasks": {}} if method == "POST" else None
+    url = f"http://kafka/v1/groups/orders/members/m1{path}"
+    asking = asyncio.ensure_future(transport.handle_async_request(httpx.Request(method, url, json=body)))
+    if method == "GET":
+        await asyncio.sleep(0)
+        async with transport._news:
+            await come()
+            transport._news.notify_all()
+    assert (await asking).status_code == 422
     transport._listening.cancel()
 
 

@@ -8,7 +8,8 @@ the commit that made them, by the group's owner alone.
 
 ``batonpass.assignments`` is compacted, and has the last answer of each member, until the member is gone. A record is
 written when a part of the answer changed that a member acts on: epoch, assignment, status, or the wish for a full
-report. It is always whole, because a reader that begins here knows nothing.
+report. It is always whole, because a reader that begins here knows nothing. It is written again for a member that
+echoes another epoch, or repeats its join: what was written may be lost with its topic.
 
 A heartbeat that was read counts as received, even if its answer is lost. Members drop late or doubled answers by their
 epoch. A lost answer is published again by the next owner, which begins with every member's assignment.
@@ -36,6 +37,7 @@ from batonpass.codec.shape import AtOnce, HasFaults
 from batonpass.core.arrivals.answers import answer_to_poll
 from batonpass.core.state.errors import ProtocolError, UnknownGroup
 from batonpass.core.state.ids import GroupId, MemberId
+from batonpass.core.state.inputs import Heartbeat
 from batonpass.core.state.model import Group
 from batonpass.core.state.replies import Answer
 from batonpass.core.state.soft import Soft
@@ -102,10 +104,22 @@ class AssignmentsTopic:
 
     def refusal(self, group_id: GroupId, member_id: MemberId, error: ProtocolError) -> Delivery:
         """Return the record that refuses a member's call; the member's present answer is written again after it."""
+        self._write_again(group_id, member_id)
+        return Delivery(key_of(group_id, member_id), error)
+
+    def heard(self, group_id: GroupId, member_id: MemberId, epoch: int) -> None:
+        """Have a member's present answer written again if the member knows another epoch than was written before.
+
+        What was written may be lost: a topic is made anew, or a leader falls behind who did not have it all.
+        """
+        last = self._written.get(group_id, {}).get(member_id)
+        if last is not None and last.member_epoch != epoch:
+            self._write_again(group_id, member_id)
+
+    def _write_again(self, group_id: GroupId, member_id: MemberId) -> None:
         known = self._written.get(group_id, {})
         if member_id in known:
             known[member_id] = None
-        return Delivery(key_of(group_id, member_id), error)
 
     def forget(self, group_id: GroupId) -> Iterator[Delivery]:
         """Yield tombstones for the members of a group that was deleted."""
@@ -295,6 +309,9 @@ class Exchange(Observer):
                 item, reason = read(AtOnce(body))
             except HasFaults:
                 item, reason = await asyncio.to_thread(read, body)
+            # A join is repeated by who has not read its answer, a drain by who waits for its end.
+            epoch = item.member_epoch if isinstance(item, Heartbeat) else NEVER_SEEN
+            self._assignments.heard(group_id, member_id, epoch)
             asked = asked._replace(reason=reason, command=command_of(item))
             reply = await self._coordinator.ask(group_id, item, asked)
         except ProtocolError as error:

@@ -4,11 +4,13 @@ from pathlib import Path
 
 import pytest
 from aiokafka import ConsumerRecord
+from aiokafka.errors import MessageSizeTooLargeError
 from tests.waiting import until
 from tests.worker.kafka.test_reader_and_store import ended
 from tests.worker.kafka.totals import NewTopics, Owner, new_job, read, write
 
 from batonpass.worker.kafka import Context
+from batonpass.worker.kafka.connection import producing
 from batonpass.worker.kafka.transaction import RecordTooLarge
 from batonpass.worker.protocol import Role
 
@@ -50,3 +52,17 @@ async def test_a_record_alone_is_named_with_its_topic_its_size_and_the_limit(
     assert f"a record of {size} bytes for topic {narrow}" in str(error)
     assert limit in str(error)
     await a.close()
+
+
+async def test_a_producer_goes_on_after_a_record_that_was_refused(bootstrap: str, new_topic: NewTopics) -> None:
+    """Brokers took nothing more of it in that partition, for as long as it lived: its numbers had a gap."""
+    job = await new_job(bootstrap, new_topic)
+    narrow = await new_topic("narrow", max_message_bytes="1500")
+    async with producing(job.connection) as producer:
+        for size in (1, 2_000, 2, 2_000, 2_000, 3):
+            if size == 2_000:
+                with pytest.raises(MessageSizeTooLargeError):
+                    await producer.send_and_wait(narrow, b"x" * size, partition=0)
+            else:
+                await producer.send_and_wait(narrow, b"x" * size, partition=0)
+    assert [len(record.value or b"") for record in await read(job, narrow)] == [1, 2, 3]

@@ -32,6 +32,7 @@ from aiokafka.errors import (
     UnsupportedSaslMechanismError,
     for_code,
 )
+from aiokafka.producer import sender
 from aiokafka.protocol.commit import OffsetFetchRequest
 
 from batonpass.worker.kafka.header_names import Records
@@ -420,3 +421,22 @@ class _HearsErrors(GroupCoordinator):  # type: ignore[misc]  # the same
 
 
 consumers.GroupCoordinator = _HearsErrors
+
+
+class _TakesNumbersBack(sender.SendProduceReqHandler):  # type: ignore[misc]  # the same
+    """Gives the numbers of records that a broker has refused to those that come next.
+
+    aiokafka (0.14) leaves a gap instead, after which brokers take nothing more of an idempotent producer.
+    """
+
+    def handle_response(self, response: Any) -> None:
+        super().handle_response(response)
+        numbers = self._sender._txn_manager  # noqa: SLF001 - nothing public has them
+        for partition, batch in self._batches.items():
+            # What was sent before this time may be in the log.
+            is_refused = batch.retry_count == 1 and batch.future.done() and batch.future.exception() is not None
+            if is_refused and numbers is not None and numbers.transactional_id is None:
+                numbers.increment_sequence_number(partition, -batch.record_count)
+
+
+sender.SendProduceReqHandler = _TakesNumbersBack

@@ -58,6 +58,8 @@ class KafkaTransport(httpx.AsyncBaseTransport):
         # The members that call by this transport, and what was last said to each.
         self._mine: set[str] = set()
         self._records: dict[str, tuple[int, dict[str, Any] | None]] = {}
+        # Of each member's records the last that refused, for its present answer may come with it.
+        self._refusals: dict[str, tuple[int, dict[str, Any] | None]] = {}
         self._sent: dict[str, int] = {}
         self._acked: dict[str, int] = {}
         self._read_to: dict[TopicPartition, int] = {}
@@ -112,13 +114,13 @@ class KafkaTransport(httpx.AsyncBaseTransport):
     async def _join(self, group: str, member: str, said: dict[str, Any]) -> httpx.Response:
         since, key = self._count, f"{group}/{member}"
         await self._send(group, {"kind": "join", "member": member} | said)
-        return _answer(await self._record(key, lambda: self._latest(key)[0] > since), 201)
+        return _answer(await self._record(key, since, lambda: self._latest(key)[0] > since), 201)
 
     async def _heartbeat(self, group: str, member: str, said: dict[str, Any]) -> httpx.Response:
         since, key = self._count, f"{group}/{member}"
         self._sent[key] = max(said["seq"], self._sent.get(key, -1))
         await self._send(group, {"kind": "heartbeat", "member": member} | said)
-        known = await self._record(key, lambda: self._acked.get(key, -1) >= said["seq"] or self._is_refused(key, since))
+        known = await self._record(key, since, lambda: self._acked.get(key, -1) >= said["seq"])
         if self._is_refused(key, since):
             return _answer(known, 200)
         if known is None or "member_epoch" not in known:
@@ -134,22 +136,22 @@ class KafkaTransport(httpx.AsyncBaseTransport):
 
         def is_news() -> bool:
             record = self._latest(key)[1]
-            return self._is_refused(key, since) or (record is not None and record.get("member_epoch", after) != after)
+            return record is not None and record.get("member_epoch", after) != after
 
         try:
             async with asyncio.timeout(int(params.get("wait_ms", 30_000)) / 1_000):
-                return _answer(await self._record(key, is_news), 200)
+                return _answer(await self._record(key, since, is_news), 200)
         except TimeoutError:
             return httpx.Response(204)
 
     async def _leave(self, group: str, member: str, mode: str) -> httpx.Response:
         since, key = self._count, f"{group}/{member}"
         await self._send(group, {"kind": "leave", "member": member, "mode": mode})
-        record = await self._record(key, lambda: self._latest(key)[1] is None or self._is_refused(key, since))
+        record = await self._record(key, since, lambda: self._latest(key)[1] is None)
         if record is not None:
             return _answer(record, 204)
         self._mine.discard(key)
-        for said in (self._records, self._sent, self._acked):
+        for said in (self._records, self._refusals, self._sent, self._acked):
             said.pop(key, None)
         return httpx.Response(204)
 
@@ -158,21 +160,28 @@ class KafkaTransport(httpx.AsyncBaseTransport):
         return self._records.get(key, (0, None))
 
     def _is_refused(self, key: str, since: int) -> bool:
-        number, record = self._latest(key)
-        return number > since and (record is None or "member_epoch" not in record)
+        number, _ = self._refusals.get(key, (0, None))
+        return number > since
 
-    async def _record(self, key: str, condition: Callable[[], bool]) -> dict[str, Any] | None:
-        """Wait until a condition holds, and return what a member's last record says then."""
+    async def _record(self, key: str, since: int, condition: Callable[[], bool]) -> dict[str, Any] | None:
+        """Wait until a member was refused, or a condition holds; return the refusal, or what its last record says."""
         async with self._news:
-            await self._news.wait_for(condition)
-            return self._latest(key)[1]
+            await self._news.wait_for(lambda: self._is_refused(key, since) or condition())
+            return self._refusals[key][1] if self._is_refused(key, since) else self._latest(key)[1]
 
     # --- the wire ---------------------------------------------------------------------------------------------------
 
     async def _send(self, group: str, said: dict[str, Any]) -> None:
-        if self._producer is None:
+        producer = self._producer
+        if producer is None:
             raise KafkaConnectionError("this transport was closed, or connects anew")
-        await self._producer.send_and_wait(self._topics.heartbeats, msgspec.json.encode(said), key=group.encode())
+        try:
+            await producer.send_and_wait(self._topics.heartbeats, msgspec.json.encode(said), key=group.encode())
+        except KafkaError as error:
+            # Brokers may take nothing more of this producer, as after a leader that did not have all that it wrote.
+            if not error.retriable and self._producer is producer:
+                await self._disconnect()
+            raise
 
     async def _start(self) -> None:
         async with self._starting:
@@ -227,6 +236,8 @@ class KafkaTransport(httpx.AsyncBaseTransport):
                     answer = _read_answer(record)
                     self._count += 1
                     self._records[key] = (self._count, answer)
+                    if answer is None or "member_epoch" not in answer:
+                        self._refusals[key] = self._records[key]
             else:
                 for member, seq in _ACKS.decode(record.value or b"").items():
                     whose = f"{_key(record)}/{member}"
