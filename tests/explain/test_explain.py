@@ -189,6 +189,19 @@ def test_what_is_not_granted_after_lost_commits_says_so() -> None:
     assert [wait.until_ms for wait in found.waits if wait.what is WaitsFor.TIME] == [scene.group.grants_from_ms]
 
 
+def test_a_standby_that_is_not_granted_yet_waits_for_no_slot() -> None:
+    scene = Scene()
+    scene.declare(topology(2), num_standby_replicas=1, newcomer_wait_ms=0)
+    scene.join("a")
+    scene.settle()
+    ends_ms = scene.now_ms + 60_000
+    scene.group = replace(scene.group, grants_from_ms=ends_ms)
+    scene.join("b")
+    for task in ("0_0", "0_1"):
+        waits = of_task(scene, task).waits
+        assert [(one.what, one.until_ms) for one in waits] == [(WaitsFor.TIME, ends_ms)], task
+
+
 def test_the_first_members_of_a_group_are_waited_for() -> None:
     scene = Scene()
     scene.declare(topology(1), initial_rebalance_delay_ms=3_000)

@@ -214,6 +214,7 @@ def _standby_wait(view: View, task: Task, member_id: MemberId) -> Wait:
     hold = view.why_moves_are_held(for_balance=True)
     if hold is None and view.is_new_for(task, member_id):
         hold = Hold(Held.NEW_MEMBER, view.newcomers[member_id])
+    hold = hold or view.why_not_granted(member_id)
     if hold is not None:
         return _held_wait(view, task, HeldBack(task.id, member_id, *hold))
     return Wait(WaitsFor.SLOT, member_id, None, None, "a standby is to begin there when it gets a slot")
