@@ -224,5 +224,6 @@ def test_what_was_granted_and_has_no_size_yet_takes_its_room() -> None:
     for partitions in range(20, 26):
         scene.change(topology(partitions))
         scene.tick(1)
-    assert had and len(scene.member("m2").assignment) == 5
+    assert had
+    assert len(scene.member("m2").assignment) == 5
     assert room(scene, "m2").more == 0
