@@ -421,3 +421,16 @@ def test_a_member_that_drains_and_is_full_is_no_place_for_what_another_has_room_
         scene.obey()
     assert scene.held("m1", Role.ACTIVE) == full
     assert None not in scene.owners().values()
+
+
+def test_what_finds_no_room_on_those_that_drain_waits_for_others() -> None:
+    scene = Scene()
+    scene.declare(topology(2), max_lost_share=1.0)
+    for name in ("m1", "m2"):
+        scene.join(name, max_tasks=1)
+    scene.settle(60)
+    scene.do(DrainRequest(M1))
+    scene.do(Eviction(M2, dead=True))
+    scene.wait(1_000)
+    [waiting] = [task for task, owner in scene.owners().items() if owner is None]
+    assert (scene.task(waiting).target.owner, scene.task(waiting).target.waiting_reason) == (None, Held.NO_ELIGIBLE_MEMBER)
