@@ -413,7 +413,7 @@ def last_resorts(view: View, request: PlacementRequest, placed: Placed) -> Place
     distrusted = view.takers & view.distrusted
     absent = {UNASSIGNED, *(index for index, one in enumerate(members) if not view.is_heard(MemberId(one.id)))}
     last = distrusted | view.stopgaps
-    resorts = [index for index, member in enumerate(members) if member.id in last and index not in absent]
+    resorts = {index for index, member in enumerate(members) if member.id in last and index not in absent}
     places = enumerate(zip(request.home, placed.owner, strict=True)) if resorts else ()
     orphans = [task_index for task_index, (home, to) in places if home == UNASSIGNED and to in absent]
     if not orphans:
