@@ -278,9 +278,21 @@ def _copy_after_grants_are_held() -> Scene:
     return to_b(scene)
 
 
+def _standby_after_grants_are_held() -> Scene:
+    """The copy on b, to which 0_0 is to go, makes up for its standby, so it needs no slot."""
+    scene = Scene()
+    scene.declare(topology(2), num_standby_replicas=1, newcomer_wait_ms=0)
+    scene.join("a")
+    scene.settle()
+    scene.group = replace(scene.group, grants_from_ms=scene.now_ms + 60_000)
+    scene.join("b")
+    return scene
+
+
 @pytest.mark.parametrize(
     ("made", "entry"),
     [
+        (_standby_after_grants_are_held, ("0_0", "b", Held.GRANTS_HELD)),
         (_copy_after_revocation, ("0_2", "m2", Held.REVOKE_FIRST)),
         (_grant_after_revocation, ("0_0", "m2", Held.REVOKE_FIRST)),
         (_copy_after_grants_are_held, ("0_0", "b", Held.GRANTS_HELD)),

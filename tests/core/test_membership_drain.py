@@ -400,3 +400,37 @@ def test_what_no_other_member_may_have_runs_on_one_that_drains_until_there_is_ro
     scene.settle(200)
     assert scene.member("m3").assignment == {}
     assert None not in scene.owners().values()
+
+
+def test_a_member_that_drains_and_is_full_is_no_place_for_what_another_has_room_for() -> None:
+    """What it runs has no target, because nobody who stays may have it: that took no room, and a task waited for it."""
+    scene = Scene()
+    scene.declare(topology(13), newcomer_wait_ms=0, max_lost_share=1.0)
+    for name, most in (("m2", None), ("m1", 4), ("m3", 4), ("m4", 1)):
+        scene.join(name, max_tasks=most)
+        scene.settle(60)
+    for name in ("m1", "m2"):
+        scene.do(DrainRequest(MemberId(name)))
+    scene.wait(20_000)
+    scene.obey()
+    full = scene.held("m1", Role.ACTIVE)
+    assert len(full) == 4
+    scene.do(Eviction(MemberId("m3"), dead=True))
+    for _ in range(3):
+        scene.wait(1_000)
+        scene.obey()
+    assert scene.held("m1", Role.ACTIVE) == full
+    assert None not in scene.owners().values()
+
+
+def test_what_finds_no_room_on_those_that_drain_waits_for_others() -> None:
+    scene = Scene()
+    scene.declare(topology(2), max_lost_share=1.0)
+    for name in ("m1", "m2"):
+        scene.join(name, max_tasks=1)
+    scene.settle(60)
+    scene.do(DrainRequest(M1))
+    scene.do(Eviction(M2, dead=True))
+    scene.wait(1_000)
+    [waiting] = [task for task, owner in scene.owners().items() if owner is None]
+    assert (scene.task(waiting).target.owner, scene.task(waiting).target.waiting_reason) == (None, Held.NO_ELIGIBLE_MEMBER)

@@ -211,3 +211,19 @@ def test_limits_of_both_kinds_are_limits() -> None:
     scene.join("m2", max_disk_bytes=1)
     assert scene.view().limited
     assert restoring(3).disk_bytes is None
+
+
+def test_what_was_granted_and_has_no_size_yet_takes_its_room() -> None:
+    """Tasks that never ran: each further look found the room again that it had just given."""
+    scene = scene_of(2)
+    scene.join("m2", max_disk_bytes=5 * SIZE)
+    settle(scene)
+    had = len(scene.member("m2").assignment)
+    scene.ok(Leave(MemberId("m1")), Done)
+    scene.tick(1_000)
+    for partitions in range(20, 26):
+        scene.change(topology(partitions))
+        scene.tick(1)
+    assert had
+    assert len(scene.member("m2").assignment) == 5
+    assert room(scene, "m2").more == 0

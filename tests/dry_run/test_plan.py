@@ -4,12 +4,14 @@ from dataclasses import replace
 from typing import Never
 
 import pytest
+from tests.core.scene import Scene, running, topology
 from tests.dry_run.planning import CONFIG, done, faults, held, member, plan_of, random_snapshot, runs, tasks
 
 from batonpass.core.state.ids import MemberId, TaskId
-from batonpass.core.state.model import ActiveState, PauseScope
+from batonpass.core.state.model import ActiveState, PauseScope, Role
 from batonpass.dry_run.plan import plan_snapshot
 from batonpass.dry_run.snapshot import Snapshot, SnapshotCopy, SnapshotMember, SnapshotTask, contradictions
+from batonpass.explain.status import snapshot_of
 
 M1, M2, M3 = MemberId("m1"), MemberId("m2"), MemberId("m3")
 T0, T1, T2, T3 = tasks(4)
@@ -409,3 +411,20 @@ def test_a_plan_for_which_placement_finds_no_answer_keeps_the_target_and_says_wh
     assert (plan.target[M2]["active"], plan.moves, plan.lower_bound) == (("0_0",), 1, 0)
     assert [reason.task for reason in plan.reasons] == ["0_0", "0_1", "0_2", "0_3"]
     assert plan_snapshot(snapshot).placement_failed == ""
+
+
+def test_where_weights_are_measured_others_alone_move_nothing() -> None:
+    """Nothing of the kind happens in the group: a plan of it named moves that never came."""
+    scene = Scene()
+    scene.declare(topology(20), newcomer_wait_ms=0, balance_by="measured", load_half_life_ms=1_000)
+    scene.join("m1")
+    scene.join("m2")
+    scene.settle()
+    for _ in range(30):
+        scene.wait(1_000)
+        for name, load in (("m1", 0.1), ("m2", 0.07)):
+            scene.beat(name, {task: running(load=load) for task in scene.held(name, Role.ACTIVE)})
+    plan = plan_snapshot(snapshot_of(scene.view()))
+    assert (plan.moves, plan.at_rest) == (0, True)
+    scene.join("m3")
+    assert plan_snapshot(snapshot_of(scene.view())).moves

@@ -189,6 +189,46 @@ def test_what_is_not_granted_after_lost_commits_says_so() -> None:
     assert [wait.until_ms for wait in found.waits if wait.what is WaitsFor.TIME] == [scene.group.grants_from_ms]
 
 
+def test_a_standby_that_is_not_granted_yet_waits_for_no_slot() -> None:
+    scene = Scene()
+    scene.declare(topology(2), num_standby_replicas=1, newcomer_wait_ms=0)
+    scene.join("a")
+    scene.settle()
+    ends_ms = scene.now_ms + 60_000
+    scene.group = replace(scene.group, grants_from_ms=ends_ms)
+    scene.join("b")
+    for task in ("0_0", "0_1"):
+        waits = of_task(scene, task).waits
+        assert [(one.what, one.until_ms) for one in waits] == [(WaitsFor.TIME, ends_ms)], task
+
+
+def test_who_is_not_judged_yet_is_not_fenced_before() -> None:
+    """The coordinator has just started: the end of the wait was one that is over."""
+    scene = guarded(4)
+    scene.do(DrainRequest(A))
+    task = min(scene.member("a").revoking)
+    scene.now_ms += scene.group.config.rebalance_timeout_ms + 1
+    scene.soft = Soft()
+    scene.do(Started())
+    [wait] = [one for one in of_task(scene, task).waits if one.what is WaitsFor.CONFIRMATION]
+    assert wait.until_ms == scene.soft.judge_from_ms > scene.now_ms
+    assert [one.until_ms for one in of_group(scene).obstacles if one.what == "unrevoked"] == [wait.until_ms]
+
+
+def test_a_task_that_runs_waits_for_a_target_that_restarts() -> None:
+    scene = Scene()
+    scene.declare(topology(2), newcomer_wait_ms=0)
+    scene.join("a")
+    scene.settle()
+    scene.join("b", instance_id=InstanceId("i"))
+    scene.do(Leave(B, restart=True))
+    [task] = [task for task in ("0_0", "0_1") if scene.task(task).target.owner == B]
+    away_ms = scene.member("b").away_until_ms
+    assert [(one.what, one.member_id, one.until_ms) for one in of_task(scene, task).waits] == [
+        (WaitsFor.MEMBER, B, away_ms)
+    ]
+
+
 def test_the_first_members_of_a_group_are_waited_for() -> None:
     scene = Scene()
     scene.declare(topology(1), initial_rebalance_delay_ms=3_000)

@@ -567,6 +567,16 @@ def test_a_drain_whose_time_is_over_names_no_end() -> None:
     assert (obstacle.what, obstacle.until_ms) == ("drain-blocked", None)
 
 
+def test_nor_does_one_whose_last_tasks_are_taken_away_and_not_confirmed() -> None:
+    scene = guarded(4)
+    scene.do(DrainRequest(A, deadline_ms=0))
+    scene.tick(2_000)
+    found = {one.what: one for one in (health(scene).worst, *health(scene).others)}["draining"]
+    assert (found.until_ms, found.until) == (None, "when what was taken away is confirmed")
+    ends = [one.until_ms for one in explain_group(scene.view(), limit=9).obstacles if one.what == "draining"]
+    assert ends == [None]
+
+
 def test_a_pause_says_why_and_until_when() -> None:
     scene = guarded()
     scene.do(PauseRequest(PauseScope.BALANCE))

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from batonpass.core.state import model as m
 from batonpass.core.state.ids import GroupId, MemberId, TaskId, split_task_id, subtopology_sort_key, task_sort_key
 from batonpass.core.state.pmap import PMap
-from batonpass.core.state.policy import GroupConfig
+from batonpass.core.state.policy import BalanceBy, GroupConfig
 from batonpass.core.state.soft import MeasuredReport, MemberSoft, Soft, TaskReport
 
 _FAR_MS = 2**62
@@ -124,6 +124,9 @@ def to_group(snapshot: Snapshot) -> tuple[m.Group, Soft]:
         for task_id in member.tasks:
             holders.setdefault(task_id, []).append(member)
     tasks = {task.id: _task(snapshot, task, members, holders[task.id]) for task in snapshot.tasks}
+    # Where weights are measured, others alone move nothing; a member that has nothing yet is another occasion.
+    is_measured = snapshot.config.balance_by is BalanceBy.MEASURED
+    is_in_use = all(member.tasks or member.draining for member in snapshot.members)
     group = m.Group(
         id=_GROUP,
         declared=True,
@@ -132,6 +135,7 @@ def to_group(snapshot: Snapshot) -> tuple[m.Group, Soft]:
         members=PMap({member.id: _member(snapshot, member, tasks) for member in snapshot.members}),
         tasks=PMap({task_id: tasks[task_id] for task_id in table.ids}),
         unsettled=PMap(dict.fromkeys(table.ids, m.Pending.MOVING)),
+        loads=PMap({task.id: task.weight for task in snapshot.tasks} if is_measured and is_in_use else {}),
         pause=None if snapshot.paused is None else m.Pause(snapshot.paused, "", snapshot.now_ms, None),
     )
     member_softs = {

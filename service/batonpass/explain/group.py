@@ -21,7 +21,16 @@ from batonpass.core.state.policy import BalanceBy
 from batonpass.core.state.reasons import meaning_of
 from batonpass.core.target.load import due_ms
 from batonpass.dry_run.load import TOO_HOT_ALONE, LoadStatus, load_status
-from batonpass.explain.health import STILL, Health, count, health_of, refusals, silence_of, was_to_rebalance
+from batonpass.explain.health import (
+    STILL,
+    Health,
+    count,
+    drain_ends_ms,
+    health_of,
+    refusals,
+    silence_of,
+    was_to_rebalance,
+)
 from batonpass.explain.status import GroupState, GroupStatus, idle_tasks, status_of
 from batonpass.explain.task import SILENT_SUFFIX, TaskState, Wait, fenced_by_ms, state_of, waits_of
 
@@ -222,7 +231,7 @@ def _draining(view: View, member: Member, drain: Drain, pins: int) -> Obstacle:
     )
     if pins:
         detail += f"; {count(pins, 'pin', 'pins')} on it suspended until the drain is taken back"
-    until_ms = (drain.deadline_ms or drain.gives_up_ms) if what == "draining" else None
+    until_ms = drain_ends_ms(drain, view.now_ms) if what == "draining" else None
     return Obstacle(member.id, what, left, drain.since_ms, until_ms, detail)
 
 

@@ -23,6 +23,7 @@ from batonpass.core.state.ids import HostId, InstanceId, MemberId, TaskId
 from batonpass.core.state.model import (
     ActiveState,
     Cause,
+    Drain,
     Failure,
     Member,
     Outcome,
@@ -732,15 +733,23 @@ def _draining(look: _Look, row: str, members: Sequence[Member], blocked: str) ->
     if blocked:
         words = f"{who} cannot hand over {left}: {meaning_of(blocked)}."
         return look.found(row, words, since_ms=since_ms, until="when others take what is left", members=members)
-    last = max(drains, key=lambda one: one.deadline_ms or one.gives_up_ms or 0)
+    last = max(drains, key=lambda one: one.deadline_ms or one.gives_up_ms)
+    until_ms = drain_ends_ms(last, look.view.now_ms)
+    until = "the drain's deadline" if last.deadline_ms is not None else "the drain's own time limit"
     return look.found(
         row,
         f"{who} {'drains' if is_one else 'drain'}: {left} left to hand over.",
         since_ms=since_ms,
-        until_ms=last.deadline_ms or last.gives_up_ms,
-        until="the drain's deadline" if last.deadline_ms is not None else "the drain's own time limit",
+        until_ms=until_ms,
+        until=until if until_ms is not None else "when what was taken away is confirmed",
         members=members,
     )
+
+
+def drain_ends_ms(drain: Drain, now_ms: int) -> int | None:
+    """Return when the time of a drain that goes on is over; None: it is, and only confirmations are missing."""
+    end_ms = drain.deadline_ms or drain.gives_up_ms
+    return end_ms if end_ms > now_ms else None
 
 
 def _paused(look: _Look, pause: Pause) -> Finding:

@@ -183,6 +183,8 @@ def _copy_waits(view: View, task: Task, held: HeldBack | None) -> Iterator[Wait]
     wanted = [task.target.owner, *task.target.standbys, *task.warmups]
     for member_id in dict.fromkeys(member_id for member_id in wanted if member_id not in (None, task.owner)):
         member = view.present_member(member_id)
+        if member_id in view.away and task.owner is not None:
+            yield _held_wait(view, task, HeldBack(task.id, member_id, Held.REJOIN_GRACE, view.away[member_id]))
         if member is None or not view.is_stateful(task.id):
             continue
         if member.suspected:
@@ -214,6 +216,7 @@ def _standby_wait(view: View, task: Task, member_id: MemberId) -> Wait:
     hold = view.why_moves_are_held(for_balance=True)
     if hold is None and view.is_new_for(task, member_id):
         hold = Hold(Held.NEW_MEMBER, view.newcomers[member_id])
+    hold = hold or view.why_not_granted(member_id)
     if hold is not None:
         return _held_wait(view, task, HeldBack(task.id, member_id, *hold))
     return Wait(WaitsFor.SLOT, member_id, None, None, "a standby is to begin there when it gets a slot")
@@ -235,7 +238,8 @@ def fenced_by_ms(view: View, member: Member, since_ms: int) -> tuple[int, bool]:
 
     The second value is true if the member is silent, and its lease ends before it would be fenced for not confirming.
     """
-    fenced_ms, expires_ms = since_ms + view.config.rebalance_timeout_ms, view.expires_ms(member)
+    fenced_ms = max(since_ms + view.config.rebalance_timeout_ms, view.soft.judge_from_ms)
+    expires_ms = view.expires_ms(member)
     is_silent = member.id in view.soft.members and view.is_overdue(member)
     return (expires_ms, True) if is_silent and expires_ms < fenced_ms else (fenced_ms, False)
 

@@ -33,14 +33,15 @@ from batonpass.core.state.soft import Positions
 
 
 def hold_ungranted(view: View, task_plans: Iterable[TaskPlan]) -> None:
-    """Say why tasks are not granted yet to the member that they go to, nor a copy to the target that has a slot for it.
+    """Say why tasks are not granted yet to the member that they go to, nor a copy to the target that is to have one.
 
     That a task's last owner has not confirmed is a reason only after a heartbeat interval: most members do at once.
     """
     for plan in task_plans:
         task, to = plan.task, plan.choice.active if plan.task.owner is None else None
-        if to is None and plan.waits_for_copy and plan.requests[0].member_id in plan.copies:
-            to = plan.requests[0].member_id
+        target = task.target.owner
+        if to is None and target in plan.copies and target not in task.holders:
+            to = target
         if to is not None and (hold := _why_not_released(view, task) or view.why_not_granted(to)) is not None:
             plan.hold(to, hold)
 

@@ -41,8 +41,8 @@ def room_on_disks(group: Group, soft: Soft) -> dict[MemberId, DiskRoom]:
         return {}
     sizes: dict[TaskId, int] = {}
     for task_id, measured in chain.from_iterable(member_soft.reports.items() for member_soft in soft.members.values()):
-        if (measured.report.disk_bytes or 0) > sizes.get(task_id, 0):
-            sizes[task_id] = measured.report.disk_bytes or 0
+        if measured.report.disk_bytes is not None:
+            sizes[task_id] = max(measured.report.disk_bytes, sizes.get(task_id, 0))
     largest = max(sizes.values(), default=0)
     return {member.id: _room_of(group, member, soft.of(member.id), sizes, largest) for member in limited}
 
@@ -58,7 +58,9 @@ def _room_of(
     if not member_soft.full:
         return DiskRoom(has, 0)
     there = {task_id: measured.report.disk_bytes or 0 for task_id, measured in reports.items()}
-    # A copy will become as large here as it is elsewhere, and so will state that may become a copy again.
-    expected = sum(there.values()) + sum([max(0, sizes.get(task_id, 0) - there.get(task_id, 0)) for task_id in has])
+    # A copy will become as large here as it is elsewhere, and so will state that may become a copy again. What nobody
+    # said the size of, as of a task that has just been granted for the first time, takes the room that it was given.
+    to_come = [max(0, sizes.get(task_id, largest) - there.get(task_id, 0)) for task_id in has]
+    expected = sum(there.values()) + sum(to_come)
     free = max(0, (member.max_disk_bytes or 0) - expected)
     return DiskRoom(has, free // largest if largest and free else ANY_NUMBER if free else 0)

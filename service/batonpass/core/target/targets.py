@@ -23,8 +23,7 @@ The request holds more than the present owners and copies. Some tasks are *bound
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain, compress, count
-from math import inf
+from itertools import compress, count
 from operator import attrgetter, ne
 from typing import Final
 
@@ -408,31 +407,37 @@ def last_resorts(view: View, request: PlacementRequest, placed: Placed) -> Place
     """Return the answer of placement with the tasks that nobody would begin on members with room all the same.
 
     A task that nobody runs is worse than one on a member that may fail it, or that has to hand it over again because it
-    drains. Those that are distrusted come first.
+    drains. Those that are distrusted come first. What finds no place keeps the one that it has.
     """
-    table, members = view.group.table, request.members
+    table, members, ids = view.group.table, request.members, view.group.table.ids
     distrusted = view.takers & view.distrusted
     absent = {UNASSIGNED, *(index for index, one in enumerate(members) if not view.is_heard(MemberId(one.id)))}
     last = distrusted | view.stopgaps
-    resorts = [index for index, member in enumerate(members) if member.id in last and index not in absent]
+    resorts = {index for index, member in enumerate(members) if member.id in last and index not in absent}
     places = enumerate(zip(request.home, placed.owner, strict=True)) if resorts else ()
     orphans = [task_index for task_index, (home, to) in places if home == UNASSIGNED and to in absent]
     if not orphans:
         return placed
     owner, standbys = list(placed.owner), list(placed.standbys)
     waiting, why = dict(placed.waiting), dict(placed.why)
-    copies = Counter(chain(owner, *placed.standbys))
+    copies = Counter[int]()
+    room = RoomLeft(view, {MemberId(one.id): one.max_tasks for one in members if one.max_tasks is not None})
+    for task_id, home, to, others in zip(ids, request.home, owner, standbys, strict=True):
+        for index in (home if to == UNASSIGNED else to, *others):
+            if index in resorts:
+                copies[index] += 1
+                room.take(MemberId(members[index].id), task_id)
     for task_index in orphans:
         fit = [
             (members[index].id not in distrusted, copies[index] / members[index].capacity, index)
             for index in resorts
             if members[index].topology_epoch >= table.topology_epoch[task_index]
-            and copies[index] < (members[index].max_tasks or inf)
-            and not view.has_full_disk_for(MemberId(members[index].id), table.ids[task_index])
+            and room.allows(MemberId(members[index].id), ids[task_index])
         ]
         if fit:
             owner[task_index] = min(fit)[-1]
             copies[owner[task_index]] += 1
+            room.take(MemberId(members[owner[task_index]].id), ids[task_index])
             waiting.pop(task_index, None)
             why[task_index] = Moves.NO_OWNER
             standbys[task_index] = tuple(one for one in standbys[task_index] if one != owner[task_index])
