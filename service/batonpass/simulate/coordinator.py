@@ -7,6 +7,7 @@ The store refuses an append that expects another version, or that comes from a c
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from batonpass.core.arrivals.answers import answer_to_poll
 from batonpass.core.arrivals.reports import count_as_heard
@@ -21,6 +22,9 @@ from batonpass.core.state.replies import Reply
 from batonpass.core.state.soft import Soft
 from batonpass.simulate.clock import Clock
 from batonpass.simulate.wire import Body, to_answer, unavailable
+
+if TYPE_CHECKING:
+    from batonpass.simulate.world import World
 
 POLICY = Policy()
 LEASE_MS = POLICY.coordinator_lease_ms
@@ -81,40 +85,18 @@ class Store:
         return evolve(base, [record for _, records in self.history for record in records])
 
 
-class CoordinatorObserver:
-    """Is called when coordinators do something. Methods do nothing by default."""
-
-    def loaded(self, coordinator: "SimulatedCoordinator") -> None:
-        """Called when a coordinator has started, with the group from the store and nothing known of members."""
-
-    def decided(self, coordinator: "SimulatedCoordinator", item: Input, decision: Decision) -> None:
-        """Called with a decision before it is appended; the coordinator still has the state that it was made on."""
-
-    def committed(self, coordinator: "SimulatedCoordinator", decision: Decision) -> None:
-        """Called when a decision's records were appended; the coordinator's own group is still the one before."""
-
-    def died(self, coordinator: "SimulatedCoordinator") -> None:
-        """Called when a coordinator died between an append and its answer."""
-
-    def noted(self, line: str) -> None:
-        """Called with a line for the trace."""
-
-
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Poll:
-    """An open long-poll: the epoch that its member has seen, and a number, as a member may open several in turn."""
+    """An open long-poll, and the epoch that its member has seen."""
 
     after: int
-    number: int
     respond: Respond
 
 
 class SimulatedCoordinator:
     """One coordinator process that serves the group, or believes that it does."""
 
-    def __init__(
-        self, name: str, clock: Clock, store: Store, observer: CoordinatorObserver, *, clock_error_ms: int = 0
-    ) -> None:
+    def __init__(self, name: str, clock: Clock, store: Store, world: "World", *, clock_error_ms: int = 0) -> None:
         self.name = name
         self.epoch = 0
         self.group = store.group
@@ -130,11 +112,10 @@ class SimulatedCoordinator:
         self.heard_at_ms: dict[str, int] = {}
         self._clock = clock
         self._store = store
-        self._observer = observer
+        self._world = world
         self._clock_error_ms = clock_error_ms
         self._read_ahead_ms = store.clock_ahead_ms
         self._polls: dict[str, _Poll] = {}
-        self._opened = 0
         self._broken_polls: set[str] = set()
         self._wake_ms: int | None = None
         self._armed = 0
@@ -166,8 +147,8 @@ class SimulatedCoordinator:
         self._read_ahead_ms = self._store.clock_ahead_ms
         self.started_at_ms = self._clock.now_ms
         self.lease_until_ms = self._clock.now_ms + LEASE_MS
-        self._observer.noted(f"{self.name} starts with epoch {self.epoch} at version {self.group.version}")
-        self._observer.loaded(self)
+        self._world.noted(f"{self.name} starts with epoch {self.epoch} at version {self.group.version}")
+        self._world.loaded(self)
         self._renew()
         if recovered:
             self.decide(StoreRecovered())
@@ -244,7 +225,7 @@ class SimulatedCoordinator:
         before = self.group
         decision = decide(before, self.soft, (item,), self.clock_ms, POLICY)
         self.decisions += 1
-        self._observer.decided(self, item, decision)
+        self._world.decided(self, item, decision)
         if not self._commit(decision):
             if isinstance(item, Heartbeat | Join):
                 self.soft = count_as_heard(self.group, self.soft, item, self.clock_ms)
@@ -266,15 +247,15 @@ class SimulatedCoordinator:
             self._arm(self.clock_ms + RETRY_MS)
             return False
         if result is AppendResult.DEPOSED:
-            self._observer.noted(f"{self.name} is refused by the store and steps down")
+            self._world.noted(f"{self.name} is refused by the store and steps down")
             self.stop()
             return False
-        self._observer.committed(self, decision)
+        self._world.committed(self, decision)
         self.group = decision.after
         if self.dies_after_append:
             self.dies_after_append = False
-            self._observer.noted(f"{self.name} dies between append and answer")
-            self._observer.died(self)
+            self._world.noted(f"{self.name} dies between append and answer")
+            self._world.died(self)
         return True
 
     def _arm(self, wake_at_ms: int | None) -> None:
@@ -304,16 +285,15 @@ class SimulatedCoordinator:
             respond(*unavailable("coordinator-loading"))
             return
         self._end_poll(member_id)
-        self._opened += 1
-        self._polls[member_id] = _Poll(after, self._opened, respond)
+        self._polls[member_id] = poll = _Poll(after, respond)
         self._answer_poll(member_id)
         if member_id in self._polls:
-            self._clock.after(wait_ms, self._end_poll, member_id, self._opened)
+            self._clock.after(wait_ms, self._end_poll, member_id, poll)
 
-    def _end_poll(self, member_id: str, number: int | None = None) -> None:
-        """End a member's open long-poll without news; if a number is given, only the poll of that number."""
+    def _end_poll(self, member_id: str, only: _Poll | None = None) -> None:
+        """End a member's open long-poll without news; with ``only``, unless it has opened another since."""
         poll = self._polls.get(member_id)
-        if poll is not None and number in (None, poll.number):
+        if poll is not None and only in (None, poll):
             del self._polls[member_id]
             poll.respond(204, None)
 
