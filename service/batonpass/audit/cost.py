@@ -14,7 +14,6 @@ from batonpass.core.state.inputs import Input
 from batonpass.core.state.model import Group
 from batonpass.core.state.soft import Soft
 from batonpass.simulate.scenario.heat import Heat
-from batonpass.simulate.scenario.play import ScenarioObserver
 from batonpass.simulate.scenario.tally import Tally
 
 
@@ -34,7 +33,7 @@ class Counted:
     imbalance: float | None = None
 
 
-class Cost(ScenarioObserver):
+class Cost:
     """Takes the records of a group from ``begin_ms`` to ``end_ms``; what is before costs nothing."""
 
     def __init__(self, group: Group, *, begin_ms: int, end_ms: int) -> None:
@@ -61,6 +60,9 @@ class Cost(ScenarioObserver):
 
     def decided(self, _group: Group, _soft: Soft, _item: Input, decision: Decision, now_ms: int) -> None:
         self.take(decision.records, now_ms)
+
+    def minute(self, group: Group, soft: Soft, now_ms: int) -> None:
+        """Do nothing: time alone costs nothing."""
 
     def counted(self) -> Counted:
         """Return the result at the end; a task that is still down counts until then."""

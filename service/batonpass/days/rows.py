@@ -23,7 +23,6 @@ from batonpass.postgres.snapshots import KEPT
 from batonpass.runtime.chores import SNAPSHOT_EVERY_RECORDS, sample_of
 from batonpass.runtime.history import NOBODY_ASKED, Asked, Historian
 from batonpass.runtime.ports import Commit
-from batonpass.simulate.scenario.play import ScenarioObserver
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -98,7 +97,7 @@ class GroupRows:
         return replace(self, group_id=group_id, tables=tables)
 
 
-class GroupRecorder(ScenarioObserver):
+class GroupRecorder:
     """Writes down one group as the service does: the service's historian makes the history, and its store the rows.
 
     How long a decision took is not simulated; it is 0.

@@ -3,7 +3,7 @@
 from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 from batonpass.core.decide import Decision
 from batonpass.core.state.inputs import Input
@@ -27,8 +27,8 @@ _STOPPING_MS: Final = 5_000
 _PAUSE_MS: Final = 250
 
 
-class ScenarioObserver:
-    """Is called with everything that a service would write down. Methods do nothing by default."""
+class ScenarioObserver(Protocol):
+    """Is called with everything that a service would write down."""
 
     def decided(self, group: Group, soft: Soft, item: Input, decision: Decision, now_ms: int) -> None:
         """Called with a decision that writes records, and with the state and the input that it was made on."""

@@ -6,10 +6,9 @@ from batonpass.core.state.ids import MemberId
 from batonpass.core.state.inputs import Input
 from batonpass.core.state.model import Group, Role
 from batonpass.core.state.soft import Soft
-from batonpass.simulate.scenario.play import ScenarioObserver
 
 
-class Tally(ScenarioObserver):
+class Tally:
     """Counts from record to record; what is before ``begin_ms`` is left out.
 
     ``moves`` are changes of targets; ``targets`` has the present ones, by task.
@@ -40,3 +39,6 @@ class Tally(ScenarioObserver):
     def decided(self, _group: Group, _soft: Soft, _item: Input, decision: Decision, _now_ms: int) -> None:
         for record in decision.records:
             self.take(record)
+
+    def minute(self, group: Group, soft: Soft, now_ms: int) -> None:
+        """Do nothing: time alone moves nothing."""
