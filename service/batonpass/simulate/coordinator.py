@@ -7,7 +7,6 @@ The store refuses an append that expects another version, or that comes from a c
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 from batonpass.core.arrivals.answers import answer_to_poll
 from batonpass.core.arrivals.reports import count_as_heard
@@ -22,9 +21,6 @@ from batonpass.core.state.replies import Reply
 from batonpass.core.state.soft import Soft
 from batonpass.simulate.clock import Clock
 from batonpass.simulate.wire import Body, to_answer, unavailable
-
-if TYPE_CHECKING:
-    from batonpass.simulate.world import World
 
 POLICY = Policy()
 LEASE_MS = POLICY.coordinator_lease_ms
@@ -85,6 +81,25 @@ class Store:
         return evolve(base, [record for _, records in self.history for record in records])
 
 
+class CoordinatorObserver:
+    """Is called when coordinators do something. Methods do nothing by default."""
+
+    def loaded(self, coordinator: "SimulatedCoordinator") -> None:
+        """Called when a coordinator has started, with the group from the store and nothing known of members."""
+
+    def decided(self, coordinator: "SimulatedCoordinator", item: Input, decision: Decision) -> None:
+        """Called with a decision before it is appended; the coordinator still has the state that it was made on."""
+
+    def committed(self, coordinator: "SimulatedCoordinator", decision: Decision) -> None:
+        """Called when a decision's records were appended; the coordinator's own group is still the one before."""
+
+    def died(self, coordinator: "SimulatedCoordinator") -> None:
+        """Called when a coordinator died between an append and its answer."""
+
+    def noted(self, line: str) -> None:
+        """Called with a line for the trace."""
+
+
 @dataclass(slots=True, eq=False)
 class _Poll:
     """An open long-poll, and the epoch that its member has seen."""
@@ -96,7 +111,9 @@ class _Poll:
 class SimulatedCoordinator:
     """One coordinator process that serves the group, or believes that it does."""
 
-    def __init__(self, name: str, clock: Clock, store: Store, world: "World", *, clock_error_ms: int = 0) -> None:
+    def __init__(
+        self, name: str, clock: Clock, store: Store, observer: CoordinatorObserver, *, clock_error_ms: int = 0
+    ) -> None:
         self.name = name
         self.epoch = 0
         self.group = store.group
@@ -112,7 +129,7 @@ class SimulatedCoordinator:
         self.heard_at_ms: dict[str, int] = {}
         self._clock = clock
         self._store = store
-        self._world = world
+        self._observer = observer
         self._clock_error_ms = clock_error_ms
         self._read_ahead_ms = store.clock_ahead_ms
         self._polls: dict[str, _Poll] = {}
@@ -147,8 +164,8 @@ class SimulatedCoordinator:
         self._read_ahead_ms = self._store.clock_ahead_ms
         self.started_at_ms = self._clock.now_ms
         self.lease_until_ms = self._clock.now_ms + LEASE_MS
-        self._world.noted(f"{self.name} starts with epoch {self.epoch} at version {self.group.version}")
-        self._world.loaded(self)
+        self._observer.noted(f"{self.name} starts with epoch {self.epoch} at version {self.group.version}")
+        self._observer.loaded(self)
         self._renew()
         if recovered:
             self.decide(StoreRecovered())
@@ -225,7 +242,7 @@ class SimulatedCoordinator:
         before = self.group
         decision = decide(before, self.soft, (item,), self.clock_ms, POLICY)
         self.decisions += 1
-        self._world.decided(self, item, decision)
+        self._observer.decided(self, item, decision)
         if not self._commit(decision):
             if isinstance(item, Heartbeat | Join):
                 self.soft = count_as_heard(self.group, self.soft, item, self.clock_ms)
@@ -247,15 +264,15 @@ class SimulatedCoordinator:
             self._arm(self.clock_ms + RETRY_MS)
             return False
         if result is AppendResult.DEPOSED:
-            self._world.noted(f"{self.name} is refused by the store and steps down")
+            self._observer.noted(f"{self.name} is refused by the store and steps down")
             self.stop()
             return False
-        self._world.committed(self, decision)
+        self._observer.committed(self, decision)
         self.group = decision.after
         if self.dies_after_append:
             self.dies_after_append = False
-            self._world.noted(f"{self.name} dies between append and answer")
-            self._world.died(self)
+            self._observer.noted(f"{self.name} dies between append and answer")
+            self._observer.died(self)
         return True
 
     def _arm(self, wake_at_ms: int | None) -> None:

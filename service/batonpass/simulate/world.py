@@ -15,7 +15,7 @@ from batonpass.core.state.model import Group, Topology
 from batonpass.core.state.replies import Reply
 from batonpass.simulate.checks import Checks
 from batonpass.simulate.clock import Clock
-from batonpass.simulate.coordinator import SimulatedCoordinator, Store
+from batonpass.simulate.coordinator import CoordinatorObserver, SimulatedCoordinator, Store
 from batonpass.simulate.copies import Copies, Rates
 from batonpass.simulate.plan import WireFaults, WorkerPlan, WorldPlan, seeded
 from batonpass.simulate.tasks import Task, name_of, task_of
@@ -26,7 +26,7 @@ from batonpass.worker.protocol import Request, RequestKind
 TRACE_LINES = 400
 
 
-class World:
+class World(CoordinatorObserver):
     """The time, the workers, the coordinators, the store and the wire.
 
     Without ``rates`` changelogs are as large and grow as fast as the plan says, and workers restore as their own
@@ -225,17 +225,14 @@ class World:
         return self.operate(GroupDeclaration(group.id, topology, config, if_match))
 
     def loaded(self, coordinator: SimulatedCoordinator) -> None:
-        """Called when a coordinator has started, with the group from the store and nothing known of members."""
         if self._check_laws:
             self.checks.on_load(coordinator.group)
 
     def decided(self, coordinator: SimulatedCoordinator, item: Input, decision: Decision) -> None:
-        """Called with a decision before it is appended; the coordinator still has the state that it was made on."""
         if self._check_laws:
             self.checks.on_decision(coordinator, item, decision)
 
     def committed(self, coordinator: SimulatedCoordinator, decision: Decision) -> None:
-        """Called when a decision's records were appended; the coordinator's own group is still the one before."""
         if self._check_laws:
             self.checks.on_commit(coordinator, decision)
 
