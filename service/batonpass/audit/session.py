@@ -61,17 +61,19 @@ def opened(settings: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
     """
     _refuse_unfit(settings or {})
     there = SparkSession.getActiveSession()
-    session = there or _made(settings or {})
+    session, stops = there or _made(settings or {}), there is None
     prepare(session)
     try:
         yield session
     except (KeyboardInterrupt, SystemExit):
         # Asking Spark to stop would wait for its present work; its processes end when this one has ended.
+        stops = False
         raise
-    except BaseException:
-        _stop(session, there)
-        raise
-    _stop(session, there)
+    finally:
+        # If the session's JVM is gone already, there is nothing to stop.
+        with contextlib.suppress(Exception):
+            if stops:
+                session.stop()
 
 
 class UnfitSpark(Exception):
@@ -93,13 +95,6 @@ def _refuse_unfit(settings: Mapping[str, str]) -> None:
     if remote or settings.get("spark.master", "").startswith("sc://"):
         said = "the audit does not run over Spark Connect: it sends its own program to the executors"
         raise UnfitSpark(said, "Leave out SPARK_REMOTE, spark.remote and sc://, and name a master.")
-
-
-def _stop(session: SparkSession, there: SparkSession | None) -> None:
-    # If the session's JVM is gone already, there is nothing to stop.
-    with contextlib.suppress(Exception):
-        if there is None:
-            session.stop()
 
 
 GRACE_S: Final = 3.0

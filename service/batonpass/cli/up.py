@@ -263,7 +263,10 @@ class _UpRun:
             _tell(f"no nightly audit: it needs {lacks}")
             self.is_audited = False
         pages = [] if self.dashboard_port is None else [dashboard_program(url, self.dashboard_port)]
-        return [*pages, audit_program(self.postgres.url, self._audits)] if self.is_audited else pages
+        if not self.is_audited:
+            return pages
+        audit = ["audit", "--nightly", "--out", str(self._audits)]
+        return [*pages, ("audit", Program("batonpass", audit, {"BATONPASS_DATABASE_URL": self.postgres.url}))]
 
     @property
     def _audits(self) -> Path:
@@ -332,12 +335,6 @@ def dashboard_program(url: str, port: int) -> tuple[str, Program]:
 def dashboard_lacks() -> str | None:
     """Return the package that is missing for a dashboard; None if none is."""
     return next((name for name in DASHBOARD_NEEDS if importlib.util.find_spec(name) is None), None)
-
-
-def audit_program(database_url: str, folder: Path) -> tuple[str, Program]:
-    """Return the nightly audit of a database as a program, with its name; reports go to a folder."""
-    env = {"BATONPASS_DATABASE_URL": database_url}
-    return "audit", Program("batonpass", ["audit", "--nightly", "--out", str(folder)], env)
 
 
 def audit_lacks() -> str | None:

@@ -157,9 +157,9 @@ class RequestContext:
         key = (place[3:] or ["group"])[0] if "group" in self.request.path_params else place[1]
         return _TAB_OF.get(key, key)
 
-    def asked(self, name: str, otherwise: str = "") -> str:
+    def asked(self, name: str) -> str:
         """Return a parameter of the query, without blanks around it."""
-        return self.request.query_params.get(name, otherwise).strip()
+        return self.request.query_params.get(name, "").strip()
 
     def asked_number(self, name: str, *, most: int = 1_000_000_000) -> int:
         """Return a whole number of the query that is not negative; 0 if it is left out or invalid."""

@@ -100,12 +100,11 @@ class CoordinatorObserver:
         """Called with a line for the trace."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Poll:
-    """An open long-poll: the epoch that its member has seen, and a number, as a member may open several in turn."""
+    """An open long-poll, and the epoch that its member has seen."""
 
     after: int
-    number: int
     respond: Respond
 
 
@@ -134,7 +133,6 @@ class SimulatedCoordinator:
         self._clock_error_ms = clock_error_ms
         self._read_ahead_ms = store.clock_ahead_ms
         self._polls: dict[str, _Poll] = {}
-        self._opened = 0
         self._broken_polls: set[str] = set()
         self._wake_ms: int | None = None
         self._armed = 0
@@ -304,16 +302,15 @@ class SimulatedCoordinator:
             respond(*unavailable("coordinator-loading"))
             return
         self._end_poll(member_id)
-        self._opened += 1
-        self._polls[member_id] = _Poll(after, self._opened, respond)
+        self._polls[member_id] = poll = _Poll(after, respond)
         self._answer_poll(member_id)
         if member_id in self._polls:
-            self._clock.after(wait_ms, self._end_poll, member_id, self._opened)
+            self._clock.after(wait_ms, self._end_poll, member_id, poll)
 
-    def _end_poll(self, member_id: str, number: int | None = None) -> None:
-        """End a member's open long-poll without news; if a number is given, only the poll of that number."""
+    def _end_poll(self, member_id: str, only: _Poll | None = None) -> None:
+        """End a member's open long-poll without news; with ``only``, unless it has opened another since."""
         poll = self._polls.get(member_id)
-        if poll is not None and number in (None, poll.number):
+        if poll is not None and only in (None, poll):
             del self._polls[member_id]
             poll.respond(204, None)
 

@@ -24,7 +24,7 @@ from batonpass.core.state.inputs import (
     TrustRequest,
 )
 from batonpass.core.state.model import PauseScope, Topology
-from batonpass.simulate.coordinator import LEASE_MS, SimulatedCoordinator
+from batonpass.simulate.coordinator import LEASE_MS
 from batonpass.simulate.plan import Event, draw_worker, seeded
 from batonpass.simulate.tasks import Task, simulated_subtopology, task_of
 from batonpass.simulate.worker import Worker
@@ -90,7 +90,7 @@ def _pick_one_of_several(world: World, chance: Random) -> Worker | None:
 
 
 def _pick_task(world: World, chance: Random) -> TaskId | None:
-    ids = world.task_ids()
+    ids = world.store.group.table.ids
     return chance.choice(ids) if ids else None
 
 
@@ -538,11 +538,7 @@ def split(world: World, chance: Random) -> None:
     if old.is_up:
         old.is_cut_from_store = True
         world.later(5_000, world.take_over, old)
-        world.later(chance.randint(8_000, 15_000), _mend, old)
-
-
-def _mend(coordinator: SimulatedCoordinator) -> None:
-    coordinator.is_cut_from_store = False
+        world.later(chance.randint(8_000, 15_000), setattr, old, "is_cut_from_store", False)
 
 
 @fault(3)
@@ -558,11 +554,7 @@ def stall(world: World, chance: Random) -> None:
 def store_outage(world: World, chance: Random) -> None:
     """The store is unavailable for a while."""
     world.store.is_out = True
-    world.later(chance.choice((500, 3_000, 12_000)), _store_is_back, world)
-
-
-def _store_is_back(world: World) -> None:
-    world.store.is_out = False
+    world.later(chance.choice((500, 3_000, 12_000)), setattr, world.store, "is_out", False)
 
 
 @fault(3)

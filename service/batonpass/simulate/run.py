@@ -108,7 +108,7 @@ def patience_ms(world: World) -> int:
     longest = max(group.longest_session_ms, config.session_timeout_ms)
     waits = 6 * longest + config.rejoin_grace_ms + 2 * config.rebalance_timeout_ms + 2 * config.warmup_stall_timeout_ms
     waits += config.newcomer_wait_ms + config.drain_timeout_ms + 2 * config.probing_rebalance_interval_ms + 30_000
-    tasks = world.task_ids()
+    tasks = group.table.ids
     growth_per_s = world.plan.growth_per_s * len(tasks)
     speed = min((worker.plan.records_per_s for worker in world.workers), default=1) - growth_per_s
     longest_log = max((world.shared.end_of(task_of(task)) for task in tasks), default=0)

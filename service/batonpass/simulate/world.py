@@ -9,7 +9,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Callable
 
 from batonpass.core.decide import Decision
-from batonpass.core.state.ids import GroupId, TaskId
+from batonpass.core.state.ids import GroupId
 from batonpass.core.state.inputs import EndOffsets, GroupDeclaration, Input
 from batonpass.core.state.model import Group, Topology
 from batonpass.core.state.replies import Reply
@@ -325,9 +325,6 @@ class World(CoordinatorObserver):
     def processors(self, task: Task) -> list[Worker]:
         """Return the workers that process a task at this instant."""
         return [worker for worker in self.workers if worker.processes(task)]
-
-    def task_ids(self) -> tuple[TaskId, ...]:
-        return self.store.group.table.ids
 
     # --- beginning and calm -------------------------------------------------------------------------------------
 
