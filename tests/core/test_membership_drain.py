@@ -433,4 +433,7 @@ def test_what_finds_no_room_on_those_that_drain_waits_for_others() -> None:
     scene.do(Eviction(M2, dead=True))
     scene.wait(1_000)
     [waiting] = [task for task, owner in scene.owners().items() if owner is None]
-    assert (scene.task(waiting).target.owner, scene.task(waiting).target.waiting_reason) == (None, Held.NO_ELIGIBLE_MEMBER)
+    assert (scene.task(waiting).target.owner, scene.task(waiting).target.waiting_reason) == (
+        None,
+        Held.NO_ELIGIBLE_MEMBER,
+    )
