@@ -433,8 +433,9 @@ class _TakesNumbersBack(sender.SendProduceReqHandler):  # type: ignore[misc]  # 
         super().handle_response(response)
         numbers = self._sender._txn_manager  # noqa: SLF001 - nothing public has them
         for partition, batch in self._batches.items():
-            # What was sent before this time may be in the log.
-            is_refused = batch.retry_count == 1 and batch.future.done() and batch.future.exception() is not None
+            error = batch.future.exception() if batch.future.done() and not batch.future.cancelled() else None
+            # What was sent before this time, or failed for a moment alone, may be in the log.
+            is_refused = batch.retry_count == 1 and isinstance(error, KafkaError) and not error.retriable
             if is_refused and numbers is not None and numbers.transactional_id is None:
                 numbers.increment_sequence_number(partition, -batch.record_count)
 
