@@ -1,7 +1,10 @@
 """The benchmark of the service measures what it says that it measures; seen on a small group for a moment."""
 
 import argparse
+import asyncio
+import time
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -10,8 +13,9 @@ from tests.benchmarks.groups import Shape
 from tests.benchmarks.serving.__main__ import HABITS, committed, doubling, handovers, heartbeats, polls, show_persisted
 from tests.benchmarks.serving.commits import Persisted, persist
 from tests.benchmarks.serving.population import POSITION, Played
-from tests.benchmarks.serving.watched import busy_with
+from tests.benchmarks.serving.watched import busy_with, noted, watch
 from tests.benchmarks.serving.wire import Answer
+from tests.waiting import until
 from tests.worker.scripted import answer, assignment, joined
 
 from batonpass.worker.protocol import Progress
@@ -94,3 +98,14 @@ def test_what_ran_is_named_by_the_innermost_call_of_each_thread() -> None:
     )
     assert busy_with(stacks) == "core/handover/step.py:59 in take_step"
     assert busy_with("") == "nothing of its own"
+
+
+async def test_what_keeps_the_loop_is_noted_with_its_stack(tmp_path: Path) -> None:
+    watching = asyncio.create_task(watch(tmp_path / "stalls"))
+    await asyncio.sleep(0)
+    time.sleep(1.5)  # noqa: ASYNC251 - that is what is noted
+    await until(lambda: noted(tmp_path / "stalls"))
+    watching.cancel()
+    stall = max(noted(tmp_path / "stalls"), key=lambda one: one.ms)
+    assert stall.ms > 1_000
+    assert "test_what_keeps_the_loop" in stall.stacks.rpartition("\n\n")[2]

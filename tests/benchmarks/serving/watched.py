@@ -1,17 +1,19 @@
 """A coordinator that notes for how long its event loop stood still, and what every thread was doing then.
 
-Run as a process of its own, with the file to write to as its argument. A stack is taken by a thread that needs no lock
-of the interpreter (``faulthandler``), so that it shows also what keeps this lock.
+Run as a process of its own, with the file to write to as its argument. Stacks are taken by a thread as soon as it gets
+the lock of the interpreter: whatever reads them without (``faulthandler``) ends the process now and then.
 """
 
 import asyncio
-import faulthandler
 import json
 import sys
-import tempfile
+import threading
 import time
+import traceback
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import FrameType
 
 from batonpass.bootstrap import serve
 from batonpass.settings import Settings
@@ -36,21 +38,41 @@ class Stall:
     stacks: str
 
 
-async def _watch(notes: Path) -> None:
-    loop = asyncio.get_running_loop()
-    with tempfile.TemporaryFile("w+") as dumped, notes.open("a") as file:
+class _Stacks(threading.Thread):
+    """Takes the stacks of all threads once the loop has been late for long."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self._loop = threading.get_ident()
+        self.due = time.monotonic()
+        self.taken = ""
+
+    def run(self) -> None:
         while True:
-            dumped.seek(0)
-            dumped.truncate()
-            faulthandler.dump_traceback_later(STACK_AFTER_S + LOOK_EVERY_S, file=dumped)
+            time.sleep(LOOK_EVERY_S)
+            if not self.taken and time.monotonic() - self.due > STACK_AFTER_S:
+                frames = sorted(sys._current_frames().items(), key=lambda one: one[0] == self._loop)
+                self.taken = "\n\n".join("\n".join(_calls(frame)) for _, frame in frames)
+
+
+def _calls(frame: FrameType) -> Iterator[str]:
+    for call, line in traceback.walk_stack(frame):
+        yield f'  File "{call.f_code.co_filename}", line {line} in {call.f_code.co_name}'
+
+
+async def watch(notes: Path) -> None:
+    """Note when the loop stands still, until cancelled."""
+    loop, stacks = asyncio.get_running_loop(), _Stacks()
+    stacks.start()
+    with notes.open("a") as file:
+        while True:
             due, before = loop.time() + LOOK_EVERY_S, (time.thread_time(), time.process_time())
+            stacks.due, stacks.taken = time.monotonic() + LOOK_EVERY_S, ""
             await asyncio.sleep(LOOK_EVERY_S)
             late_s = loop.time() - due
             cpu_s, process_s = time.thread_time() - before[0], time.process_time() - before[1]
-            faulthandler.cancel_dump_traceback_later()
             if late_s >= STACK_AFTER_S:
-                dumped.seek(0)
-                stall = Stall(late_s * 1_000, cpu_s * 1_000, process_s * 1_000, dumped.read())
+                stall = Stall(late_s * 1_000, cpu_s * 1_000, process_s * 1_000, stacks.taken)
                 file.write(json.dumps(asdict(stall)) + "\n")
                 file.flush()
 
@@ -61,7 +83,7 @@ def noted(notes: Path) -> list[Stall]:
 
 
 def busy_with(stacks: str) -> str:
-    """Return the innermost calls of this product in what ``faulthandler`` wrote, one for each thread that has any."""
+    """Return the innermost calls of this product in such stacks, one for each thread that has any."""
     threads = stacks.split("\n\n")
     calls = [[one for one in thread.splitlines() if "/batonpass/" in one] for thread in threads]
     places = [lines[0].rpartition("/batonpass/")[2].replace('", line ', ":") for lines in calls if lines]
@@ -76,7 +98,7 @@ def main() -> None:
     serve(
         settings,
         listeners=bind_all(settings.host, settings.port),
-        listening=lambda _url: watching.append(asyncio.ensure_future(_watch(notes))),
+        listening=lambda _url: watching.append(asyncio.ensure_future(watch(notes))),
     )
 
 
