@@ -125,20 +125,21 @@ class GroupGauges(Collector):
         self._policy = policy
         self._members_max = members_max
         self._looked: dict[GroupId, _Looked] = {}
-        self._present: list[tuple[Group, Soft]] = []
+        # With the time of it, for who looks later.
+        self._taken: tuple[int, list[tuple[Group, Soft]]] = 0, []
 
     def look(self) -> set[str]:
         """Take the groups as they are now for ``collect`` to show, and return their names."""
-        self._present = self._loaded()
-        names = {group.id for group, _ in self._present}
+        self._taken = self._now_ms(), self._loaded()
+        names = {group.id for group, _ in self._taken[1]}
         for gone in set(self._looked) - names:
             del self._looked[gone]
         return {str(name) for name in names}
 
     def look_ahead(self) -> None:
         """Look at the large groups that are due, for the next scrape. A thread may do it, as it may ``collect``."""
-        now_ms = self._now_ms()
-        for group, soft in self._present:
+        now_ms, present = self._taken
+        for group, soft in present:
             looked = self._looked.get(group.id)
             if looked is not None and _is_large(group) and now_ms - looked.at_ms >= LOOKED_AT_EVERY_MS:
                 self._looked[group.id] = _Looked(now_ms, tuple(self._look_at(group, soft, now_ms)))
@@ -153,7 +154,7 @@ class GroupGauges(Collector):
             name: GaugeMetricFamily("batonpass_" + name, meaning, labels=labels)
             for name, (meaning, labels) in OF_MEMBERS.items()
         }
-        for group, soft in self._present:
+        for group, soft in self._taken[1]:
             for name, labels, value in self._show(group, soft, now_ms):
                 families[name].add_metric([str(group.id), *labels], value)
         yield from families.values()
